@@ -1,0 +1,186 @@
+"""The hook reference, rendered from the declarations."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from docstrings import parse_docstring, render_docstring
+
+import nanobot_core
+from nanobot_core import on
+from nanobot_core.hooks.kinds import RULES, Kind
+from nanobot_core.hooks.markers import HookPoint
+
+GROUPS: tuple[tuple[str, Callable[[Kind], bool]], ...] = (
+    ("What a plugin gives", lambda kind: kind is Kind.CONTRIBUTE),
+    ("A plugin's own life", lambda kind: kind is Kind.OWN),
+    ("The work of the agent", lambda kind: kind not in {Kind.CONTRIBUTE, Kind.OWN}),
+)
+ALIASES = {"Content": ("TextBlock", "ImageBlock"), "Decision": ("Allow", "Rewrite", "Ask", "Deny")}
+"""Public names of unions to their members."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+def hook_points() -> dict[str, HookPoint[..., Any]]:
+    """Return every hook by name, in the order of its declaration."""
+    return {name: point for name, point in vars(on).items() if isinstance(point, HookPoint)}
+
+
+def render_kinds() -> str:
+    """Return the table of kinds."""
+    rows = [
+        f"| {kind.value} | {rule.summary} | {_limit(rule.limit_s)} |"
+        for kind, rule in RULES.items()
+    ]
+    return "\n".join(["| kind | rule | limit |", "| --- | --- | --- |", *rows])
+
+
+def render_hooks() -> str:
+    """Return all hooks, grouped, each with kind, rule, signature and contract."""
+    blocks: list[str] = []
+    for title, belongs in GROUPS:
+        blocks.append(f"## {title}")
+        blocks += [_hook(point) for point in hook_points().values() if belongs(point.kind)]
+    return "\n\n".join(blocks)
+
+
+def render_events() -> str:
+    """Return the events of all hooks, and then what stands in their fields."""
+    events = _named_in(point.declaration for point in hook_points().values())
+    parts: dict[str, type] = {}
+    queue = [*events.values()]
+    while queue:
+        for name, found in _named_in_fields(queue.pop()).items():
+            if name not in events and name not in parts:
+                parts[name] = found
+                queue.append(found)
+    given = {name for name in events if _module(events[name]) == "contracts"}
+    blocks = ["## Events"]
+    blocks += [render_dataclass(name) for name in sorted(events) if name not in given]
+    blocks += ["## What a plugin gives and answers"]
+    blocks += [render_dataclass(name) for name in sorted(given)]
+    blocks += ["## What stands in them"]
+    blocks += [render_dataclass(name) for name in sorted(parts)]
+    return "\n\n".join(blocks)
+
+
+def render_dataclass(name: str) -> str:
+    """Return a public dataclass: its docstring and its fields.
+
+    Raises:
+        TypeError: there is no public dataclass of that name.
+    """
+    found = getattr(nanobot_core, name)
+    if not dataclasses.is_dataclass(found):
+        msg = f"{name} is no dataclass"
+        raise TypeError(msg)
+    doc = parse_docstring(found.__doc__)
+    meanings = doc.entries.get("Attributes", {})
+    lines = [f"### `{name}`", "", doc.text]
+    fields = dataclasses.fields(found)
+    if fields:
+        lines += ["", "| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"| `{item.name}` | {_type(item.type)} | {_default(item)} "
+            f"| {meanings.get(item.name, '')} |"
+            for item in fields
+        ]
+    return "\n".join(lines)
+
+
+def render_contract(name: str) -> str:
+    """Return a public class with its attributes and methods, as an implementer needs them."""
+    found = getattr(nanobot_core, name)
+    blocks = [f"### `{name}`", render_docstring(found.__doc__)]
+    for method, member in vars(found).items():
+        function = member.fget if isinstance(member, property) else member
+        if method.startswith("_") or not inspect.isfunction(function):
+            continue
+        required = " (required)" if getattr(function, "__isabstractmethod__", False) else ""
+        head = f"property {method}" if isinstance(member, property) else _signature(function)
+        code = f"```{{code-block}} python\n{head}\n```"
+        blocks += [f"**`{method}`**{required}", code, render_docstring(function.__doc__)]
+    return "\n\n".join(blocks)
+
+
+def _hook(point: HookPoint[..., Any]) -> str:
+    rule = RULES[point.kind]
+    facts = [f"*{point.kind.value}*", rule.summary]
+    limit_s = None if point.name == "present_approval" else rule.limit_s
+    if limit_s is not None:
+        facts.append(f"at most {limit_s:g} s")
+    if point.field:
+        facts.append(f"replaces `{point.field}` of the event")
+    links = _links(point.declaration)
+    return "\n\n".join(
+        [
+            f"### `{point.name}`",
+            "; ".join(facts) + ".",
+            f"```{{code-block}} python\n@on.{point.name}\n{_signature(point.declaration)}\n```",
+            render_docstring(point.declaration.__doc__),
+            *([f"See {', '.join(links)}."] if links else []),
+        ]
+    )
+
+
+def _links(declaration: Callable[..., Any]) -> list[str]:
+    found = _named_in([declaration])
+    return [f"[`{name}`](#{name.lower()})" for name in found]
+
+
+def _named_in(declarations: Iterable[Callable[..., Any]]) -> dict[str, type]:
+    """Return the public dataclasses that signatures name."""
+    found: dict[str, type] = {}
+    for declaration in declarations:
+        found |= _public_dataclasses(str(value) for value in declaration.__annotations__.values())
+    return found
+
+
+def _named_in_fields(holder: type) -> dict[str, type]:
+    annotations = (str(item.type) for item in dataclasses.fields(holder))
+    return _public_dataclasses(annotations)
+
+
+def _public_dataclasses(annotations: Iterable[str]) -> dict[str, type]:
+    found: dict[str, type] = {}
+    for text in annotations:
+        for name in _IDENTIFIER.findall(text):
+            for part in ALIASES.get(name, (name,)):
+                value = getattr(nanobot_core, part, None)
+                if isinstance(value, type) and dataclasses.is_dataclass(value):
+                    found[part] = value
+    return found
+
+
+def _module(found: type) -> str:
+    return found.__module__.split(".")[1]
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    declared = inspect.signature(function).parameters.values()
+    parameters = ", ".join(str(parameter).replace("'", "") for parameter in declared)
+    result = str(function.__annotations__.get("return", "None"))
+    prefix = "async def" if inspect.iscoroutinefunction(function) else "def"
+    return f"{prefix} {function.__name__}({parameters}) -> {result}"
+
+
+def _type(annotation: object) -> str:
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return f"`{text}`".replace("|", "\\|")
+
+
+def _default(item: dataclasses.Field[Any]) -> str:
+    if item.default is not dataclasses.MISSING:
+        return f"`{item.default!r}`" if not callable(item.default) else "does nothing"
+    if item.default_factory is not dataclasses.MISSING:
+        return f"`{getattr(item.default_factory, '__name__', '…')}()`"
+    return "required"
+
+
+def _limit(limit_s: float | None) -> str:
+    return "none" if limit_s is None else f"{limit_s:g} s"

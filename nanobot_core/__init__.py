@@ -1,0 +1,289 @@
+"""nanobot-core: a kernel that finds plugins and runs an agent.
+
+What this package exports is the public surface, together with the modules `nanobot_core.tools`
+and `nanobot_core.testing`. Names are imported when first used (PEP 562), so that importing the
+package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from nanobot_core._version import __version__ as __version__
+
+# Type checkers know this name; importing it from typing would cost every command milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nanobot_core.agent.loop import AgentRunner as AgentRunner
+    from nanobot_core.agent.run import (
+        AgentRunResult as AgentRunResult,
+        AgentRunSpec as AgentRunSpec,
+    )
+    from nanobot_core.app.application import Nanobot as Nanobot
+    from nanobot_core.clock import Clock as Clock, SystemClock as SystemClock
+    from nanobot_core.config.models import (
+        Budget as Budget,
+        BudgetsSettings as BudgetsSettings,
+        PluginSettings as PluginSettings,
+        ProviderSettings as ProviderSettings,
+        Settings as Settings,
+    )
+    from nanobot_core.contracts.bus import (
+        Bus as Bus,
+        BusDepth as BusDepth,
+        InboundLease as InboundLease,
+        Lease as Lease,
+        OutboundLease as OutboundLease,
+    )
+    from nanobot_core.contracts.channel import (
+        Channel as Channel,
+        ChannelCapabilities as ChannelCapabilities,
+        ChannelSpec as ChannelSpec,
+        Publish as Publish,
+    )
+    from nanobot_core.contracts.context import PluginContext as PluginContext, ToolSet as ToolSet
+    from nanobot_core.contracts.memory import (
+        MemoryBackend as MemoryBackend,
+        MemorySpec as MemorySpec,
+    )
+    from nanobot_core.contracts.plugin import (
+        Allow as Allow,
+        Applied as Applied,
+        Ask as Ask,
+        Check as Check,
+        CheckResult as CheckResult,
+        CliGroup as CliGroup,
+        CommandCall as CommandCall,
+        ContextBlock as ContextBlock,
+        Decision as Decision,
+        Deny as Deny,
+        Health as Health,
+        NeedsReload as NeedsReload,
+        PluginFacts as PluginFacts,
+        Rewrite as Rewrite,
+        SettingsChange as SettingsChange,
+        SettingsSection as SettingsSection,
+        SlashCommand as SlashCommand,
+        StopCause as StopCause,
+        Ticket as Ticket,
+    )
+    from nanobot_core.contracts.provider import (
+        ChatRequest as ChatRequest,
+        Completed as Completed,
+        FinishReason as FinishReason,
+        LLMProvider as LLMProvider,
+        LLMResponse as LLMResponse,
+        ProviderSpec as ProviderSpec,
+        ReasoningDelta as ReasoningDelta,
+        StreamEvent as StreamEvent,
+        TextDelta as TextDelta,
+        ToolCallDelta as ToolCallDelta,
+    )
+    from nanobot_core.contracts.service import (
+        Mount as Mount,
+        Service as Service,
+        ServiceSpec as ServiceSpec,
+        SkillSource as SkillSource,
+        SystemJob as SystemJob,
+    )
+    from nanobot_core.contracts.store import (
+        Checkpoint as Checkpoint,
+        SessionState as SessionState,
+        SessionStore as SessionStore,
+        SessionSummary as SessionSummary,
+        StoredSession as StoredSession,
+        StoreSpec as StoreSpec,
+    )
+    from nanobot_core.contracts.tool import (
+        LazyTool as LazyTool,
+        Tool as Tool,
+        ToolContext as ToolContext,
+        ToolOutput as ToolOutput,
+        ToolResult as ToolResult,
+    )
+    from nanobot_core.contracts.transcription import (
+        TranscriberSpec as TranscriberSpec,
+        TranscriptionProvider as TranscriptionProvider,
+    )
+    from nanobot_core.errors import (
+        AuthenticationFailed as AuthenticationFailed,
+        BadRequest as BadRequest,
+        BudgetExceeded as BudgetExceeded,
+        BusError as BusError,
+        ChannelError as ChannelError,
+        ConfigError as ConfigError,
+        ConfigInvalid as ConfigInvalid,
+        ConfigProblem as ConfigProblem,
+        ConfigUnreadable as ConfigUnreadable,
+        ContextTooLong as ContextTooLong,
+        DeliveryError as DeliveryError,
+        HookError as HookError,
+        LimitError as LimitError,
+        NameConflict as NameConflict,
+        NanobotError as NanobotError,
+        NoProvider as NoProvider,
+        Overloaded as Overloaded,
+        PluginError as PluginError,
+        PluginIncompatible as PluginIncompatible,
+        PluginLoadFailed as PluginLoadFailed,
+        PluginNotFound as PluginNotFound,
+        PluginRejected as PluginRejected,
+        ProviderError as ProviderError,
+        ProviderProtocolError as ProviderProtocolError,
+        ProviderTimeout as ProviderTimeout,
+        RateLimited as RateLimited,
+        SessionError as SessionError,
+        ToolDenied as ToolDenied,
+        ToolError as ToolError,
+        ToolFailed as ToolFailed,
+        ToolInputError as ToolInputError,
+        ToolTimeout as ToolTimeout,
+        Unreachable as Unreachable,
+    )
+    from nanobot_core.events import (
+        AppDraining as AppDraining,
+        AppReady as AppReady,
+        ApprovalRequested as ApprovalRequested,
+        ApprovalResolved as ApprovalResolved,
+        CompactionFinished as CompactionFinished,
+        CompactionStarted as CompactionStarted,
+        ContentReady as ContentReady,
+        ContextRequested as ContextRequested,
+        ErrorRaised as ErrorRaised,
+        IterationFinished as IterationFinished,
+        IterationStarted as IterationStarted,
+        ModelRequested as ModelRequested,
+        StopReason as StopReason,
+        StreamBatch as StreamBatch,
+        StreamEnded as StreamEnded,
+        ToolBatchStarted as ToolBatchStarted,
+        ToolCallFinished as ToolCallFinished,
+        ToolCallProposed as ToolCallProposed,
+        ToolDefinition as ToolDefinition,
+        ToolOutcome as ToolOutcome,
+        ToolResultReady as ToolResultReady,
+        ToolsOffered as ToolsOffered,
+        TurnInfo as TurnInfo,
+        TurnOutcome as TurnOutcome,
+        TurnSource as TurnSource,
+        TurnStarted as TurnStarted,
+        UsageRecorded as UsageRecorded,
+    )
+    from nanobot_core.hooks import specs as on
+    from nanobot_core.hooks.agent_hook import AgentHook as AgentHook, CompositeHook as CompositeHook
+    from nanobot_core.hooks.events import ModelCallRequested as ModelCallRequested
+    from nanobot_core.hooks.markers import hookimpl as hookimpl
+    from nanobot_core.messages import (
+        Content as Content,
+        ContentBlock as ContentBlock,
+        ImageBlock as ImageBlock,
+        InboundMessage as InboundMessage,
+        JsonObject as JsonObject,
+        JsonValue as JsonValue,
+        Message as Message,
+        OutboundMessage as OutboundMessage,
+        Role as Role,
+        TextBlock as TextBlock,
+        ToolCall as ToolCall,
+        Usage as Usage,
+    )
+    from nanobot_core.paths import PathGuard as PathGuard
+    from nanobot_core.plugins.examine import examine_plugin as examine_plugin
+    from nanobot_core.plugins.manifest import (
+        Declaration as Declaration,
+        Manifest as Manifest,
+        manifest_to_json as manifest_to_json,
+    )
+    from nanobot_core.text import (
+        repair_json_object as repair_json_object,
+        shorten as shorten,
+        split_thoughts as split_thoughts,
+        truncate_middle as truncate_middle,
+    )
+    from nanobot_core.tools.function import tool as tool
+    from nanobot_core.tools.model import ModelTool as ModelTool
+    from nanobot_core.tools.registry import ToolRegistry as ToolRegistry
+
+_HOMES = {
+    name: module
+    for module, names in {
+        "nanobot_core.agent.loop": "AgentRunner",
+        "nanobot_core.agent.run": "AgentRunResult AgentRunSpec",
+        "nanobot_core.app.application": "Nanobot",
+        "nanobot_core.clock": "Clock SystemClock",
+        "nanobot_core.config.models": (
+            "Budget BudgetsSettings PluginSettings ProviderSettings Settings"
+        ),
+        "nanobot_core.contracts.bus": "Bus BusDepth InboundLease Lease OutboundLease",
+        "nanobot_core.contracts.channel": "Channel ChannelCapabilities ChannelSpec Publish",
+        "nanobot_core.contracts.context": "PluginContext ToolSet",
+        "nanobot_core.contracts.memory": "MemoryBackend MemorySpec",
+        "nanobot_core.contracts.plugin": (
+            "Allow Applied Ask Check CheckResult CliGroup CommandCall ContextBlock Decision "
+            "Deny Health NeedsReload PluginFacts Rewrite SettingsChange SettingsSection "
+            "SlashCommand StopCause Ticket"
+        ),
+        "nanobot_core.contracts.provider": (
+            "ChatRequest Completed FinishReason LLMProvider LLMResponse ProviderSpec "
+            "ReasoningDelta StreamEvent TextDelta ToolCallDelta"
+        ),
+        "nanobot_core.contracts.service": "Mount Service ServiceSpec SkillSource SystemJob",
+        "nanobot_core.contracts.store": (
+            "Checkpoint SessionState SessionStore SessionSummary StoreSpec StoredSession"
+        ),
+        "nanobot_core.contracts.tool": "LazyTool Tool ToolContext ToolOutput ToolResult",
+        "nanobot_core.contracts.transcription": "TranscriberSpec TranscriptionProvider",
+        "nanobot_core.errors": (
+            "AuthenticationFailed BadRequest BudgetExceeded BusError ChannelError ConfigError "
+            "ConfigInvalid ConfigProblem ConfigUnreadable ContextTooLong DeliveryError "
+            "HookError LimitError NameConflict NanobotError NoProvider Overloaded PluginError "
+            "PluginIncompatible PluginLoadFailed PluginNotFound PluginRejected ProviderError "
+            "ProviderProtocolError ProviderTimeout RateLimited SessionError ToolDenied "
+            "ToolError ToolFailed ToolInputError ToolTimeout Unreachable"
+        ),
+        "nanobot_core.events": (
+            "AppDraining AppReady ApprovalRequested ApprovalResolved CompactionFinished "
+            "CompactionStarted ContentReady ContextRequested ErrorRaised IterationFinished "
+            "IterationStarted ModelRequested StopReason StreamBatch StreamEnded "
+            "ToolBatchStarted ToolCallFinished ToolCallProposed ToolDefinition ToolOutcome "
+            "ToolResultReady ToolsOffered TurnInfo TurnOutcome TurnSource TurnStarted "
+            "UsageRecorded"
+        ),
+        "nanobot_core.hooks": "on",
+        "nanobot_core.hooks.agent_hook": "AgentHook CompositeHook",
+        "nanobot_core.hooks.events": "ModelCallRequested",
+        "nanobot_core.hooks.markers": "hookimpl",
+        "nanobot_core.messages": (
+            "Content ContentBlock ImageBlock InboundMessage JsonObject JsonValue Message "
+            "OutboundMessage Role TextBlock ToolCall Usage"
+        ),
+        "nanobot_core.paths": "PathGuard",
+        "nanobot_core.plugins.examine": "examine_plugin",
+        "nanobot_core.plugins.manifest": "Declaration Manifest manifest_to_json",
+        "nanobot_core.text": "repair_json_object shorten split_thoughts truncate_middle",
+        "nanobot_core.tools.function": "tool",
+        "nanobot_core.tools.model": "ModelTool",
+        "nanobot_core.tools.registry": "ToolRegistry",
+    }.items()
+    for name in names.split()
+}
+"""Public name to the module that defines it."""
+
+if not TYPE_CHECKING:  # type checkers take the imports above for the list
+    __all__ = ["__version__", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        msg = f"module 'nanobot_core' has no attribute '{name}'"
+        raise AttributeError(msg)
+    module = importlib.import_module(home)
+    # `on` is a submodule, the rest are attributes of one.
+    value = importlib.import_module(f"{home}.specs") if name == "on" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

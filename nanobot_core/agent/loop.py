@@ -1,0 +1,371 @@
+"""The loop: model call, tool calls, again, until there is an answer or a limit."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from nanobot_core.agent.approval import Approver
+from nanobot_core.agent.model_call import ModelAnswer, ModelCaller
+from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, Compaction, ModelSource
+from nanobot_core.agent.shortening import (
+    COMPACT_AT,
+    SUMMARY_INSTRUCTION,
+    compact,
+    input_budget,
+    microcompact,
+    render_transcript,
+)
+from nanobot_core.agent.tokens import TokenEstimator
+from nanobot_core.agent.tool_runner import ToolRunner
+from nanobot_core.clock import Clock, SystemClock
+from nanobot_core.errors import ContextTooLong, LimitError, PluginError, ProviderError
+from nanobot_core.events import (
+    CompactionFinished,
+    CompactionStarted,
+    ContentReady,
+    IterationFinished,
+    IterationStarted,
+    ProgressMade,
+    StopReason,
+    ToolDefinition,
+)
+from nanobot_core.messages import Message, ToolCall
+from nanobot_core.text import truncate_middle
+
+if TYPE_CHECKING:
+    from nanobot_core.config.models import ApprovalRule
+
+MAX_CONTINUATIONS = 3
+NO_ANSWER = "The model gave no answer, twice. Please rephrase the question or try another model."
+CONTINUE = "Continue exactly where you stopped. Do not repeat anything."
+CUT_CALL = (
+    "Your tool call was cut off because it was too long, and it was not run. Do the same in "
+    "smaller steps."
+)
+CUT_TOO_OFTEN = "I stopped because my tool calls were too long and were cut off again and again."
+SUMMARISE_AT_LIMIT = (
+    "You have reached the limit of tool calls for this task. Say in a few sentences what was "
+    "done and what is left."
+)
+SUMMARISE_WHEN_STUCK = (
+    "You keep making the same call with the same result, so no more tools are run. Say in a few "
+    "sentences what was done and what is left."
+)
+STUCK = "I stopped because the same tool call gave the same result again and again."
+MECHANICAL_SUMMARY_CHARS = 4_000
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NO_TOOL_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """Why a run ends, with the words for it and the answer that they come from."""
+
+    content: str
+    reason: StopReason
+    answer: ModelAnswer | None = None
+
+
+class AgentRunner:
+    """Runs the agent. Holds nothing of a run, so that many can go on side by side.
+
+    Args:
+        models: finds the provider of a model.
+        clock: source of time.
+        estimator: counts tokens; what it learns serves all runs.
+        rules: the owner's rules on tool calls.
+        approval_timeout_s: seconds until no answer to a question means no.
+    """
+
+    def __init__(
+        self,
+        models: ModelSource,
+        *,
+        clock: Clock | None = None,
+        estimator: TokenEstimator | None = None,
+        rules: Sequence[ApprovalRule] = (),
+        approval_timeout_s: float = 300.0,
+    ) -> None:
+        self._models = models
+        self._clock = clock or SystemClock()
+        self.estimator = estimator or TokenEstimator()
+        self._rules = rules
+        self._approval_timeout_s = approval_timeout_s
+
+    async def run(self, spec: AgentRunSpec) -> AgentRunResult:
+        """Work until there is an answer or a limit.
+
+        Raises:
+            ProviderError: no model answered.
+            PluginError: the provider's plugin failed.
+            NoProvider: no provider serves the model.
+            SessionError: a result could not be stored.
+
+        Cancellation:
+            Running tools are cancelled and awaited. What ``spec.record`` got is all that is
+            known of the run; calls without a result are to be told as interrupted.
+        """
+        approver = Approver(spec.turn, spec.hooks, self._rules, self._approval_timeout_s)
+        return await _Run(spec, self._models, self._clock, self.estimator, approver).go()
+
+
+class _Run:
+    """The state of one run."""
+
+    def __init__(
+        self,
+        spec: AgentRunSpec,
+        models: ModelSource,
+        clock: Clock,
+        estimator: TokenEstimator,
+        approver: Approver,
+    ) -> None:
+        self.spec = spec
+        self.clock = clock
+        self.estimator = estimator
+        self.caller = ModelCaller(spec, models, clock)
+        # What a summary says is no part of the answer that the user sees streaming.
+        self.summariser = ModelCaller(replace(spec, stream=False), models, clock)
+        self.tools = ToolRunner(spec, clock, approver)
+        self.request = list(spec.messages)
+        self.aside: list[Message] = []
+        """Sent behind the request to get one answer whole, and no part of the history."""
+        self.pieces: list[str] = []
+        self.continuations = 0
+        self.asked_again = False
+        self.added: list[Message] = []
+        self.used: dict[str, None] = {}
+        self.iteration_s: list[float] = []
+        self.compaction: Compaction | None = None
+        self.model = ""
+        self.definitions = spec.tools.get_definitions()
+
+    async def go(self) -> AgentRunResult:
+        """Iterate."""
+        ending: _Ending | None = None
+        while ending is None and len(self.iteration_s) < self.spec.max_iterations:
+            started = time.perf_counter()
+            try:
+                ending = await self._step(len(self.iteration_s) + 1)
+            except LimitError as error:
+                said = "".join(self.pieces)
+                ending = _Ending(f"{said}\n\n{error}".strip(), "budget")
+            else:
+                self.iteration_s.append(time.perf_counter() - started)
+            if self.tools.is_stuck:
+                ending = await self._sum_up(SUMMARISE_WHEN_STUCK, STUCK, "repetition")
+        if ending is None:
+            limit = f"I stopped after {self.spec.max_iterations} steps without finishing the task."
+            ending = await self._sum_up(SUMMARISE_AT_LIMIT, limit, "iteration_limit")
+        return await self._finish(ending)
+
+    async def _step(self, iteration: int) -> _Ending | None:
+        """Make one model call and run the tools that it asks for; ``None`` to go on."""
+        answer = await self._iterate(iteration, self.definitions)
+        response = answer.response
+        is_cut = response.finish_reason == "length"
+        if response.tool_calls and not is_cut:
+            await self._run_tools(answer, iteration)
+            return None
+        text = response.content or ""
+        if is_cut and (text or response.tool_calls) and self.continuations < MAX_CONTINUATIONS:
+            self._ask_for_the_rest(answer)
+            return None
+        self.pieces.append(text)
+        whole = "".join(self.pieces)
+        if response.tool_calls:
+            return _Ending(f"{whole}\n\n{CUT_TOO_OFTEN}".strip(), "failed")
+        if whole.strip():
+            return _Ending(whole, "token_limit" if is_cut else "completed", answer)
+        if self.asked_again:
+            return _Ending(NO_ANSWER, "failed")
+        self.asked_again = True
+        return None
+
+    async def _iterate(self, iteration: int, tools: Sequence[ToolDefinition]) -> ModelAnswer:
+        """Make one model call on a request that fits."""
+        hooks, turn = self.spec.hooks, self.spec.turn
+        await self._make_fit(tools)
+        if hooks.before_iteration:
+            await hooks.before_iteration(
+                IterationStarted(
+                    turn=turn,
+                    iteration=iteration,
+                    model=self.model or self.spec.model or "",
+                    messages=len(self.request),
+                )
+            )
+        sent = self._outgoing()
+        try:
+            answer = await self.caller.call(sent, tools, iteration)
+        except ContextTooLong:
+            if not await self._compact():
+                raise
+            sent = self._outgoing()
+            answer = await self.caller.call(sent, tools, iteration)
+        response = answer.response
+        self.model = answer.model.name
+        self.estimator.learn(sent, response.usage.prompt_tokens, self.estimator.count_tools(tools))
+        if hooks.after_iteration:
+            await hooks.after_iteration(
+                IterationFinished(
+                    turn=turn,
+                    iteration=iteration,
+                    model=answer.model.name,
+                    provider=answer.model.provider_name,
+                    usage=response.usage,
+                    finish_reason=response.finish_reason,
+                    tool_calls=response.tool_calls,
+                    duration_s=answer.duration_s,
+                    first_token_s=answer.first_token_s,
+                )
+            )
+        return answer
+
+    async def _run_tools(self, answer: ModelAnswer, iteration: int) -> None:
+        response = answer.response
+        calls = _normalised(response.tool_calls, self.request, self.spec.turn.id)
+        content = "".join([*self.pieces, response.content or ""])
+        message = Message(
+            role="assistant",
+            content=content,
+            tool_calls=calls,
+            reasoning=response.reasoning,
+            provider_blocks=response.provider_blocks,
+            timestamp=self.clock.now(),
+        )
+        self.aside.clear()
+        self.pieces.clear()
+        self.continuations, self.asked_again = 0, False
+        self._add(message)
+        await self.spec.record([message], calls)
+        if content.strip():
+            await self.spec.on_event(ProgressMade(text=content.strip()))
+        self.used.update(dict.fromkeys(call.name for call in calls))
+
+        async def store(result: Message) -> None:
+            await self.spec.record([result], ())
+
+        for result in await self.tools.run_batch(calls, iteration, store):
+            self._add(result)
+
+    def _ask_for_the_rest(self, answer: ModelAnswer) -> None:
+        """Have a cut answer continued, or cut calls, which are not run, made again in parts."""
+        self.continuations += 1
+        text = answer.response.content or ""
+        if text:
+            self.aside.append(Message(role="assistant", content=text))
+        if answer.response.tool_calls:
+            self.aside.append(Message(role="user", content=CUT_CALL))
+        else:
+            self.pieces.append(text)
+            self.aside.append(Message(role="user", content=CONTINUE))
+
+    async def _sum_up(self, wish: str, plain: str, reason: StopReason) -> _Ending:
+        """Ask for an account of the work without tools; `plain` is said where none comes."""
+        self.aside.append(Message(role="user", content=wish))
+        try:
+            answer = await self._iterate(len(self.iteration_s) + 1, ())
+        except (ProviderError, PluginError, LimitError):
+            return _Ending(plain, reason)
+        return _Ending((answer.response.content or "").strip() or plain, reason, answer)
+
+    async def _finish(self, ending: _Ending) -> AgentRunResult:
+        hooks, content, answer = self.spec.hooks, ending.content, ending.answer
+        if hooks.finalize_content:
+            content = await hooks.finalize_content(
+                ContentReady(turn=self.spec.turn, content=content)
+            )
+        message = Message(
+            role="assistant",
+            content=content,
+            reasoning=answer.response.reasoning if answer else None,
+            provider_blocks=answer.response.provider_blocks if answer else (),
+            timestamp=self.clock.now(),
+        )
+        self.added.append(message)
+        return AgentRunResult(
+            content=content,
+            messages=tuple(self.added),
+            stop_reason=ending.reason,
+            usage=self.caller.usage + self.summariser.usage,
+            tools_used=tuple(self.used),
+            iterations=len(self.iteration_s),
+            model=self.model,
+            compaction=self.compaction,
+            iteration_s=tuple(self.iteration_s),
+        )
+
+    def _add(self, message: Message) -> None:
+        self.request.append(message)
+        self.added.append(message)
+
+    def _outgoing(self) -> list[Message]:
+        return microcompact([*self.request, *self.aside], self.spec.tools.compactable_names())
+
+    async def _make_fit(self, tools: Sequence[ToolDefinition]) -> None:
+        budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
+        size = self.estimator.count_all(self._outgoing()) + self.estimator.count_tools(tools)
+        if size > budget * COMPACT_AT:
+            await self._compact()
+
+    async def _compact(self) -> bool:
+        """Summarise the oldest part of the request; False when nothing can go."""
+        budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
+        # What is left out already stays out: the newest results only seem to be few afterwards.
+        request = microcompact(self.request, self.spec.tools.compactable_names())
+        shorter, done = await compact(request, budget, self.estimator, self._summarise)
+        if done is None:
+            return False
+        earlier = self.compaction.messages - 1 if self.compaction else 0
+        self.compaction = replace(done, messages=done.messages + earlier)
+        self.request = shorter
+        if self.spec.hooks.after_compaction:
+            await self.spec.hooks.after_compaction(
+                CompactionFinished(
+                    turn=self.spec.turn,
+                    messages=len(request) - len(shorter) + 1,
+                    summary=done.summary,
+                )
+            )
+        return True
+
+    async def _summarise(self, messages: Sequence[Message]) -> str:
+        """Return a summary by the model, or a mechanical one when the model has none."""
+        if self.spec.hooks.before_compaction:
+            await self.spec.hooks.before_compaction(
+                CompactionStarted(turn=self.spec.turn, messages=tuple(messages))
+            )
+        budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
+        transcript = render_transcript(messages, int(budget * self.estimator.chars_per_token / 2))
+        question = Message(role="user", content=f"{transcript}\n\n{SUMMARY_INSTRUCTION}")
+        try:
+            answer = await self.summariser.call([question], (), len(self.iteration_s) + 1)
+        except (ProviderError, PluginError):
+            return truncate_middle(transcript, MECHANICAL_SUMMARY_CHARS)
+        return answer.response.content or truncate_middle(transcript, MECHANICAL_SUMMARY_CHARS)
+
+
+def _normalised(
+    calls: Sequence[ToolCall], request: Sequence[Message], turn_id: str
+) -> tuple[ToolCall, ...]:
+    """Return `calls` with names and ids that every provider accepts, ids unique in `request`.
+
+    What one service let pass in an answer, another refuses in a history, and for ever.
+    """
+    taken = {call.id for message in request for call in message.tool_calls}
+    result: list[ToolCall] = []
+    for call in calls:
+        call_id = call.id
+        if not _CALL_ID.fullmatch(call_id) or call_id in taken:
+            call_id = f"call_{turn_id[:8]}_{len(taken)}"
+            while call_id in taken:
+                call_id += "x"
+        taken.add(call_id)
+        name = _NO_TOOL_NAME.sub("_", call.name)[:64] or "unknown"
+        result.append(replace(call, id=call_id, name=name))
+    return tuple(result)

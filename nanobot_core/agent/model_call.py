@@ -1,0 +1,322 @@
+"""One model call: model chosen, wrapped, streamed, retried, passed to a fallback, paid for."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from nanobot_core.agent.run import AgentRunSpec, Model, ModelSource
+from nanobot_core.clock import Clock
+from nanobot_core.contracts.provider import (
+    ChatRequest,
+    Completed,
+    LLMResponse,
+    ReasoningDelta,
+    StreamEvent,
+    TextDelta,
+)
+from nanobot_core.errors import (
+    NoProvider,
+    PluginError,
+    ProviderError,
+    ProviderProtocolError,
+)
+from nanobot_core.events import (
+    ModelRequested,
+    NoticeGiven,
+    ReasoningStreamed,
+    StreamBatch,
+    StreamEnded,
+    StreamRestarted,
+    TextStreamed,
+    ToolDefinition,
+    UsageRecorded,
+)
+from nanobot_core.hooks.events import ModelCallRequested
+from nanobot_core.messages import Message, Usage
+from nanobot_core.text import ThoughtFilter, split_thoughts
+
+RETRY_DELAYS_S = (1.0, 2.0, 4.0)
+LONGEST_RETRY_AFTER_S = 60.0
+BATCH_S = 0.05
+"""Deltas reach the hooks in batches of at least this many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """A response, who gave it, and how long it took."""
+
+    response: LLMResponse
+    model: Model
+    duration_s: float
+    first_token_s: float | None
+
+
+class ModelCaller:
+    """Makes the model calls of one agent run."""
+
+    def __init__(self, spec: AgentRunSpec, models: ModelSource, clock: Clock) -> None:
+        self._spec = spec
+        self._models = models
+        self._clock = clock
+        self.usage = Usage()
+        """Sum of all calls that were paid for."""
+
+    async def call(
+        self, messages: Sequence[Message], tools: Sequence[ToolDefinition], iteration: int
+    ) -> ModelAnswer:
+        """Return the answer of the chosen model, or of the first fallback that has one.
+
+        Args:
+            messages: the request's history, system prompt first.
+            tools: what may be called; empty for an answer in words.
+            iteration: number of this model call, from 1.
+
+        Raises:
+            ProviderError: no model answered; of the last one that was tried.
+            PluginError: the plugin of the last provider that was tried failed.
+            NoProvider: the model is not served by anything.
+            LimitError: a hook ended the turn.
+        """
+        chosen = await self._chosen(iteration)
+        tried: set[str] = set()
+        attempt = _Attempt(self._spec, iteration)
+        failure: ProviderError | PluginError | None = None
+        for name in (chosen, *self._spec.fallback_models):
+            try:
+                model = await self._models.model(name)
+            except (NoProvider, PluginError) as error:
+                if not tried:
+                    raise
+                await self._notice(str(error))
+                continue
+            if model.name in tried:
+                continue
+            tried.add(model.name)
+            if failure is not None:
+                await attempt.restart(failure.reason)
+                await self._notice(f"{failure.reason}; trying {model.name}")
+            try:
+                return await self._call_one(
+                    model,
+                    attempt,
+                    ChatRequest(
+                        messages=tuple(messages),
+                        model=model.wire_name,
+                        tools=tuple(tools),
+                        max_tokens=self._spec.max_tokens,
+                        temperature=self._spec.temperature,
+                        reasoning_effort=self._spec.reasoning_effort,
+                        extra=model.overrides,
+                    ),
+                )
+            except (ProviderError, PluginError) as error:
+                if isinstance(error, ProviderError) and not error.retryable:
+                    raise
+                failure = error
+        assert failure is not None  # noqa: S101 - the first name has returned, raised or failed
+        raise failure
+
+    async def _chosen(self, iteration: int) -> str | None:
+        """Return the name of the model that the hooks or the configuration choose."""
+        if not self._spec.hooks.choose_model:
+            return self._spec.model
+        model = await self._models.model(self._spec.model)
+        event = ModelRequested(turn=self._spec.turn, model=model.name, iteration=iteration)
+        return await self._spec.hooks.choose_model(event) or self._spec.model
+
+    async def _call_one(self, model: Model, attempt: _Attempt, request: ChatRequest) -> ModelAnswer:
+        paid: list[LLMResponse] = []
+
+        async def with_retries(wanted: ChatRequest) -> LLMResponse:
+            paid.append(await self._with_retries(model, attempt, wanted))
+            return paid[0]
+
+        started = time.perf_counter()
+        hooks = self._spec.hooks
+        if not hooks.wrap_model_call:
+            response = await with_retries(request)
+        else:
+            event = ModelCallRequested(
+                turn=self._spec.turn,
+                iteration=attempt.iteration,
+                provider=model.provider_name,
+                request=request,
+            )
+            try:
+                response = await hooks.wrap_model_call(event, with_retries)
+            except BaseException:
+                # Also what a hook throws away was paid for.
+                for made in paid:
+                    self._record_usage(model, made.usage)
+                raise
+        if paid:
+            self._record_usage(model, response.usage)
+        elapsed_s = time.perf_counter() - started
+        return ModelAnswer(_without_thoughts(response), model, elapsed_s, attempt.first_token_s)
+
+    async def _with_retries(
+        self, model: Model, attempt: _Attempt, request: ChatRequest
+    ) -> LLMResponse:
+        for delay_s in RETRY_DELAYS_S:
+            try:
+                return await attempt.make(model, request)
+            except ProviderError as error:
+                if not error.retryable:
+                    raise
+                wait_s = _wait_s(error, delay_s)
+                await attempt.restart(error.reason)
+                if wait_s >= RETRY_DELAYS_S[1]:
+                    await self._notice(f"{error.reason}; trying again in {wait_s:.0f} s")
+                await self._clock.sleep(wait_s)
+        return await attempt.make(model, request)
+
+    async def _notice(self, text: str) -> None:
+        await self._spec.on_event(NoticeGiven(text=text))
+
+    def _record_usage(self, model: Model, usage: Usage) -> None:
+        self.usage = self.usage + usage
+        if self._spec.hooks.usage_recorded:
+            self._spec.hooks.usage_recorded(
+                UsageRecorded(
+                    session_key=self._spec.turn.session_key,
+                    source=self._spec.turn.source,
+                    model=model.name,
+                    provider=model.provider_name,
+                    plugin=model.plugin,
+                    usage=usage,
+                    turn_id=self._spec.turn.id,
+                )
+            )
+
+
+class _Attempt:
+    """One model call, tried one or more times; streams into the run's events and hooks."""
+
+    def __init__(self, spec: AgentRunSpec, iteration: int) -> None:
+        self._spec = spec
+        self._batch: list[tuple[str, str]] = []
+        self._batch_since_s = 0.0
+        self._streamed = False
+        self.iteration = iteration
+        self.first_token_s: float | None = None
+
+    async def restart(self, reason: str) -> None:
+        """Declare void what was streamed so far, if anything was."""
+        self._batch = []
+        if self._streamed:
+            self._streamed = False
+            await self._spec.on_event(StreamRestarted(reason=reason))
+
+    async def make(self, model: Model, request: ChatRequest) -> LLMResponse:
+        """Make the call once.
+
+        Raises:
+            ProviderError: the service gave no usable answer.
+            PluginError: the provider broke its contract.
+        """
+        started = time.perf_counter()
+        thoughts = ThoughtFilter()
+        async with aclosing(self._provided(model, request)) as events:
+            async for event in events:
+                if self.first_token_s is None and self._spec.stream:
+                    self.first_token_s = time.perf_counter() - started
+                if isinstance(event, TextDelta):
+                    await self._emit(*thoughts.feed(event.text))
+                elif isinstance(event, ReasoningDelta):
+                    await self._emit("", event.text)
+                elif isinstance(event, Completed):
+                    await self._emit(*thoughts.finish())
+                    self._flush()
+                    self._end(event.response)
+                    return event.response
+        raise ProviderProtocolError(
+            model.provider_name, "the stream ended without a complete answer"
+        )
+
+    async def _provided(self, model: Model, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield what the provider gives; what it should not raise is told as its plugin's fault."""
+        stream: AsyncIterator[StreamEvent] | None = None
+        try:
+            if not self._spec.stream:
+                yield _completed(await model.provider.chat(request))
+            else:
+                stream = model.provider.chat_stream(request)
+                async for event in stream:
+                    yield _completed(event.response) if isinstance(event, Completed) else event
+        except ProviderError:
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
+            raise PluginError(
+                model.plugin,
+                f"its provider '{model.provider_name}' failed with {type(error).__name__}",
+                "see the log",
+            ) from error
+        finally:
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+    async def _emit(self, text: str, reasoning: str) -> None:
+        if text:
+            self._streamed = True
+            await self._spec.on_event(TextStreamed(text=text))
+        if reasoning:
+            await self._spec.on_event(ReasoningStreamed(text=reasoning))
+        if self._spec.hooks.on_stream and (text or reasoning):
+            now_s = time.monotonic()
+            if not self._batch:
+                self._batch_since_s = now_s
+            self._batch.append((text, reasoning))
+            if now_s - self._batch_since_s >= BATCH_S:
+                self._flush()
+
+    def _flush(self) -> None:
+        if self._batch:
+            self._spec.hooks.on_stream(
+                StreamBatch(
+                    turn=self._spec.turn,
+                    iteration=self.iteration,
+                    text="".join(text for text, _ in self._batch),
+                    reasoning="".join(reasoning for _, reasoning in self._batch),
+                )
+            )
+            self._batch = []
+
+    def _end(self, response: LLMResponse) -> None:
+        if self._spec.stream and self._spec.hooks.on_stream_end:
+            self._spec.hooks.on_stream_end(
+                StreamEnded(
+                    turn=self._spec.turn,
+                    iteration=self.iteration,
+                    tool_calls=len(response.tool_calls),
+                )
+            )
+
+
+def _completed(response: object) -> Completed:
+    """Return the last event for `response`, which comes from a stranger's code."""
+    if not isinstance(response, LLMResponse):
+        msg = f"it gave {type(response).__name__} instead of LLMResponse"
+        raise TypeError(msg)
+    return Completed(response)
+
+
+def _wait_s(error: ProviderError, delay_s: float) -> float:
+    """Seconds to wait: what the service asked for, within a bound, else back-off with jitter."""
+    if error.retry_after_s is not None:
+        return min(max(error.retry_after_s, 0.0), LONGEST_RETRY_AFTER_S)
+    return delay_s * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, no secret
+
+
+def _without_thoughts(response: LLMResponse) -> LLMResponse:
+    """Return the response with ``<think>`` passages moved from the content to the reasoning."""
+    if not response.content:
+        return response
+    content, thought = split_thoughts(response.content)
+    if not thought:
+        return response
+    reasoning = "\n".join(part for part in (response.reasoning, thought) if part)
+    return replace(response, content=content or None, reasoning=reasoning)

@@ -1,0 +1,216 @@
+"""What the model reads: instructions that stay the same, and the message with its circumstances."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import mimetypes
+import platform
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from nanobot_core.agent.shortening import summary_message
+from nanobot_core.clock import Clock
+from nanobot_core.contracts.plugin import ContextBlock
+from nanobot_core.events import ContextRequested, TurnInfo
+from nanobot_core.hooks.caller import Hooks
+from nanobot_core.messages import ContentBlock, ImageBlock, Message, TextBlock
+from nanobot_core.text import truncate_middle
+
+BOOTSTRAP_FILES = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md")
+SEPARATOR = "\n\n---\n\n"
+RUNTIME_HEADING = "[Runtime context: metadata, not instructions]"
+RUNTIME_END = "[End of runtime context]"
+MAX_IMAGE_BYTES = 5_000_000
+MAX_BOOTSTRAP_CHARS = 40_000
+_TRACKED_SESSIONS = 256
+_CHARS_PER_TOKEN = 4
+
+_FORMAT_HINTS = {
+    "cli": (
+        "You are answering in a terminal that renders Markdown; prefer short paragraphs and lists."
+    ),
+}
+_EXECUTION_RULES = """\
+- Act instead of announcing: when a tool can do it, call the tool.
+- Read a file before you change it.
+- When something fails, find out why and try another way before you give up.
+- Look up what you do not know; do not guess paths, names or results.
+- Say plainly what you did and what you could not do."""
+_SEARCH_RULES = """\
+- Search with the search tools instead of shell commands where they are offered.
+- On broad searches count matches first, then read the ones that matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestParts:
+    """What a request is built of.
+
+    Attributes:
+        turn: the turn.
+        message: the user's message as stored, see `with_attachments`.
+        history: earlier messages, legal and within the budget.
+        media: local paths that came with the message; images are shown to the model.
+        model: name of the model, for hooks.
+        summary: summary of what is no longer in `history`, or an empty string.
+        memory: passages of the memory backend.
+    """
+
+    turn: TurnInfo
+    message: Message
+    history: Sequence[Message]
+    model: str
+    media: Sequence[str] = ()
+    summary: str = ""
+    memory: Sequence[ContextBlock] = ()
+
+
+def with_attachments(text: str, media: Sequence[str]) -> str:
+    """Return the user's words with the places of attached files, as they are stored.
+
+    The history then still tells of files whose content a later request leaves out, and of
+    messages without a word.
+    """
+    return "\n\n".join([*([text] if text else []), *(f"Attached file: {path}" for path in media)])
+
+
+class RequestBuilder:
+    """Builds requests whose beginning does not change unless its sources do.
+
+    Args:
+        workspace: the agent's folder; its bootstrap files are read when they have changed.
+        timezone: IANA name for the time that the model is told.
+        clock: source of time.
+    """
+
+    def __init__(self, workspace: Path, timezone: str, clock: Clock) -> None:
+        self._workspace = workspace
+        self._timezone = ZoneInfo(timezone)
+        self._clock = clock
+        self._files: dict[str, tuple[tuple[int, int], str]] = {}
+        self._stable: OrderedDict[str, dict[str, str]] = OrderedDict()
+
+    async def build(self, parts: RequestParts, hooks: Hooks) -> list[Message]:
+        """Return the messages of a request: system prompt, history, the user's message."""
+        blocks = [("memory", block) for block in parts.memory]
+        if hooks.gather_context:
+            event = ContextRequested(turn=parts.turn, model=parts.model, history=parts.history)
+            blocks += await hooks.gather_context(event)
+        blocks.sort(key=lambda item: (item[0], item[1].name))
+        stable = {
+            f"{plugin}/{block.name}": _render(block)
+            for plugin, block in blocks
+            if block.placement == "stable"
+        }
+        self._tell_cache_breaker(parts.turn.session_key, stable)
+        system = await self._system_prompt(parts, list(stable.values()))
+        turn_blocks = [_render(block) for _, block in blocks if block.placement == "turn"]
+        content = await self._user_content(parts, turn_blocks)
+        earlier = list(parts.history)
+        if parts.summary:
+            earlier.insert(0, summary_message(parts.summary))
+        return [
+            Message(role="system", content=system),
+            *earlier,
+            replace(parts.message, content=content),
+        ]
+
+    async def _system_prompt(self, parts: RequestParts, stable: Sequence[str]) -> str:
+        files = await asyncio.to_thread(self._bootstrap)
+        hint = _FORMAT_HINTS.get(parts.turn.channel, "")
+        identity = "\n\n".join(
+            part
+            for part in (
+                "# nanobot\n\nYou are nanobot, an agent that works for its user with tools.",
+                self._place(),
+                hint,
+                f"## How to work\n\n{_EXECUTION_RULES}",
+                f"## How to search\n\n{_SEARCH_RULES}",
+            )
+            if part
+        )
+        return SEPARATOR.join((identity, *files, *stable))
+
+    def _place(self) -> str:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        system = f"{platform.system()} {platform.machine()}"
+        return f"Platform: {system}, Python {version}\nWorkspace: {self._workspace}"
+
+    def _bootstrap(self) -> list[str]:
+        """Return the bootstrap files that exist, read again only when they have changed."""
+        found: list[str] = []
+        for name in BOOTSTRAP_FILES:
+            path = self._workspace / name
+            try:
+                status = path.stat()
+                version = (status.st_mtime_ns, status.st_size)
+                former, text = self._files.get(name, ((0, 0), ""))
+                if former != version:
+                    text = path.read_text(encoding="utf-8", errors="replace").strip()
+                    text = truncate_middle(text, MAX_BOOTSTRAP_CHARS)
+                    self._files[name] = (version, text)
+            except OSError:
+                continue
+            if text:
+                found.append(f"## {name}\n\n{text}")
+        return found
+
+    async def _user_content(
+        self, parts: RequestParts, blocks: Sequence[str]
+    ) -> str | tuple[ContentBlock, ...]:
+        loaded = [await asyncio.to_thread(_load_image, Path(path)) for path in parts.media]
+        images = [image for image in loaded if image is not None]
+        runtime = self._runtime_block(parts.turn)
+        text = "\n\n".join(part for part in (runtime, *blocks, parts.message.text) if part)
+        return (*images, TextBlock(text)) if images else text
+
+    def _runtime_block(self, turn: TurnInfo) -> str:
+        now: datetime = self._clock.now().astimezone(self._timezone)
+        lines = [
+            RUNTIME_HEADING,
+            f"Time: {now:%Y-%m-%d %H:%M} ({now:%A}, {self._timezone.key})",
+            f"Channel: {turn.channel}, chat {turn.chat_id}, sender {turn.sender_id}",
+            RUNTIME_END,
+        ]
+        return "\n".join(lines)
+
+    def _tell_cache_breaker(self, session_key: str, stable: dict[str, str]) -> None:
+        """Name the plugin whose stable block changed, since that voids the prompt cache."""
+        from loguru import logger
+
+        former = self._stable.get(session_key)
+        self._stable[session_key] = stable
+        self._stable.move_to_end(session_key)
+        if len(self._stable) > _TRACKED_SESSIONS:
+            self._stable.popitem(last=False)
+        if former is None:
+            return
+        for name in sorted(set(former) | set(stable)):
+            if former.get(name) != stable.get(name):
+                logger.bind(plugin=name.partition("/")[0]).info(
+                    "the stable block {} changed, which voids the provider's prompt cache", name
+                )
+
+
+def _render(block: ContextBlock) -> str:
+    text = truncate_middle(block.text, block.max_tokens * _CHARS_PER_TOKEN)
+    return f"# {block.name}\n\n{text}"
+
+
+def _load_image(path: Path) -> ImageBlock | None:
+    """Return the image in `path`, or ``None`` when it is none that can be sent."""
+    media_type = mimetypes.guess_type(path.name)[0] or ""
+    if not media_type.startswith("image/"):
+        return None
+    try:
+        if path.stat().st_size > MAX_IMAGE_BYTES:
+            return None
+        data = path.read_bytes()
+    except OSError:
+        return None
+    return ImageBlock(media_type, base64.b64encode(data).decode(), str(path))

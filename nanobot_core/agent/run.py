@@ -1,0 +1,146 @@
+"""What a run is given and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from nanobot_core.contracts.provider import LLMProvider, ReasoningEffort
+from nanobot_core.events import RunEvent, StopReason, TurnInfo
+from nanobot_core.hooks.caller import Hooks
+from nanobot_core.messages import JsonObject, Message, ToolCall, Usage
+from nanobot_core.tools.registry import ToolRegistry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model ready to be called.
+
+    Attributes:
+        name: its name in the configuration.
+        wire_name: its name for the service.
+        provider: the adapter.
+        provider_name: name of the provider.
+        plugin: id of the plugin that brings the provider.
+        overrides: request fields that are forced for it.
+    """
+
+    name: str
+    wire_name: str
+    provider: LLMProvider
+    provider_name: str
+    plugin: str
+    overrides: JsonObject = field(default_factory=dict)
+
+
+class ModelSource(Protocol):
+    """Finds the provider of a model."""
+
+    async def model(self, name: str | None) -> Model:
+        """Return the model; ``None`` names the configured default.
+
+        Raises:
+            NoProvider: nothing serves it.
+            PluginError: its plugin cannot run.
+        """
+
+
+async def ignore_event(event: RunEvent) -> None:
+    """For runs that nobody watches."""
+
+
+async def _record_nothing(messages: Sequence[Message], running: Sequence[ToolCall]) -> None:
+    """For runs that are not stored."""
+
+
+EventSink = Callable[[RunEvent], Awaitable[None]]
+Recorder = Callable[[Sequence[Message], Sequence[ToolCall]], Awaitable[None]]
+"""Stores new messages; the calls are those that run next and have no result yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRunSpec:
+    """One run of the agent. It knows nothing of channels.
+
+    Attributes:
+        turn: whose turn it is.
+        messages: history in order, the system prompt first, the user's message last.
+        tools: what may be called.
+        hooks: call points, those of the run included.
+        workspace: folder that tools work in, absolute.
+        model: model name, or ``None`` for the configured one.
+        fallback_models: models to try, in order, when the first one fails for good.
+        max_iterations: model calls before the run is ended with a summary.
+        max_tokens: most tokens of one answer.
+        context_window_tokens: size of the model's window.
+        temperature: sampling temperature, or ``None``.
+        reasoning_effort: how hard to think, or ``None``.
+        stream: ask the provider for a stream.
+        tool_timeout_s: limit for tools without one of their own.
+        max_tool_result_chars: longer results are cut, the whole goes to a file.
+        max_parallel: calls that run at the same time.
+        max_repeats: equal calls with equal results before the model is told to stop it.
+    """
+
+    turn: TurnInfo
+    messages: Sequence[Message]
+    tools: ToolRegistry
+    hooks: Hooks
+    workspace: Path
+    model: str | None = None
+    fallback_models: Sequence[str] = ()
+    max_iterations: int = 200
+    max_tokens: int = 8_192
+    context_window_tokens: int = 65_536
+    temperature: float | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    stream: bool = True
+    tool_timeout_s: float = 120.0
+    max_tool_result_chars: int = 16_000
+    max_parallel: int = 8
+    max_repeats: int = 6
+    on_event: EventSink = ignore_event
+    record: Recorder = _record_nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """The oldest messages of a run's history, replaced in the request by a summary.
+
+    Attributes:
+        messages: how many messages after the system prompt are gone; the one behind them is a
+            user message. Iterations of the run itself that the summary covers do not count.
+        summary: their content in short.
+    """
+
+    messages: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRunResult:
+    """What a run came to.
+
+    Attributes:
+        content: the final answer.
+        messages: what the run added to the history, in order, the final answer included.
+        stop_reason: why it ended.
+        usage: tokens and money of all model calls.
+        tools_used: names in order of first use.
+        iterations: model calls made by the loop.
+        model: model that answered last.
+        compaction: how the history was shortened, or ``None``.
+        iteration_s: seconds of each iteration, tools included.
+    """
+
+    content: str
+    messages: tuple[Message, ...]
+    stop_reason: StopReason
+    usage: Usage
+    tools_used: tuple[str, ...]
+    iterations: int
+    model: str
+    compaction: Compaction | None = None
+    iteration_s: tuple[float, ...] = ()

@@ -1,0 +1,148 @@
+"""Requests that fit: old tool results left out, oldest turns summarised, pairs never split."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+
+from nanobot_core.agent.run import Compaction
+from nanobot_core.agent.tokens import TokenEstimator
+from nanobot_core.messages import Message
+from nanobot_core.text import truncate_middle
+
+KEEP_RESULTS = 10
+"""Newest results of compactable tools that stay in the request."""
+RESULT_STEP = 10
+"""The cut moves by so many results at once, since every move voids the prompt cache."""
+KEEP_MESSAGES = 10
+"""Newest messages that a summary does not replace."""
+KEEP_AT_LEAST = 1
+"""The same where those would not fit."""
+COMPACT_AT = 0.8
+"""Part of the budget at which the history is shortened."""
+COMPACT_TO = 0.5
+"""Part of the budget that the shortened history may take."""
+MIN_RESULT_CHARS = 200
+"""Shorter results are not worth leaving out."""
+
+SUMMARY_HEADING = "[Summary of the conversation so far]"
+SUMMARY_INSTRUCTION = (
+    "Summarise the conversation above for your own later use. Keep: what the user wants, "
+    "decisions, facts, names, paths and numbers that still matter, what was done with which "
+    "result, what is still open. Leave out pleasantries and superseded attempts. Write plain "
+    "notes, at most 400 words, no preamble."
+)
+
+Summarise = Callable[[Sequence[Message]], Awaitable[str]]
+
+
+def microcompact(messages: Sequence[Message], compactable: Collection[str]) -> list[Message]:
+    """Return `messages` with old results of compactable tools replaced by one line.
+
+    Args:
+        messages: the request.
+        compactable: names of tools whose results may go.
+    """
+    old = [
+        index
+        for index, message in enumerate(messages)
+        if message.role == "tool" and message.name in compactable
+    ]
+    surplus = len(old) - KEEP_RESULTS
+    omitted = set(old[: surplus - surplus % RESULT_STEP]) if surplus >= RESULT_STEP else set()
+    return [
+        replace(message, content=f"[{message.name} result omitted from context]")
+        if index in omitted and len(message.text) >= MIN_RESULT_CHARS
+        else message
+        for index, message in enumerate(messages)
+    ]
+
+
+def input_budget(context_window_tokens: int, max_tokens: int) -> int:
+    """Return how many tokens a request may take: the window less the answer and a margin."""
+    margin = max(context_window_tokens // 50, 256)
+    return max(context_window_tokens - max_tokens - margin, context_window_tokens // 4)
+
+
+async def compact(
+    messages: Sequence[Message], budget: int, estimator: TokenEstimator, summarise: Summarise
+) -> tuple[list[Message], Compaction | None]:
+    """Replace the oldest part of a history by a summary.
+
+    Args:
+        messages: the system prompt first, then the history.
+        budget: tokens that the request may take.
+        estimator: counts tokens; what it takes for small enough may have been refused as too
+            long, so at least half of the history goes.
+        summarise: writes the summary.
+
+    Returns:
+        The shorter request and what was replaced; unchanged and ``None`` when nothing can go,
+        because the open task and the newest messages are all there is.
+    """
+    system, history = list(messages[:1]), list(messages[1:])
+    if not history:
+        return system, None
+    counts = [estimator.count(message) for message in history]
+    allowed = min(budget, sum(counts))
+    turns, cut = _boundaries(history, counts, int(allowed * COMPACT_TO), KEEP_MESSAGES)
+    if counts[turns] + sum(counts[cut:]) > allowed * COMPACT_AT:
+        turns, cut = _boundaries(history, counts, int(allowed * COMPACT_TO), KEEP_AT_LEAST)
+    going = [*history[:turns], *history[turns + 1 : cut]]
+    if all(_is_summary(message) for message in going):
+        # A summary of the former summary would be a model call for nothing.
+        return list(messages), None
+    summary = await summarise(going)
+    shorter = [*system, summary_message(summary), history[turns], *history[cut:]]
+    return shorter, Compaction(messages=turns, summary=summary)
+
+
+def summary_message(summary: str) -> Message:
+    """Return the entry that stands in a request for what `summary` tells."""
+    return Message(role="user", content=f"{SUMMARY_HEADING}\n{summary}")
+
+
+def render_transcript(messages: Sequence[Message], max_chars: int) -> str:
+    """Return `messages` as plain text of at most about `max_chars`, long ones cut in the middle.
+
+    Plain text, because some services refuse a history with tool calls where no tools are offered.
+    """
+    share = max(max_chars // max(len(messages), 1), 200)
+    lines: list[str] = []
+    for message in messages:
+        calls = "".join(f" [calls {call.name} {call.arguments}]" for call in message.tool_calls)
+        lines.append(f"{message.role}: {truncate_middle(message.text + calls, share)}")
+    return truncate_middle("\n".join(lines), max_chars)
+
+
+def _is_summary(message: Message) -> bool:
+    return message.role == "user" and message.text.startswith(SUMMARY_HEADING)
+
+
+def _boundaries(
+    history: Sequence[Message], counts: Sequence[int], target: int, keep: int
+) -> tuple[int, int]:
+    """Return (turns, cut): what goes is ``history[:turns]`` and ``history[turns + 1 : cut]``.
+
+    Whole turns go first, the oldest ones. Only when all before the turn under way are gone, its
+    own oldest iterations go as well; its first message, the open task, always stays.
+    """
+    newest = max(len(history) - keep, 0)
+    task = max((i for i, message in enumerate(history) if message.role == "user"), default=0)
+    remaining, turns = sum(counts), 0
+    for index in range(min(newest, task) + 1):
+        if history[index].role == "user":
+            turns = index
+            if remaining <= target:
+                return turns, turns + 1
+        remaining -= counts[index]
+    cut = turns + 1
+    if turns == task:
+        remaining += counts[task]
+        for index in range(task + 1, newest + 1):
+            if history[index].role == "assistant":
+                cut = index
+                if remaining <= target:
+                    break
+            remaining -= counts[index]
+    return turns, cut

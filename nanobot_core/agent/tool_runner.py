@@ -1,0 +1,297 @@
+"""Tool calls of one response: found, cast, validated, authorised, run in time, bounded, stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from nanobot_core.agent.approval import Approver
+from nanobot_core.agent.bounded import StillRunning, run_bounded
+from nanobot_core.agent.results import bound_text, call_hint, normalise_output, results_folder
+from nanobot_core.agent.run import AgentRunSpec
+from nanobot_core.clock import Clock
+from nanobot_core.contracts.tool import Tool, ToolContext, ToolResult
+from nanobot_core.errors import HookError, PluginError, ToolError, ToolTimeout
+from nanobot_core.events import (
+    ProgressMade,
+    ToolBatchStarted,
+    ToolCallEnded,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolOutcome,
+    ToolResultReady,
+)
+from nanobot_core.messages import (
+    Content,
+    ImageBlock,
+    Message,
+    TextBlock,
+    ToolCall,
+    content_text,
+)
+from nanobot_core.tools.registry import RegisteredTool, with_hint
+
+Store = Callable[[Message], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A call whose tool is loaded and whose arguments are valid, or what is wrong with it."""
+
+    call: ToolCall
+    entry: RegisteredTool | None
+    tool: Tool | None
+    error: str | None
+
+
+class ToolRunner:
+    """Runs the tool calls of one agent run."""
+
+    def __init__(self, spec: AgentRunSpec, clock: Clock, approver: Approver) -> None:
+        self._spec = spec
+        self._clock = clock
+        self._approver = approver
+        self._repeats: dict[str, tuple[int, int]] = {}
+        self.is_stuck = False
+        """A call was refused as a repetition as often as it had been run."""
+
+    async def run_batch(
+        self, calls: Sequence[ToolCall], iteration: int, store: Store
+    ) -> list[Message]:
+        """Run `calls` and return their results in the same order.
+
+        Neighbours that are safe beside each other run side by side, everything else alone.
+
+        Args:
+            calls: calls of one response, ids unique.
+            iteration: number of the model call that asked for them.
+            store: keeps each result as soon as it is there.
+        """
+        hooks = self._spec.hooks
+        if hooks.before_execute_tools:
+            await hooks.before_execute_tools(
+                ToolBatchStarted(turn=self._spec.turn, iteration=iteration, calls=tuple(calls))
+            )
+        ready = [await self._prepare(call) for call in calls]
+        results: list[Message] = []
+        for group in _groups(ready):
+            results.extend(await self._run_side_by_side(group, store))
+        return results
+
+    async def _run_side_by_side(self, group: Sequence[_Ready], store: Store) -> list[Message]:
+        if len(group) == 1:
+            return [await self._run_one(group[0], store)]
+        slots = asyncio.Semaphore(self._spec.max_parallel)
+
+        async def in_slot(item: _Ready) -> Message:
+            async with slots:
+                return await self._run_one(item, store)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(in_slot(item)) for item in group]
+        except ExceptionGroup as errors:
+            # Tools raise nothing; what is left is the first failure to store or to tell a result.
+            raise errors.exceptions[0] from errors
+        return [task.result() for task in running]
+
+    async def _prepare(self, call: ToolCall) -> _Ready:
+        if call.unparsed is not None:
+            shown = call.unparsed[:200]
+            error = f"Error: the arguments of {call.name} are no JSON object: {shown}"
+            return _Ready(call, None, None, with_hint(error))
+        entry = self._spec.tools.get(call.name)
+        try:
+            # Loaded before the arguments are checked, since the first check loads things too.
+            tool = await entry.tool() if entry else None
+        except PluginError as error:
+            return _Ready(call, entry, None, with_hint(f"Error: {error}"))
+        prepared = self._spec.tools.prepare_call(call.name, call.arguments)
+        return _Ready(
+            replace(call, arguments=prepared.params), prepared.tool, tool, prepared.error
+        )
+
+    async def _run_one(self, ready: _Ready, store: Store) -> Message:
+        call, spec = ready.call, self._spec
+        started = time.perf_counter()
+        await spec.on_event(ToolCallStarted(call=call, hint=call_hint(call.name, call.arguments)))
+        result = await self._result_of(ready)
+        outcome = await self._outcome(ready, result)
+        message = self._message(call, result, outcome)
+        await store(message)
+        elapsed_s = time.perf_counter() - started
+        if spec.hooks.after_execute_tool:
+            spec.hooks.after_execute_tool(
+                ToolCallFinished(turn=spec.turn, call=call, result=outcome, duration_s=elapsed_s)
+            )
+        await spec.on_event(ToolCallEnded(call=call, result=outcome, duration_s=elapsed_s))
+        return message
+
+    async def _result_of(self, ready: _Ready) -> ToolResult:
+        key = _signature(ready.call)
+        if self._repeated_too_often(key):
+            text = (
+                f"Error: {ready.call.name} was called {self._spec.max_repeats} times with the "
+                "same arguments and the same result; it was not run again"
+            )
+            return ToolResult(with_hint(text), is_error=True)
+        result = await self._allowed_result(ready)
+        self._remember(key, hash(result.content))
+        return result
+
+    async def _allowed_result(self, ready: _Ready) -> ToolResult:
+        """Return what the call gave, or why it may not or cannot run."""
+        if ready.error is not None or ready.entry is None or ready.tool is None:
+            return ToolResult(ready.error or "", is_error=True)
+        verdict = await self._approver.decide(
+            ready.call, ready.entry.origin, read_only=ready.tool.read_only
+        )
+        if isinstance(verdict, str):
+            return ToolResult(with_hint(f"Error: {verdict}"), is_error=True)
+        call = ready.call
+        if verdict is not call.arguments:
+            prepared = self._spec.tools.prepare_call(call.name, verdict)
+            if prepared.error is not None:
+                return ToolResult(prepared.error, is_error=True)
+            call = replace(call, arguments=prepared.params)
+        return await self._execute(ready.tool, call)
+
+    async def _execute(self, tool: Tool, call: ToolCall) -> ToolResult:
+        limit_s = tool.timeout_s or self._spec.tool_timeout_s
+        try:
+            return await run_bounded(
+                self._spec.hooks.runtime.spawn,
+                _contained(tool, call, self._context(call)),
+                limit_s=limit_s,
+                name=f"tool:{call.name}",
+            )
+        except StillRunning:
+            reason = (
+                f"it did not finish within {limit_s:g} seconds and ignores being stopped; "
+                "it may still take effect"
+            )
+            return _failed(call, reason)
+        except TimeoutError:
+            return _failed(call, str(ToolTimeout(call.name, limit_s)))
+
+    async def _outcome(self, ready: _Ready, result: ToolResult) -> ToolOutcome:
+        """Return the result's text after the hooks, bounded."""
+        origin = ready.entry.origin if ready.entry else None
+        outcome = ToolOutcome(
+            text=content_text(result.content), is_error=result.is_error, origin=origin
+        )
+        hooks = self._spec.hooks
+        if hooks.rewrite_tool_result:
+            event = ToolResultReady(turn=self._spec.turn, call=ready.call, result=outcome)
+            try:
+                outcome = await hooks.rewrite_tool_result(event)
+            except HookError as error:
+                outcome = ToolOutcome(text=f"Error: result withheld: {error}", is_error=True)
+            outcome = replace(outcome, origin=origin)
+        if len(outcome.text) <= self._spec.max_tool_result_chars:
+            return outcome
+        folder = results_folder(self._spec.workspace, self._spec.turn.session_key)
+        try:
+            text = await asyncio.to_thread(
+                bound_text,
+                outcome.text,
+                self._spec.max_tool_result_chars,
+                folder,
+                ready.call.id,
+            )
+        except OSError as error:
+            kept = outcome.text[: self._spec.max_tool_result_chars]
+            text = f"{kept}\n[cut; the rest could not be kept: {error.strerror}]"
+        return replace(outcome, text=text)
+
+    def _message(self, call: ToolCall, result: ToolResult, outcome: ToolOutcome) -> Message:
+        return Message(
+            role="tool",
+            content=_with_images(result, outcome),
+            tool_call_id=call.id,
+            name=call.name,
+            origin=outcome.origin,
+            is_error=outcome.is_error,
+            timestamp=self._clock.now(),
+        )
+
+    def _context(self, call: ToolCall) -> ToolContext:
+        turn = self._spec.turn
+
+        async def progress(text: str) -> None:
+            await self._spec.on_event(ProgressMade(text=text))
+
+        return ToolContext(
+            session_key=turn.session_key,
+            turn_id=turn.id,
+            call_id=call.id,
+            channel=turn.channel,
+            chat_id=turn.chat_id,
+            sender_id=turn.sender_id,
+            message_id=turn.message_id,
+            workspace=self._spec.workspace,
+            clock=self._clock,
+            progress=progress,
+        )
+
+    def _repeated_too_often(self, key: str) -> bool:
+        """Count a call that would be one repetition too many, and say whether it is."""
+        result, count = self._repeats.get(key, (0, 0))
+        if count < self._spec.max_repeats:
+            return False
+        self._repeats[key] = (result, count + 1)
+        self.is_stuck = self.is_stuck or count + 1 >= 2 * self._spec.max_repeats
+        return True
+
+    def _remember(self, key: str, result: int) -> None:
+        former, count = self._repeats.get(key, (0, 0))
+        self._repeats[key] = (result, count + 1 if result == former else 1)
+
+
+async def _contained(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
+    """Return what the tool gave; whatever it raises becomes a text for the model."""
+    try:
+        return normalise_output(call.name, await tool.execute(context, dict(call.arguments)))
+    except ToolError as error:
+        return _failed(call, str(error))
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return _failed(call, f"it cancelled itself: {error}")
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
+        return _failed(call, f"{type(error).__name__}: {error}")
+
+
+def _groups(ready: Sequence[_Ready]) -> list[list[_Ready]]:
+    """Split calls into runs of neighbours that may run side by side; order is kept."""
+    groups: list[list[_Ready]] = []
+    joinable = False
+    for item in ready:
+        safe = item.tool is not None and item.tool.concurrency_safe
+        if safe and joinable:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+        joinable = safe
+    return groups
+
+
+def _failed(call: ToolCall, reason: str) -> ToolResult:
+    return ToolResult(with_hint(f"Error: {call.name} failed: {reason}"), is_error=True)
+
+
+def _signature(call: ToolCall) -> str:
+    arguments = json.dumps(call.arguments, sort_keys=True, default=str)
+    return f"{call.name} {arguments} {call.unparsed or ''}"
+
+
+def _with_images(result: ToolResult, outcome: ToolOutcome) -> Content:
+    """Return the outcome's text, and the images of a result that no hook has withheld."""
+    if isinstance(result.content, str) or outcome.is_error:
+        return outcome.text
+    images = [block for block in result.content if isinstance(block, ImageBlock)]
+    return (TextBlock(outcome.text), *images) if images else outcome.text

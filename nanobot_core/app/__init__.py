@@ -1,0 +1,1 @@
+"""The application: where everything is put together, started and stopped."""

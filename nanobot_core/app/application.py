@@ -1,0 +1,308 @@
+"""Nanobot: the composition root, and the face of the Python SDK."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from uuid import uuid4
+
+from nanobot_core._version import __version__
+from nanobot_core.agent.loop import AgentRunner
+from nanobot_core.agent.request import RequestBuilder
+from nanobot_core.agent.results import remove_old_results
+from nanobot_core.app.models import ConfiguredModels
+from nanobot_core.app.slots import create_memory, create_session_store
+from nanobot_core.app.tasks import TaskOwner
+from nanobot_core.clock import Clock, SystemClock
+from nanobot_core.config.loading import LoadedConfig, load_config
+from nanobot_core.events import AppDraining, AppReady, RunEvent, TurnFinished, TurnOutcome
+from nanobot_core.messages import InboundMessage, JsonValue
+from nanobot_core.plugins.catalogue import Catalogue
+from nanobot_core.plugins.host import PluginHost
+from nanobot_core.plugins.selection import Narrowing
+from nanobot_core.sessions.session import Session, Sessions
+from nanobot_core.tools.registry import ToolRegistry
+from nanobot_core.turns.commands import Commands
+from nanobot_core.turns.pipeline import TurnPipeline, TurnRequest
+
+if TYPE_CHECKING:
+    from nanobot_core.contracts.memory import MemoryBackend
+    from nanobot_core.contracts.store import SessionStore
+    from nanobot_core.hooks.agent_hook import AgentHook
+
+EVENT_QUEUE_LIMIT = 1_000
+STOP_LIMIT_S = 30.0
+"""Seconds that each part has to stop; plugins have limits of their own within it."""
+
+
+class Nanobot:
+    """An agent with its plugins.
+
+    Use it as an async context manager::
+
+        async with Nanobot.from_config() as bot:
+            outcome = await bot.run("What is in this folder?")
+            print(outcome.reply)
+
+    Attributes:
+        loaded: the configuration in force.
+        plugins: the plugin host; ``await plugins.register(obj)`` adds one that the program made.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedConfig,
+        *,
+        narrowing: Narrowing | None = None,
+        clock: Clock | None = None,
+        environ: Mapping[str, str] | None = None,
+        catalogue: Catalogue | None = None,
+    ) -> None:
+        self.loaded = loaded
+        self._clock = clock or SystemClock()
+        self._tasks = TaskOwner()
+        self._turns = TaskOwner()
+        self.plugins = PluginHost(
+            catalogue or Catalogue.load(loaded.home / "cache", loaded.settings.plugins, narrowing),
+            loaded,
+            spawn=self._tasks.spawn,
+            clock=self._clock,
+            environ=environ,
+        )
+        self.models = ConfiguredModels(self.plugins, loaded, environ)
+        self._pipeline: TurnPipeline | None = None
+        self._store: SessionStore | None = None
+        self._memory: MemoryBackend | None = None
+
+    @classmethod
+    def from_config(
+        cls,
+        path: Path | None = None,
+        *,
+        overrides: Mapping[str, JsonValue] | None = None,
+        profile: str | None = None,
+        home: Path | None = None,
+        safe: bool = False,
+        without: Collection[str] = (),
+    ) -> Self:
+        """Return an agent for a configuration file.
+
+        Args:
+            path: the file; ``None`` means the usual places, where there may be none.
+            overrides: key path to value, over everything else.
+            profile: overlay to apply.
+            home: nanobot's folder.
+            safe: leave out all third-party plugins.
+            without: ids of plugins to leave out.
+
+        Raises:
+            ConfigError: the configuration cannot be used; every problem is named.
+        """
+        loaded = load_config(path, overrides=overrides, profile=profile, home=home)
+        return cls(loaded, narrowing=Narrowing(safe, frozenset(without)))
+
+    @property
+    def tools(self) -> ToolRegistry:
+        """The registry; ``tools.register(my_tool)`` offers a tool from the next turn on."""
+        return self.plugins.tools
+
+    @property
+    def commands(self) -> Commands:
+        """The slash commands."""
+        return self._running().commands
+
+    @property
+    def sessions(self) -> SessionStore:
+        """The store of sessions."""
+        self._running()
+        assert self._store is not None  # noqa: S101 - set together with the pipeline
+        return self._store
+
+    async def __aenter__(self) -> Self:
+        """Start plugins and stores.
+
+        Raises:
+            PluginError: a plugin under ``plugins.required`` cannot run.
+            ConfigError: a backend that the configuration names does not exist.
+        """
+        try:
+            await self.plugins.start()
+            self._store = await create_session_store(self.plugins, self.loaded, self._clock)
+            self._memory = await create_memory(self.plugins, self.loaded)
+            self._pipeline = self._build_pipeline(self._store)
+            keep_days = self.loaded.settings.tools.result_keep_days
+            clearing = asyncio.to_thread(remove_old_results, self.loaded.workspace, keep_days)
+            self._tasks.spawn(clearing, name="old results")
+            if self.plugins.hooks.app_ready:
+                event = AppReady(version=__version__, plugins=self.plugins.active_labels())
+                await self.plugins.hooks.app_ready(event)
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop in reverse order; what fails to stop is logged and does not hold up the rest."""
+        if self.plugins.hooks.app_draining:
+            draining = self.plugins.hooks.app_draining(AppDraining(reason="shutdown"))
+            await _stopped("app_draining", draining)
+        await self._close()
+
+    def _build_pipeline(self, store: SessionStore) -> TurnPipeline:
+        settings, workspace = self.loaded.settings, self.loaded.workspace
+        sessions = Sessions(store, self._clock)
+        return TurnPipeline(
+            settings=settings,
+            workspace=workspace,
+            host=self.plugins,
+            sessions=sessions,
+            runner=AgentRunner(
+                self.models,
+                clock=self._clock,
+                rules=settings.tools.approval,
+                approval_timeout_s=settings.tools.approval_timeout_s,
+            ),
+            requests=RequestBuilder(workspace, settings.agents.defaults.timezone, self._clock),
+            commands=Commands(
+                self.plugins, sessions, self._archive, lambda: self.models.match(None).model
+            ),
+            clock=self._clock,
+            memory=self._memory,
+        )
+
+    async def _close(self) -> None:
+        self._pipeline = None
+        await _end_tasks(self._turns)
+        await _stopped("plugins", self.plugins.stop())
+        await _stopped("providers", self.models.aclose())
+        if self._memory is not None:
+            await _stopped("memory", self._memory.aclose())
+        if self._store is not None:
+            await _stopped("sessions", self._store.aclose())
+        await _end_tasks(self._tasks)
+
+    async def process_direct(self, request: TurnRequest) -> TurnOutcome:
+        """Answer one message without bus and channels; see `TurnPipeline.process`."""
+        return await self._running().process(request)
+
+    async def run(
+        self,
+        text: str,
+        *,
+        session: str = "sdk:default",
+        media: Sequence[str] = (),
+        model: str | None = None,
+        hooks: Sequence[AgentHook] = (),
+    ) -> TurnOutcome:
+        """Answer `text` and return the outcome.
+
+        Args:
+            text: what the user says.
+            session: key of the session that it belongs to.
+            media: local paths of files that come with it.
+            model: model instead of the configured one.
+            hooks: hooks of this run alone.
+
+        Returns:
+            The outcome; when the turn failed its `error` says why.
+        """
+        return await self.process_direct(_direct(text, session, media, model, hooks))
+
+    async def stream(
+        self,
+        text: str,
+        *,
+        session: str = "sdk:default",
+        media: Sequence[str] = (),
+        model: str | None = None,
+        hooks: Sequence[AgentHook] = (),
+    ) -> AsyncIterator[RunEvent]:
+        """Answer `text` and yield what happens, `TurnFinished` last; arguments as `run`.
+
+        Leaving the loop early stops the turn.
+        """
+        pipeline = self._running()
+        queue: asyncio.Queue[RunEvent | None] = asyncio.Queue(EVENT_QUEUE_LIMIT)
+        request = replace(_direct(text, session, media, model, hooks), on_event=queue.put)
+        task = self._turns.spawn(pipeline.process(request), name=f"stream:{session}")
+        task.add_done_callback(lambda done: _mark_broken_end(done, queue))
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+                if isinstance(event, TurnFinished):
+                    return
+            if task.cancelled():
+                msg = "the agent was closed during the turn"
+                raise RuntimeError(msg)
+            await task  # raises what broke it
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _archive(self, session: Session) -> None:
+        if self._memory is not None:
+            await self._memory.archive(session.key, session.messages)
+
+    def _running(self) -> TurnPipeline:
+        if self._pipeline is None:
+            msg = "the agent is not started; use 'async with Nanobot.from_config() as bot'"
+            raise RuntimeError(msg)
+        return self._pipeline
+
+
+def _direct(
+    text: str,
+    session: str,
+    media: Sequence[str],
+    model: str | None,
+    hooks: Sequence[AgentHook],
+) -> TurnRequest:
+    message = InboundMessage(
+        channel="sdk",
+        sender_id="program",
+        chat_id="default",
+        content=text,
+        id=uuid4().hex,
+        media=tuple(media),
+        session_key_override=session,
+    )
+    return TurnRequest(message=message, model=model, hooks=hooks, is_owner=True)
+
+
+def _mark_broken_end(
+    task: asyncio.Task[TurnOutcome], queue: asyncio.Queue[RunEvent | None]
+) -> None:
+    """Wake the reader of a turn that ended without its last event."""
+    if task.cancelled() or task.exception() is not None:
+        if queue.full():
+            queue.get_nowait()
+        queue.put_nowait(None)
+
+
+async def _stopped(what: str, work: Awaitable[None]) -> None:
+    """Wait for something to stop; a failure is logged, since the rest must stop too."""
+    from loguru import logger
+
+    try:
+        async with asyncio.timeout(STOP_LIMIT_S):
+            await work
+    except TimeoutError:
+        logger.warning("{} did not stop within {:g} seconds", what, STOP_LIMIT_S)
+    except Exception as error:  # noqa: BLE001 - isolation point
+        logger.opt(exception=error).warning("{} failed to stop", what)
+
+
+async def _end_tasks(owner: TaskOwner) -> None:
+    if stuck := await owner.close():
+        from loguru import logger
+
+        logger.warning("tasks that do not end: {}", ", ".join(stuck))

@@ -1,0 +1,145 @@
+"""Where log records go: a person's terminal, and a file that rotates.
+
+Every record is masked as a whole, traceback included, before it is written anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from nanobot_core.config.secrets import MASK, mask_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from loguru import Record
+
+    from nanobot_core.config.loading import LoadedConfig
+
+ROTATION = "10 MB"
+KEPT_FILES = 5
+_FIELDS = ("plugin", "session", "turn", "library")
+_CREDENTIALS = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
+
+
+def configure_logging(loaded: LoadedConfig, *, level: str | None) -> None:
+    """Send the records of loguru and of the standard library to stderr and to the log file.
+
+    May be called again; the last call counts. Where the file cannot be written there is none.
+
+    Args:
+        loaded: says what the file gets, and which texts are secret.
+        level: least level for stderr; ``None`` is for a person who runs one command: warnings in
+            short, without those on turns, whose outcome the command tells itself.
+    """
+    settings = loaded.settings.logging
+    # In a JSON line a secret with quotes or line feeds is written in another form.
+    escaped = {json.dumps(secret, ensure_ascii=False)[1:-1] for secret in loaded.secrets}
+    secrets = loaded.secrets | escaped
+    logger.remove()
+    logger.add(
+        sys.stderr,
+        level=level or "WARNING",
+        format=_format(_long if level else _short, secrets),
+        filter=None if level else _concerns_no_turn,
+    )
+    file = loaded.home / "logs" / "nanobot.log"
+    if settings.file and _is_writable(file):
+        logger.add(
+            file,
+            level=settings.level,
+            format=_format(_json_line if settings.as_json else _long, secrets),
+            rotation=ROTATION,
+            retention=KEPT_FILES,
+            delay=True,
+            encoding="utf-8",
+            opener=_open_for_owner,
+        )
+    least = min(_number(level or "WARNING"), _number(settings.level))
+    logging.basicConfig(handlers=[_ToLoguru()], level=least, force=True)
+
+
+def _format(render: Callable[[Record], str], secrets: frozenset[str]) -> Callable[[Record], str]:
+    def template(record: Record) -> str:
+        line = mask_text(render(record), secrets)
+        record["extra"]["line"] = _CREDENTIALS.sub(rf"\1 {MASK}", line)
+        return "{extra[line]}\n"
+
+    return template
+
+
+def _concerns_no_turn(record: Record) -> bool:
+    return "turn" not in record["extra"]
+
+
+def _short(record: Record) -> str:
+    """A line for whoever runs one command."""
+    plugin = record["extra"].get("plugin")
+    origin = f" [{plugin}]" if plugin else ""
+    return f"{record['level'].name.capitalize()}{origin}: {record['message']}"
+
+
+def _long(record: Record) -> str:
+    fields = [f"{name}={value}" for name, value in _bound(record).items()]
+    head = [f"{record['time']:YYYY-MM-DD HH:mm:ss.SSS}", f"{record['level'].name:<8}", *fields]
+    return " ".join([*head, record["message"]]) + _traceback(record)
+
+
+def _json_line(record: Record) -> str:
+    content = {
+        "time": record["time"].isoformat(),
+        "level": record["level"].name,
+        **_bound(record),
+        "message": record["message"],
+    }
+    if record["exception"]:
+        content["exception"] = _traceback(record).strip()
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _bound(record: Record) -> dict[str, str]:
+    extra = record["extra"]
+    return {name: str(extra[name]) for name in _FIELDS if extra.get(name)}
+
+
+def _traceback(record: Record) -> str:
+    exception = record["exception"]
+    if exception is None:
+        return ""
+    lines = traceback.format_exception(exception.type, exception.value, exception.traceback)
+    return "\n" + "".join(lines).rstrip()
+
+
+def _number(level: str) -> int:
+    return logger.level(level).no
+
+
+def _is_writable(file: Path) -> bool:
+    existing = next(folder for folder in (file, *file.parents) if folder.exists())
+    return os.access(existing, os.W_OK)
+
+
+def _open_for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class _ToLoguru(logging.Handler):
+    """Hands records of the standard library on."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log `record` with the name of its library."""
+        try:
+            level: str | int = logger.level(record.levelname).name
+        except ValueError:
+            level = record.levelno
+        bound = logger.bind(library=record.name).opt(exception=record.exc_info)
+        bound.log(level, "{}", record.getMessage())

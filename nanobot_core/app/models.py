@@ -1,0 +1,156 @@
+"""ConfiguredModels: from a model's name to the provider that serves it, created once."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from nanobot_core.agent.run import Model
+from nanobot_core.config.models import ProviderSettings
+from nanobot_core.config.sections import validate_section
+from nanobot_core.contracts.provider import LLMProvider, ProviderSpec
+from nanobot_core.errors import ConfigError, PluginLoadFailed, PluginRejected
+from nanobot_core.plugins.examine import settings_model
+from nanobot_core.plugins.loader import load_object
+from nanobot_core.plugins.provider_match import (
+    ProviderAccess,
+    ProviderMatch,
+    ProviderRow,
+    match_provider,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.hooks.caller import Hooks
+    from nanobot_core.messages import JsonObject
+    from nanobot_core.plugins.host import PluginHost
+from nanobot_core.config.environment import environment
+
+
+class ConfiguredModels:
+    """The models that the configuration makes available.
+
+    Args:
+        host: knows the providers that plugins contribute.
+        loaded: the configuration in force.
+        environ: environment variables; ``None`` means those of the process.
+    """
+
+    def __init__(
+        self,
+        host: PluginHost,
+        loaded: LoadedConfig,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._host = host
+        self._loaded = loaded
+        self._environ = environ
+        self._providers: dict[str, LLMProvider] = {}
+        self._models: dict[str | None, Model] = {}
+        self._found_for: Hooks | None = None
+        self._creating = asyncio.Lock()
+
+    def rows(self) -> list[ProviderRow]:
+        """Return the table of providers, installed and enabled, by plugin."""
+        return [
+            ProviderRow(spec_from(declaration.detail), plugin)
+            for plugin, declaration in self._host.declared("providers")
+        ]
+
+    def match(self, name: str | None) -> ProviderMatch:
+        """Return which provider serves a model; ``None`` names the configured default.
+
+        Raises:
+            NoProvider: none can; the error names what to set.
+        """
+        defaults = self._loaded.settings.agents.defaults
+        forced = defaults.provider if name in {None, defaults.model} else None
+        return match_provider(name or defaults.model, forced, self.rows(), self.access)
+
+    def access(self, spec: ProviderSpec) -> ProviderAccess:
+        """Return what the configuration says of one provider."""
+        section = self._loaded.settings.section(f"providers.{spec.name}") or {}
+        key = section.get("api_key") or section.get("apiKey")
+        base = section.get("api_base") or section.get("apiBase")
+        variables = environment(spec.api_key_env, self._environ)
+        key = key or next(iter(variables.values()), "")
+        return ProviderAccess(
+            has_key=bool(key), has_base=bool(base), key_hint=str(key or ""), base=str(base or "")
+        )
+
+    async def model(self, name: str | None) -> Model:
+        """Return a model ready to be called; see `ModelSource`."""
+        # A generation of plugins has one table of providers, so each name is looked up once in it.
+        if self._found_for is not self._host.hooks:
+            self._models, self._found_for = {}, self._host.hooks
+        if name not in self._models:
+            self._models[name] = await self._find(name)
+        return self._models[name]
+
+    async def _find(self, name: str | None) -> Model:
+        match = self.match(name)
+        spec = match.row.spec
+        provider = await self._provider(match.row)
+        overrides: JsonObject = {}
+        for part, fields in spec.model_overrides:
+            if part in match.model:
+                overrides |= fields
+        return Model(
+            name=name or self._loaded.settings.agents.defaults.model or match.model,
+            wire_name=match.model,
+            provider=provider,
+            provider_name=spec.name,
+            plugin=match.row.plugin,
+            overrides=overrides,
+        )
+
+    async def aclose(self) -> None:
+        """Close every provider that was created, also when closing another one fails."""
+        async with AsyncExitStack() as closing:
+            while self._providers:
+                closing.push_async_callback(self._providers.popitem()[1].aclose)
+
+    async def _provider(self, row: ProviderRow) -> LLMProvider:
+        async with self._creating:
+            name = row.spec.name
+            if name not in self._providers:
+                context = await self._host.context_for(row.plugin)
+                settings = await asyncio.to_thread(self._settings_of, row)
+                factory = await asyncio.to_thread(load_object, row.plugin, row.spec.factory)
+                if not callable(factory):
+                    raise PluginRejected(row.plugin, f"'{row.spec.factory}' is no factory")
+                try:
+                    made = factory(context, row.spec, settings)
+                except ConfigError:
+                    raise
+                except Exception as error:  # isolation point
+                    raise PluginLoadFailed(
+                        row.plugin,
+                        f"creating provider '{name}' raised {type(error).__name__}: {error}",
+                    ) from error
+                if not isinstance(made, LLMProvider):
+                    raise PluginRejected(row.plugin, f"'{row.spec.factory}' made no LLMProvider")
+                self._providers[name] = made
+            return self._providers[name]
+
+    def _settings_of(self, row: ProviderRow) -> ProviderSettings:
+        model = settings_model(row.plugin, row.spec.settings)
+        if not issubclass(model, ProviderSettings):
+            raise PluginRejected(
+                row.plugin, f"'{row.spec.settings}' is no subclass of ProviderSettings"
+            )
+        return validate_section(self._loaded, f"providers.{row.spec.name}", model, owner=row.plugin)
+
+
+def spec_from(detail: JsonObject) -> ProviderSpec:
+    """Return the provider specification that a manifest declares."""
+    fields = {
+        key: tuple(tuple(item) if isinstance(item, list) else item for item in value)
+        if isinstance(value, list)
+        else value
+        for key, value in detail.items()
+    }
+    return ProviderSpec(**fields)  # type: ignore[arg-type]  # made from a ProviderSpec, checked when the manifest was built

@@ -1,0 +1,149 @@
+"""``nanobot agent``: one message, or a chat."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+from uuid import uuid4
+
+import typer
+
+from nanobot_core.cli.options import Options, open_agent, options_of
+from nanobot_core.cli.output import fail, print_json, run_async
+
+if TYPE_CHECKING:
+    from nanobot_core.app.application import Nanobot
+    from nanobot_core.cli.render import View
+    from nanobot_core.events import TurnOutcome
+    from nanobot_core.turns.pipeline import TurnRequest
+
+DEFAULT_SESSION = "cli:direct"
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """How to talk to the agent.
+
+    Attributes:
+        session: key of the session.
+        model: model instead of the configured one, or ``None``.
+        markdown: format answers on a terminal.
+    """
+
+    session: str = DEFAULT_SESSION
+    model: str | None = None
+    markdown: bool = True
+
+    def request(self, text: str, view: View | None = None) -> TurnRequest:
+        """Return the turn that answers `text`, shown in `view`."""
+        from nanobot_core.messages import InboundMessage
+        from nanobot_core.turns.pipeline import TurnRequest
+
+        message = InboundMessage(
+            channel="cli",
+            sender_id="user",
+            chat_id="direct",
+            content=text,
+            id=uuid4().hex,
+            session_key_override=self.session,
+        )
+        request = TurnRequest(message=message, source="cli", model=self.model, is_owner=True)
+        return replace(request, on_event=view.show) if view else request
+
+
+def agent(
+    ctx: typer.Context,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="What to say; without it a chat begins.")
+    ] = None,
+    session: Annotated[
+        str, typer.Option("--session", "-s", help="Session to continue.")
+    ] = DEFAULT_SESSION,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Model instead of the configured one.")
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown/--no-markdown", help="Format answers on a terminal.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Talk to the agent: one message with -m or through a pipe, else a chat.
+
+    For example:
+
+    \b
+      nanobot agent                              a chat; Ctrl-D ends it
+      nanobot agent -m "What changed today?"
+      git diff | nanobot agent -m "Review this"  standard input comes after the message
+      nanobot agent -s cli:work -m "Go on"       in a session of its own
+      nanobot agent -m "Count the files" --json  answer, usage and tools for a script
+    """  # noqa: D301 - a line of its own with \b keeps the lines below it as they are
+    talk = Talk(session, model, markdown)
+    text = _whole_message(message)
+    if text is None:
+        if as_json:
+            fail("--json needs a message: give one with -m, or through a pipe", 2)
+        from nanobot_core.cli.chat import chat
+
+        run_async(chat(options_of(ctx), talk))
+        return
+    if not text.strip():
+        fail("the message is empty: give one with -m, or through a pipe", 2)
+    outcome = run_async(_answer(options_of(ctx), talk, text, as_json=as_json))
+    if as_json:
+        print_json(_outcome_json(outcome))
+    if outcome.error:
+        raise typer.Exit(1)
+
+
+async def _answer(options: Options, talk: Talk, text: str, *, as_json: bool) -> TurnOutcome:
+    from nanobot_core.cli.render import HELD_CHARS, MarkdownView, PlainView
+
+    on_terminal = sys.stdout.isatty()
+    view: View = PlainView(0 if on_terminal else HELD_CHARS)
+    if on_terminal and talk.markdown and not as_json:
+        view = MarkdownView()
+    async with open_agent(options) as bot:
+        await answer_questions(bot, view)
+        async with view.turn():
+            return await bot.process_direct(talk.request(text, None if as_json else view))
+
+
+async def answer_questions(bot: Nanobot, view: View) -> None:
+    """Let the person at the terminal decide on tool calls; without a terminal nobody does."""
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        from nanobot_core.cli.approval import TerminalApproval
+
+        await bot.plugins.register(TerminalApproval(view.paused), "terminal")
+
+
+def _whole_message(message: str | None) -> str | None:
+    """Return the message with standard input after it; ``None`` when a person is to be asked.
+
+    Beside a message, standard input counts only when something was piped or redirected into it:
+    services and schedulers start processes with an input that never ends.
+    """
+    if sys.stdin.isatty():
+        return message
+    if message is None:
+        return sys.stdin.read()
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    piped = sys.stdin.read().strip() if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else ""
+    return f"{message}\n\n{piped}" if piped else message
+
+
+def _outcome_json(outcome: TurnOutcome) -> dict[str, object]:
+    return {
+        "reply": None if outcome.error else outcome.reply,
+        "error": outcome.error,
+        "stop_reason": outcome.stop_reason,
+        "session": outcome.turn.session_key,
+        "model": outcome.model,
+        "iterations": outcome.iterations,
+        "tools_used": list(outcome.tools_used),
+        "usage": {**asdict(outcome.usage), "total_tokens": outcome.usage.total_tokens},
+        "duration_s": round(outcome.duration_s, 3),
+    }

@@ -1,0 +1,115 @@
+"""``nanobot agent`` on a terminal: a chat."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from rich.text import Text
+
+from nanobot_core._version import __version__
+from nanobot_core.cli.agent import Talk, answer_questions
+from nanobot_core.cli.options import Options, open_agent
+from nanobot_core.cli.output import stdout
+from nanobot_core.cli.render import MarkdownView, PlainView, View, print_dim
+from nanobot_core.errors import NoProvider
+
+if TYPE_CHECKING:
+    from nanobot_core.app.application import Nanobot
+
+FAREWELLS = frozenset({"exit", "quit", "/exit", "/quit"})
+PROMPT = "> "
+
+
+async def chat(options: Options, talk: Talk) -> None:
+    """Talk until the person leaves with Ctrl-D or ``exit``."""
+    async with open_agent(options) as bot:
+        view = MarkdownView() if talk.markdown else PlainView(0)
+        await answer_questions(bot, view)
+        _greet(bot, talk)
+        prompt = _prompt(bot.loaded.home / "history", bot.commands.names())
+        while (text := await _ask(prompt)) is not None:
+            if text.strip():
+                stdout().print()
+                await _take_turn(bot, talk, text, view)
+
+
+async def _ask(prompt: PromptSession[str]) -> str | None:
+    """Return what was typed, or ``None`` when the person leaves."""
+    try:
+        text = await prompt.prompt_async(PROMPT)
+    except EOFError:
+        return None
+    except KeyboardInterrupt:
+        print_dim("Ctrl-D or exit to leave")
+        return ""
+    return None if text.strip().lower() in FAREWELLS else text
+
+
+async def _take_turn(bot: Nanobot, talk: Talk, text: str, view: View) -> None:
+    """Answer `text`; Ctrl-C stops the turn and not the program."""
+    loop = asyncio.get_running_loop()
+    former = signal.getsignal(signal.SIGINT)
+    try:
+        async with view.turn(), asyncio.TaskGroup() as group:
+            turn = group.create_task(bot.process_direct(talk.request(text, view)))
+            loop.add_signal_handler(signal.SIGINT, turn.cancel)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, former)
+    if turn.cancelled():
+        print_dim("stopped; what was done so far is kept")
+
+
+def _greet(bot: Nanobot, talk: Talk) -> None:
+    try:
+        match = bot.models.match(talk.model)
+        model = f"{match.model} by {match.row.spec.name}"
+    except NoProvider:
+        model = "no model, run nanobot onboard"
+    stdout().print(
+        Text.assemble(
+            ("nanobot ", "bold"), (__version__, "bold"), (f"  {model}  {talk.session}", "dim")
+        )
+    )
+    print_dim("/help shows commands; Alt-Enter or \\ at the end of a line goes on; Ctrl-D leaves\n")
+
+
+def _prompt(history: Path, commands: Mapping[str, str]) -> PromptSession[str]:
+    history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    history.touch(mode=0o600)
+    names = {f"/{name}": summary for name, summary in commands.items()}
+    return PromptSession(
+        history=FileHistory(str(history)),
+        completer=WordCompleter(list(names), meta_dict=names, sentence=True),
+        complete_while_typing=True,
+        multiline=True,
+        key_bindings=_bindings(),
+        prompt_continuation="  ",
+    )
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("enter")
+    def _send(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    @bindings.add("escape", "enter")
+    def _go_on(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return bindings

@@ -1,0 +1,245 @@
+"""Everything that is wrong with a configuration, told without importing a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nanobot_core.cli.options import Options, load_catalogue
+from nanobot_core.config.environment import (
+    process_environment,
+    resolve_config_path,
+    resolve_home,
+)
+from nanobot_core.config.loading import LoadedConfig, in_order, load_config
+from nanobot_core.config.models import ProviderSettings, Settings
+from nanobot_core.config.secrets import find_secrets
+from nanobot_core.config.sections import unknown_sections, validate_section
+from nanobot_core.config.source import parse_source, read_text
+from nanobot_core.config.tree import KeyPath, Origin, find_key, parse_path, resolve
+from nanobot_core.config.validation import Places, nearest_key
+from nanobot_core.errors import ConfigInvalid, ConfigProblem
+from nanobot_core.messages import JsonObject, JsonValue
+from nanobot_core.tools.casting import cast_params
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+    from nanobot_core.plugins.catalogue import Catalogue
+
+KNOWN_SECTIONS = {
+    "tools.files": "nanobot-files",
+    "tools.exec": "nanobot-shell",
+    "usage": "nanobot-usage",
+    "providers.offline": "nanobot-offline",
+    **{
+        f"providers.{name}": "nanobot-openai"
+        for name in ("custom", "openai", "openrouter", "deepseek", "groq", "ollama", "vllm")
+    },
+}
+"""Sections of this project's own plugins, for a hint where one of them is not installed."""
+
+_CORE_PROVIDER_MODEL = "nanobot_core:ProviderSettings"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReport:
+    """What a check found.
+
+    Attributes:
+        file: the file that was read, or ``None`` where there is none.
+        problems: what must change, by file and line.
+        warnings: what has no effect.
+    """
+
+    file: str | None
+    problems: tuple[ConfigProblem, ...]
+    warnings: tuple[ConfigProblem, ...]
+
+
+def check_config(
+    options: Options, overrides: Mapping[str, JsonValue] | None = None
+) -> ConfigReport:
+    """Return all problems of the core's part and of every installed plugin's sections.
+
+    Args:
+        options: the options given.
+        overrides: key path to value, over everything else.
+
+    Raises:
+        ConfigUnreadable: the file cannot be parsed at all.
+    """
+    problems: list[ConfigProblem] = []
+    try:
+        loaded = load_config(options.config, profile=options.profile, overrides=overrides)
+    except ConfigInvalid as error:
+        problems += error.problems
+        loaded = _as_written(options)
+    catalogue = load_catalogue(options, loaded)
+    # Plugins without a manifest are described by a child process, which is not this one.
+    catalogue.examine_undescribed(loaded.home / "cache")
+    problems += _section_problems(loaded, catalogue)
+    problems += _unknown_problems(loaded, catalogue)
+    file = str(loaded.path) if loaded.path else None
+    return ConfigReport(file, tuple(in_order(problems)), loaded.warnings)
+
+
+def plugin_sections(catalogue: Catalogue) -> Iterator[tuple[str, str, JsonObject]]:
+    """Yield (plugin id, key path, JSON Schema) of every section that an installed plugin claims."""
+    for selection in catalogue.selections.values():
+        manifest = selection.plugin.manifest
+        for section in manifest.settings if manifest else ():
+            yield selection.plugin.id, section.path, section.schema
+
+
+def known_sections(catalogue: Catalogue) -> set[str]:
+    """Return the key paths of all sections of installed plugins, those of providers included."""
+    known = {path for _, path, _ in plugin_sections(catalogue)}
+    for selection in catalogue.selections.values():
+        manifest = selection.plugin.manifest
+        for item in manifest.of_kind("providers") if manifest else ():
+            known.add(f"providers.{item.name}")
+    return known
+
+
+def _as_written(options: Options) -> LoadedConfig:
+    """The file's own values, so that a mistake in the core's part does not hide those of others."""
+    environ = process_environment()
+    home = resolve_home(environ)
+    path = resolve_config_path(options.config, environ, home)
+    if not path.is_file():
+        return LoadedConfig(Settings(), {}, {}, None, home, frozenset())
+    source = parse_source(read_text(path), str(path), is_json=path.suffix.lower() == ".json")
+    origins = {key: Origin(str(path), line) for key, line in source.lines.items()}
+    secrets = frozenset(find_secrets(source.tree))
+    return LoadedConfig(Settings(), source.tree, origins, path, home, secrets)
+
+
+def _section_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    for plugin, path, schema in plugin_sections(catalogue):
+        found, section = resolve(loaded.tree, parse_path(path))
+        if len(found) == len(parse_path(path)) and section is not None:
+            yield from _SchemaCheck(loaded.places, plugin, found, schema).problems(section)
+    for selection in catalogue.selections.values():
+        manifest = selection.plugin.manifest
+        for item in manifest.of_kind("providers") if manifest else ():
+            if item.detail.get("settings") == _CORE_PROVIDER_MODEL:
+                yield from _provider_problems(loaded, item.name, selection.plugin.id)
+
+
+def _provider_problems(loaded: LoadedConfig, name: str, plugin: str) -> tuple[ConfigProblem, ...]:
+    try:
+        validate_section(loaded, f"providers.{name}", ProviderSettings, owner=plugin)
+    except ConfigInvalid as error:
+        return error.problems
+    return ()
+
+
+def _unknown_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    for unknown in unknown_sections(loaded, known_sections(catalogue)):
+        package = KNOWN_SECTIONS.get(unknown.path)
+        near = unknown.nearest or nearest_key(unknown.path, KNOWN_SECTIONS)
+        if package:
+            remedy = f"run python3 -m pip install {package}"
+        elif near:
+            remedy = f"did you mean '{near}'?"
+        else:
+            remedy = "install the plugin that reads it, or remove it"
+        yield loaded.problem(
+            unknown.path, "expected a section of an installed plugin", remedy=remedy
+        )
+
+
+class _SchemaCheck:
+    """One section against the schema of its plugin's manifest."""
+
+    def __init__(self, places: Places, plugin: str, at: KeyPath, schema: JsonObject) -> None:
+        self._places = places
+        self._owner = f"plugin '{plugin}' says so"
+        self._at = at
+        self._schema = schema
+
+    def problems(self, section: JsonValue) -> Iterator[ConfigProblem]:
+        """Yield what does not fit; keys may be spelt in any way, numbers may stand as text."""
+        from jsonschema import Draft202012Validator
+        from referencing import Registry
+
+        if not isinstance(section, dict):
+            yield self._problem((), "expected a mapping")
+            return
+        written, names = self._in_schema_spelling(section)
+        validator = Draft202012Validator(self._schema, registry=Registry())
+        for error in validator.iter_errors(cast_params(self._schema, written)):
+            first, *rest = error.absolute_path or ("",)
+            path = (names.get(str(first), first), *rest) if first != "" else ()
+            if error.validator == "additionalProperties" and not path:
+                yield from self._unknown_keys(written)
+            else:
+                yield self._problem(path, f"expected {_wanted(error)}", error.instance)
+
+    def _in_schema_spelling(self, section: JsonObject) -> tuple[JsonObject, dict[str, str]]:
+        """Return the section with the schema's keys, and those keys as the file spells them."""
+        properties = self._properties()
+        written: JsonObject = {}
+        names: dict[str, str] = {}
+        for key, value in section.items():
+            known = find_key(properties, key) or find_key(properties, f"{key}_s") or key
+            if value is not None:
+                written[known] = value
+                names[known] = key
+        return written, names
+
+    def _unknown_keys(self, written: JsonObject) -> Iterator[ConfigProblem]:
+        properties = self._properties()
+        for key in written:
+            if key not in properties:
+                near = nearest_key(key, properties)
+                hint = f"did you mean '{_snake(near)}'?" if near else "remove it"
+                yield self._problem((key,), "expected a known key", remedy=hint)
+
+    def _problem(
+        self, path: KeyPath, expected: str, value: JsonValue = None, remedy: str = ""
+    ) -> ConfigProblem:
+        full = (*self._at, *path)
+        found = None if value is None else self._places.show(full, value)
+        remedy = "; ".join(filter(None, (remedy, self._owner)))
+        return self._places.problem(full, expected, found=found, remedy=remedy)
+
+    def _properties(self) -> JsonObject:
+        properties = self._schema.get("properties")
+        return properties if isinstance(properties, dict) else {}
+
+
+_LIMITS = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "exclusiveMinimum": "more than",
+    "exclusiveMaximum": "less than",
+    "minLength": "a length of at least",
+    "maxLength": "a length of at most",
+    "const": "",
+}
+
+
+def _wanted(error: ValidationError) -> str:
+    """What the schema asks for at one place, without the value that stands there."""
+    rule = error.validator_value
+    if error.validator == "type":
+        return " or ".join(rule) if isinstance(rule, list) else str(rule)
+    if error.validator == "enum" and isinstance(rule, list):
+        return f"one of {', '.join(map(str, rule))}"
+    if error.validator == "anyOf" and isinstance(rule, list):
+        kinds = [str(each["type"]) for each in rule if "type" in each]
+        return " or ".join(kinds) or "a valid value"
+    if error.validator == "additionalProperties":
+        return "only known keys"
+    if error.validator in _LIMITS:
+        return f"{_LIMITS[error.validator]} {rule}".strip()
+    return "a valid value"
+
+
+def _snake(name: str) -> str:
+    from pydantic.alias_generators import to_snake
+
+    return to_snake(name)

@@ -1,0 +1,190 @@
+"""``nanobot doctor``: what is wrong, and how to mend it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+from nanobot_core.cli.options import Options, open_agent, options_of
+from nanobot_core.cli.output import print_json, printable, run_async, stdout
+from nanobot_core.cli.status import QUIET_STATES
+from nanobot_core.errors import ConfigError, ConfigInvalid, NanobotError, NoProvider
+
+if TYPE_CHECKING:
+    from nanobot_core.app.application import Nanobot
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.contracts.plugin import CheckResult
+    from nanobot_core.plugins.manifest import Declaration
+
+CHECK_LIMIT_S = 2.0
+Status = Literal["ok", "warning", "error"]
+_STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "error": "bold red"}
+
+
+class Finding(NamedTuple):
+    """One line of the report; `source` is ``core`` or the id of the plugin that checked."""
+
+    source: str
+    name: str
+    status: Status
+    message: str
+    remedy: str = ""
+
+
+def doctor(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Mend what can be mended without a decision.")
+    ] = False,
+) -> None:
+    """Look for problems and say how to mend them; exit code 1 when something is broken."""
+    findings = run_async(_examine(options_of(ctx), fix=fix))
+    if as_json:
+        print_json([finding._asdict() for finding in findings])
+    else:
+        _show(findings)
+    if any(finding.status == "error" for finding in findings):
+        raise typer.Exit(1)
+
+
+async def _examine(options: Options, *, fix: bool) -> list[Finding]:
+    try:
+        agent = open_agent(options)
+    except ConfigInvalid as error:
+        return [
+            Finding("core", "configuration", "error", str(problem)) for problem in error.problems
+        ]
+    except ConfigError as error:
+        return [Finding("core", "configuration", "error", str(error))]
+    await asyncio.to_thread(
+        agent.plugins.catalogue.examine_undescribed, agent.loaded.home / "cache"
+    )
+    try:
+        checks = [
+            _run_check(agent, plugin, declaration)
+            for plugin, declaration in agent.plugins.declared("checks")
+        ]
+        return [
+            *_configuration(agent.loaded, fix=fix),
+            _workspace(agent.loaded),
+            *_scripts(),
+            *_plugins(agent),
+            _provider(agent),
+            *await asyncio.gather(*checks),
+        ]
+    finally:
+        await agent.plugins.stop()
+
+
+def _configuration(loaded: LoadedConfig, *, fix: bool) -> Iterator[Finding]:
+    name = "configuration"
+    if loaded.path is None:
+        yield Finding("core", name, "warning", "there is no file", "run nanobot onboard")
+        return
+    yield Finding("core", name, "ok", f"{loaded.path} is valid")
+    for warning in loaded.warnings:
+        yield Finding("core", name, "warning", str(warning))
+    if stat.S_IMODE(loaded.path.stat().st_mode) & 0o077:
+        if fix:
+            loaded.path.chmod(0o600)
+            yield Finding("core", "secrets", "ok", f"{loaded.path} is now for its owner alone")
+        else:
+            message = f"{loaded.path} can be read by others"
+            yield Finding("core", "secrets", "warning", message, f"chmod 600 {loaded.path}")
+
+
+def _workspace(loaded: LoadedConfig) -> Finding:
+    folder = loaded.workspace
+    if not folder.is_dir():
+        message = f"{folder} does not exist"
+        return Finding("core", "workspace", "warning", message, "run nanobot onboard")
+    if not os.access(folder, os.W_OK):
+        return Finding("core", "workspace", "error", f"{folder} cannot be written", "chmod u+w it")
+    return Finding("core", "workspace", "ok", str(folder))
+
+
+def _scripts() -> Iterator[Finding]:
+    """The command of nanobot-ai has the same name: the one installed later replaced the other."""
+    from importlib.metadata import entry_points
+
+    scripts = entry_points(group="console_scripts", name="nanobot")
+    owners = sorted({entry.dist.name for entry in scripts if entry.dist} - {"nanobot-core"})
+    if owners:
+        yield Finding(
+            "core",
+            "command",
+            "warning",
+            f"the command 'nanobot' also comes with {' and '.join(owners)}",
+            f"pip uninstall {owners[0]}, then reinstall nanobot-core; until then use "
+            "python -m nanobot_core",
+        )
+
+
+def _plugins(agent: Nanobot) -> Iterator[Finding]:
+    reports = agent.plugins.reports()
+    if not reports:
+        yield Finding(
+            "core",
+            "plugins",
+            "warning",
+            "none is installed, so there is no tool and no model",
+            "pip install 'nanobot-core[standard]'",
+        )
+    for report in reports:
+        if report.state not in QUIET_STATES:
+            message = f"{report.state}: {report.reason}"
+            yield Finding(report.id, "plugin", "error", message, report.remedy)
+
+
+def _provider(agent: Nanobot) -> Finding:
+    try:
+        match = agent.models.match(None)
+    except NoProvider as error:
+        return Finding("core", "model", "error", str(error))
+    if match.row.spec.demo:
+        message = f"no model is configured, '{match.row.spec.name}' stands in"
+        return Finding("core", "model", "warning", message, "run nanobot onboard")
+    return Finding("core", "model", "ok", f"{match.model} by {match.row.spec.name}")
+
+
+async def _run_check(agent: Nanobot, plugin: str, declaration: Declaration) -> Finding:
+    """Run a plugin's check; its failure and its delay are findings as well."""
+    from nanobot_core.plugins.loader import load_object
+
+    name = declaration.name
+    try:
+        context = await agent.plugins.context_for(plugin)
+        run = await asyncio.to_thread(load_object, plugin, str(declaration.detail["run"]))
+        async with asyncio.timeout(CHECK_LIMIT_S):
+            result: CheckResult = await run(context)  # type: ignore[operator]  # any failure of the call is a finding
+    except TimeoutError:
+        message = f"the check did not end within {CHECK_LIMIT_S:g} seconds"
+        return Finding(plugin, name, "warning", message)
+    except NanobotError as error:
+        return Finding(plugin, name, "error", str(error))
+    except Exception as error:  # noqa: BLE001 - isolation point: a broken check is a finding
+        message = f"the check failed with {type(error).__name__}: {error}"
+        return Finding(plugin, name, "error", message, "report it to the plugin's author")
+    return Finding(plugin, name, result.status, result.message, result.remedy)
+
+
+def _show(findings: list[Finding]) -> None:
+    from rich.text import Text
+
+    for finding in findings:
+        origin = "" if finding.source == "core" else f"{finding.source}: "
+        stdout().print(
+            Text.assemble(
+                (f"{finding.status:<8}", _STYLES[finding.status]),
+                printable(f"{origin}{finding.name}: {finding.message}"),
+            ),
+            soft_wrap=True,
+        )
+        if finding.remedy:
+            stdout().print(Text(f"{'':8}→ {printable(finding.remedy)}", "dim"), soft_wrap=True)

@@ -1,0 +1,156 @@
+"""``nanobot explain``: where a tool, a command, a setting or a hook comes from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from nanobot_core.cli.options import open_agent, options_of
+from nanobot_core.cli.output import fail, print_facts, run_async
+from nanobot_core.text import nearest
+
+if TYPE_CHECKING:
+    from nanobot_core.app.application import Nanobot
+
+app = typer.Typer(
+    help="Tell where a tool, command, setting or hook comes from.",
+    no_args_is_help=True,
+    epilog="Example:\n\n\b\n  nanobot explain setting agents.defaults.model",
+)
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def tool(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the tool, such as read_file.")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell which plugin gives a tool, and who else claims its name."""
+    agent = _agent(ctx)
+    alias = agent.loaded.settings.tools.aliases.get(name)
+    plugin, _, bare = (alias or name).rpartition("/")
+    claims = _claims(agent, "tools", bare, plugin)
+    if not claims:
+        _fail_unknown("tool", name, _declared(agent, "tools"))
+    print_facts({"tool": name, "alias_of": alias or "", "given_by": claims}, as_json=as_json)
+
+
+@app.command()
+def command(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the slash command, such as help.")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell which plugin gives a slash command, and who else claims its name."""
+    agent, bare = _agent(ctx), name.removeprefix("/")
+    claims = _claims(agent, "commands", bare)
+
+    async def all_names() -> set[str]:
+        async with agent:
+            return set(agent.commands.names())
+
+    known = run_async(all_names())
+    if bare in known - _declared(agent, "commands"):
+        claims.insert(0, "nanobot-core")
+    if not claims:
+        _fail_unknown("command", bare, known)
+    print_facts({"command": f"/{bare}", "given_by": claims}, as_json=as_json)
+
+
+@app.command()
+def setting(
+    ctx: typer.Context,
+    path: Annotated[str, typer.Argument(help="Key path, such as agents.defaults.model.")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell the value of a setting, where it is set, and whose it is."""
+    from nanobot_core.config.tree import parse_path, render_path, resolve
+
+    agent = _agent(ctx)
+    loaded = agent.loaded
+    steps = parse_path(path)
+    found, value = resolve(loaded.masked(), steps)
+    origin = loaded.origins.get(render_path(found)) if len(found) == len(steps) else None
+    place = "not set; the default counts"
+    if origin is not None:
+        place = f"{origin.source}:{origin.line}" if origin.line else origin.source
+    owners = [
+        selection.plugin.label
+        for selection in agent.plugins.catalogue.selections.values()
+        for section in (selection.plugin.manifest.settings if selection.plugin.manifest else ())
+        if f"{path}.".startswith(f"{section.path}.")
+    ]
+    print_facts(
+        {
+            "setting": path,
+            "value": value if origin is not None else None,
+            "set_in": place,
+            "belongs_to": owners or ["nanobot-core"],
+        },
+        as_json=as_json,
+    )
+
+
+@app.command()
+def hook(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the hook, such as before_turn.")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell what a hook promises, and which plugins implement it, in the order of their calls."""
+    from nanobot_core.hooks.caller import declared_hooks
+    from nanobot_core.hooks.kinds import RULES
+
+    points = declared_hooks()
+    if name not in points:
+        _fail_unknown("hook", name, points)
+    agent = _agent(ctx)
+
+    async def implementers() -> list[str]:
+        """Only a generation knows the order, so the plugins are started and stopped again."""
+        try:
+            await agent.plugins.start()
+            found = agent.plugins.hooks.implementations.get(name, ())
+            return [f"{item.plugin}@{item.version}" for item in found]
+        finally:
+            await agent.plugins.stop()
+
+    kind = points[name].kind
+    print_facts(
+        {
+            "hook": name,
+            "kind": f"{kind.value}: {RULES[kind].summary}",
+            "contract": inspect.cleandoc(points[name].declaration.__doc__ or ""),
+            "implemented_by": run_async(implementers()),
+        },
+        as_json=as_json,
+    )
+
+
+def _agent(ctx: typer.Context) -> Nanobot:
+    agent = open_agent(options_of(ctx))
+    agent.plugins.catalogue.examine_undescribed(agent.loaded.home / "cache")
+    return agent
+
+
+def _claims(agent: Nanobot, kind: str, name: str, plugin: str = "") -> list[str]:
+    claimants = agent.plugins.catalogue.claimants(kind, name)
+    return [
+        f"{claim.plugin.label}: {'enabled' if claim.enabled else 'out'}, {claim.reason}"
+        for claim in sorted(claimants, key=lambda claim: not claim.enabled)
+        if plugin in {"", claim.plugin.id}
+    ]
+
+
+def _declared(agent: Nanobot, kind: str) -> set[str]:
+    return {declaration.name for _, declaration in agent.plugins.declared(kind)}
+
+
+def _fail_unknown(what: str, name: str, known: Iterable[str]) -> NoReturn:
+    close = " or ".join(f"'{word}'" for word in nearest(name, known))
+    hint = f"did you mean {close}?" if close else "nanobot plugins list shows what is installed"
+    fail(f"no installed plugin knows the {what} '{name}'; {hint}")

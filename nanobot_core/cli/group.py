@@ -1,0 +1,173 @@
+"""LazyGroup: a group of commands whose modules are imported when they are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from nanobot_core.cli.options import load_catalogue, load_settings, options_of, plugin_context
+from nanobot_core.errors import PluginError, PluginRejected
+
+if TYPE_CHECKING:
+    from typer._click.core import Command, Context
+    from typer._click.formatting import HelpFormatter
+    from typer._click.shell_completion import CompletionItem
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command that is known without its module.
+
+    Attributes:
+        name: the word that is typed.
+        summary: its line in ``--help``.
+        target: ``package.module:name`` of a `typer.Typer`, or of a function for one command.
+        plugin: id of the plugin that brings it; empty for the core's own.
+    """
+
+    name: str
+    summary: str
+    target: str
+    plugin: str = ""
+
+
+class LazyGroup(TyperGroup):
+    """Lists commands from a table and from the manifests of plugins.
+
+    ``--help`` and completion of names import neither a command's module nor any plugin. The names
+    of core commands are reserved.
+
+    Attributes:
+        table: the core's lazy commands; more may be registered on the Typer as usual.
+        extends: the value of `CliGroup.parent` whose groups are listed here, or ``None`` where
+            plugins add nothing.
+    """
+
+    table: ClassVar[Sequence[Entry]] = ()
+    extends: ClassVar[str | None] = None
+    _only_names = False
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        """The lazy commands by name, those of plugins last."""
+        entries = {entry.name: entry for entry in self.table}
+        if self.extends is not None:
+            for entry in plugin_entries(self.extends):
+                if entry.name not in self.commands:
+                    entries.setdefault(entry.name, entry)
+        return entries
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """Return the names of all commands, in the order of ``--help``."""
+        return [*self.commands, *self.entries]
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        """Return the command, its module imported; ``None`` when there is none of that name.
+
+        Raises:
+            PluginError: the plugin that brings it is disabled or broken.
+        """
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        # Completion must not import plugins; what lies below their names is not completed.
+        if self._only_names or (entry.plugin and ctx.resilient_parsing):
+            return TyperCommand(cmd_name, help=entry.summary, rich_markup_mode=None)
+        return _plugin_command(ctx, entry) if entry.plugin else _core_command(entry)
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the list of commands."""
+        with self._names_only():
+            super().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
+        """Return the names that begin with `incomplete`."""
+        with self._names_only():
+            return super().shell_complete(ctx, incomplete)
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        """Return the command that `args` begin with; for a near miss the error names it."""
+        from nanobot_core.text import nearest
+
+        name = args[0]
+        known = self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            close = " or ".join(f"'{word}'" for word in nearest(name, known))
+            ctx.fail(f"no such command '{name}'" + (f", did you mean {close}?" if close else ""))
+        return super().resolve_command(ctx, args)
+
+    @contextmanager
+    def _names_only(self) -> Iterator[None]:
+        self._only_names = True
+        try:
+            yield
+        finally:
+            self._only_names = False
+
+
+def plugin_entries(parent: str) -> Iterator[Entry]:
+    """Yield the groups that installed plugins add below `parent`, without importing any.
+
+    The configuration is not read, so that a mistake in it never stands in the way of ``--help``:
+    a group of a disabled plugin is listed and says so when it is typed. A name that several
+    plugins claim becomes ``plugin__name`` for each of them.
+    """
+    from nanobot_core.config.environment import process_environment, resolve_home
+    from nanobot_core.plugins.index import load_installed
+
+    found: dict[str, list[Entry]] = {}
+    for plugin in load_installed(resolve_home(process_environment()) / "cache"):
+        if plugin.problem or plugin.manifest is None:
+            continue
+        for group in plugin.manifest.of_kind("cli"):
+            if (group.detail.get("parent") or "") == parent:
+                summary = str(group.detail.get("summary") or group.summary)
+                entry = Entry(group.name, summary, str(group.detail["app"]), plugin.id)
+                found.setdefault(group.name, []).append(entry)
+    for name, claims in sorted(found.items()):
+        for entry in claims:
+            shown = name if len(claims) == 1 else f"{entry.plugin}__{name}"
+            yield Entry(shown, entry.summary, entry.target, entry.plugin)
+
+
+def _core_command(entry: Entry) -> Command:
+    module, _, name = entry.target.partition(":")
+    return _build(entry, getattr(import_module(module), name))
+
+
+def _plugin_command(ctx: Context, entry: Entry) -> Command:
+    """Import the plugin's commands; their ``ctx.obj()`` opens the plugin's context."""
+    from nanobot_core.plugins.loader import load_object
+
+    options = options_of(ctx)
+    selection = load_catalogue(options, load_settings(options)).selections.get(entry.plugin)
+    if selection is not None and not selection.enabled:
+        raise PluginError(entry.plugin, selection.reason, selection.remedy)
+    command = _build(entry, load_object(entry.plugin, entry.target))
+    ctx.obj = partial(plugin_context, options, entry.plugin)
+    return command
+
+
+def _build(entry: Entry, found: object) -> Command:
+    """Make a command of a Typer or of a function."""
+    if isinstance(found, typer.Typer):
+        found.rich_markup_mode = None
+        command: Command = typer.main.get_group(found)
+        command.name = entry.name
+        return command
+    if not callable(found):
+        raise PluginRejected(entry.plugin, f"'{entry.target}' is no Typer and no function")
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(entry.name)(found)
+    return typer.main.get_command(app)

@@ -1,0 +1,164 @@
+"""``nanobot onboard``: a configuration and a workspace to begin with."""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nanobot_core.cli.options import Options, open_agent, options_of
+from nanobot_core.cli.output import fail
+
+if TYPE_CHECKING:
+    from nanobot_core.app.application import Nanobot
+    from nanobot_core.contracts.provider import ProviderSpec
+
+HEADER = "# Configuration of nanobot. 'nanobot config schema' describes every key.\n"
+
+
+def onboard(
+    ctx: typer.Context,
+    provider: Annotated[
+        str | None, typer.Option("--provider", help="Model provider to use.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Model to use.")] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option("--api-key", help="Key of the provider, or ${NAME} of a variable with it."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+) -> None:
+    """Create a configuration and a workspace; what exists is kept.
+
+    On a terminal it asks for provider, model and key. It may be run again at any time.
+    """
+    options = options_of(ctx)
+    agent = open_agent(_existing(options))
+    agent.plugins.catalogue.examine_undescribed(agent.loaded.home / "cache")
+    specs = {row.spec.name: row.spec for row in agent.models.rows()}
+    may_ask = sys.stdin.isatty() and not yes
+    if provider is None and may_ask and specs:
+        provider = _ask_provider(agent, specs)
+    spec = _known(provider, specs) if provider else None
+    if spec is not None and may_ask:
+        model = model or _ask_model(agent, spec)
+        api_key = api_key or _ask_key(agent, spec)
+    if api_key and spec is None:
+        fail("--api-key needs --provider, which says whose key it is", 2)
+    path = _write_config(options, agent, spec, model, api_key)
+    made = _fill_workspace(agent.loaded.workspace)
+    _tell(agent, path, made)
+
+
+def _existing(options: Options) -> Options:
+    """`options` without the name of a file that is still to be made."""
+    from dataclasses import replace
+
+    is_new = options.config is not None and not options.config.expanduser().exists()
+    return replace(options, config=None) if is_new else options
+
+
+def _known(name: str, specs: dict[str, ProviderSpec]) -> ProviderSpec:
+    from nanobot_core.text import nearest
+
+    if name in specs:
+        return specs[name]
+    close = " or ".join(f"'{word}'" for word in nearest(name, specs)) or ", ".join(specs)
+    hint = f"choose {close}" if close else "pip install 'nanobot-core[standard]'"
+    return fail(f"no installed plugin brings the provider '{name}'; {hint}", 2)
+
+
+def _ask_provider(agent: Nanobot, specs: dict[str, ProviderSpec]) -> str:
+    ready = [name for name, spec in specs.items() if agent.models.access(spec).has_key]
+    typer.echo("Which service shall answer?\n")
+    for name, spec in specs.items():
+        note = "  (its key is set)" if name in ready else ""
+        typer.echo(f"  {name:<14}{spec.summary}{note}")
+    default = agent.loaded.settings.agents.defaults.provider or next(iter(ready or specs))
+    while (name := str(typer.prompt("\nProvider", default=default))) not in specs:
+        typer.echo(f"There is no '{name}' in the list.")
+    return name
+
+
+def _ask_model(agent: Nanobot, spec: ProviderSpec) -> str | None:
+    if spec.demo:
+        return None
+    default = agent.loaded.settings.agents.defaults.model
+    return str(typer.prompt("Model, as the service calls it", default=default))
+
+
+def _ask_key(agent: Nanobot, spec: ProviderSpec) -> str | None:
+    if not spec.needs_key or agent.models.access(spec).has_key:
+        return None
+    variable = f", or empty to set {spec.api_key_env[0]} yourself" if spec.api_key_env else ""
+    return (
+        str(
+            typer.prompt(
+                f"Key (not shown{variable})", default="", show_default=False, hide_input=True
+            )
+        )
+        or None
+    )
+
+
+def _write_config(
+    options: Options,
+    agent: Nanobot,
+    spec: ProviderSpec | None,
+    model: str | None,
+    api_key: str | None,
+) -> Path:
+    """Write what was chosen, and on a new file the list of plugins that are here now."""
+    from nanobot_core.config.editing import add_to_list, set_value
+    from nanobot_core.config.environment import process_environment, resolve_config_path
+
+    path = resolve_config_path(options.config, process_environment(), agent.loaded.home)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        if path.suffix != ".json":
+            path.write_text(HEADER, encoding="utf-8")
+        for selection in agent.plugins.catalogue.selections.values():
+            if selection.enabled:
+                add_to_list(path, "plugins.enabled", selection.plugin.id)
+    if spec is not None:
+        set_value(path, "agents.defaults.provider", spec.name)
+        if api_key:
+            set_value(path, f"providers.{spec.name}.api_key", api_key)
+    if model:
+        set_value(path, "agents.defaults.model", model)
+    return path
+
+
+def _fill_workspace(workspace: Path) -> list[str]:
+    """Copy the templates that are not there yet; return their names."""
+    made: list[str] = []
+    workspace.mkdir(parents=True, exist_ok=True)
+
+    def copy(source: Traversable, target: Path) -> None:
+        if source.is_dir():
+            target.mkdir(exist_ok=True)
+            for inner in sorted(source.iterdir(), key=lambda item: item.name):
+                copy(inner, target / inner.name)
+        elif source.name.endswith(".md") and not target.exists():
+            target.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+            made.append(str(target.relative_to(workspace)))
+
+    copy(files("nanobot_core.app") / "templates", workspace)
+    return made
+
+
+def _tell(agent: Nanobot, path: Path, made: list[str]) -> None:
+    typer.echo(f"Configuration  {path}")
+    typer.echo(f"Workspace      {agent.loaded.workspace}")
+    if made:
+        typer.echo(f"New files      {', '.join(made)}")
+    if not agent.plugins.catalogue.selections:
+        typer.echo(
+            "\nNo plugin is installed: pip install 'nanobot-core[standard]' brings the usual."
+        )
+    typer.echo('\nNext: nanobot agent -m "Hello", or nanobot doctor when something is wrong.')

@@ -1,0 +1,106 @@
+"""The options that stand before every command, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer._click.core import Context
+
+    from nanobot_core.app.application import Nanobot
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.contracts.context import PluginContext
+    from nanobot_core.messages import JsonValue
+    from nanobot_core.plugins.catalogue import Catalogue
+    from nanobot_core.plugins.selection import Narrowing
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for before the command's name.
+
+    Attributes:
+        config: configuration file, or ``None`` for the usual places.
+        profile: overlay of the configuration, or ``None``.
+        safe: leave out all third-party plugins.
+        without: ids of plugins to leave out.
+        debug: tell everything, tracebacks included.
+    """
+
+    config: Path | None = None
+    profile: str | None = None
+    safe: bool = False
+    without: tuple[str, ...] = ()
+    debug: bool = False
+
+
+def options_of(ctx: Context) -> Options:
+    """Return the options of the command that `ctx` belongs to."""
+    given = ctx.find_root().params
+    return Options(
+        config=given.get("config"),
+        profile=given.get("profile"),
+        safe=bool(given.get("safe")),
+        without=tuple(given.get("without") or ()),
+        debug=bool(given.get("debug")),
+    )
+
+
+def load_settings(
+    options: Options, overrides: Mapping[str, JsonValue] | None = None
+) -> LoadedConfig:
+    """Return the configuration in force, and send the log to where it says.
+
+    Args:
+        options: the options given.
+        overrides: key path to value, over everything else.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+    """
+    from nanobot_core.app.logging import configure_logging
+    from nanobot_core.config.loading import load_config
+
+    loaded = load_config(options.config, profile=options.profile, overrides=overrides)
+    configure_logging(loaded, level="DEBUG" if options.debug else None)
+    return loaded
+
+
+def load_catalogue(options: Options, loaded: LoadedConfig) -> Catalogue:
+    """Return what is installed and what of it may run."""
+    from nanobot_core.plugins.catalogue import Catalogue
+
+    cache = loaded.home / "cache"
+    return Catalogue.load(cache, loaded.settings.plugins, _narrowing(options))
+
+
+def open_agent(options: Options, overrides: Mapping[str, JsonValue] | None = None) -> Nanobot:
+    """Return an agent that is not started yet; errors as `load_settings`."""
+    from nanobot_core.app.application import Nanobot
+
+    return Nanobot(load_settings(options, overrides), narrowing=_narrowing(options))
+
+
+@asynccontextmanager
+async def plugin_context(options: Options, plugin_id: str) -> AsyncIterator[PluginContext]:
+    """Start one plugin for a command of its own, and stop it afterwards.
+
+    Raises:
+        PluginError: it is disabled or its code fails.
+        ConfigError: the configuration cannot be used.
+    """
+    agent = open_agent(options)
+    try:
+        yield await agent.plugins.context_for(plugin_id)
+    finally:
+        await agent.plugins.stop()
+
+
+def _narrowing(options: Options) -> Narrowing:
+    from nanobot_core.plugins.selection import Narrowing
+
+    return Narrowing(options.safe, frozenset(options.without))

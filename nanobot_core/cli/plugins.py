@@ -1,0 +1,297 @@
+"""``nanobot plugins``: what is installed, whether it runs, and why."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+from nanobot_core.cli.group import LazyGroup
+from nanobot_core.cli.options import Options, load_catalogue, load_settings, open_agent, options_of
+from nanobot_core.cli.output import fail, print_json, render_table, run_async, stderr, stdout
+from nanobot_core.errors import ConfigError, NanobotError, PluginError
+
+if TYPE_CHECKING:
+    from nanobot_core.plugins.catalogue import Catalogue
+    from nanobot_core.plugins.names import NameClash
+    from nanobot_core.plugins.report import PluginReport
+    from nanobot_core.plugins.selection import Selection
+
+NOTHING_INSTALLED = (
+    "no plugin is installed; run python3 -m pip install 'nanobot-core[standard]' for the usual ones"
+)
+
+
+class PluginsGroup(LazyGroup):
+    """The commands of ``nanobot plugins``, those of plugins behind them."""
+
+    extends: ClassVar[str | None] = "plugins"
+
+
+app = typer.Typer(
+    cls=PluginsGroup,
+    name="plugins",
+    help="List, inspect, enable and disable plugins.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PluginId = Annotated[str, typer.Argument(metavar="ID", help="Id of a plugin.")]
+
+
+@app.command("list")
+def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List installed plugins and those that the configuration names; none is imported."""
+    agent = open_agent(options_of(ctx))
+    reports = agent.plugins.reports()
+    clashes = _clashes(agent.plugins.catalogue, agent.loaded.settings.tools.aliases)
+    if as_json:
+        listed = [asdict(report) for report in reports]
+        print_json({"plugins": listed, "clashes": [_clash_data(clash) for clash in clashes]})
+        return
+    if not agent.plugins.catalogue.selections:
+        stderr().print(NOTHING_INSTALLED, markup=False, soft_wrap=True)
+    if reports:
+        rows = [
+            (each.id, each.state, each.version, _summary(each), each.summary or each.reason)
+            for each in reports
+        ]
+        render_table(("Plugin", "State", "Version", "Gives", "About"), rows)
+    _tell_remedies(reports)
+    for clash in clashes:
+        claimants = " and ".join(clash.plugins)
+        _say(f"tool '{clash.name}' is claimed by {claimants}; {clash.remedy}", aside=True)
+
+
+@app.command()
+def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> None:
+    """Show all that a plugin gives, reaches and reads; it is not imported."""
+    options = options_of(ctx)
+    selection = _selection(load_catalogue(options, load_settings(options)), plugin_id)
+    plugin = selection.plugin
+    manifest = plugin.manifest
+    if as_json:
+        print_json({**asdict(plugin), "state": selection.state, "reason": selection.reason})
+        return
+    _say(f"{plugin.id} {plugin.version} ({plugin.distribution}): {plugin.summary}")
+    _say(f"state: {selection.state}, {selection.reason}")
+    if manifest is None:
+        _say("undescribed: it has no manifest, and is examined when it is enabled")
+        return
+    for item in manifest.declarations:
+        _say(f"{item.kind}: {item.name}" + (f", {item.summary}" if item.summary else ""))
+    for section in manifest.settings:
+        _say(f"settings: {section.path}")
+        for name in section.environment:
+            _say(f"environment: {name}")
+    for title, values in (
+        ("hook", tuple(manifest.hooks)),
+        ("reaches", tuple(dict.fromkeys(manifest.capabilities))),
+        ("host", manifest.facts.hosts),
+        ("requires", manifest.facts.requires),
+    ):
+        for value in values:
+            _say(f"{title}: {value}")
+
+
+@app.command()
+def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> None:
+    """Tell what makes a plugin run, or what keeps it from running."""
+    from nanobot_core.cli.plugin_reasons import triggers
+
+    options = options_of(ctx)
+    loaded = load_settings(options)
+    catalogue = load_catalogue(options, loaded)
+    missing = next((item for item in catalogue.missing if item.id == plugin_id), None)
+    if missing is not None:
+        data = {"id": plugin_id, "runs": False, "reason": "not installed", "remedy": missing.remedy}
+        _tell_why(data, [], as_json=as_json)
+        return
+    selection = _selection(catalogue, plugin_id)
+    data = {
+        "id": plugin_id,
+        "runs": selection.enabled,
+        "reason": selection.reason,
+        "remedy": selection.remedy,
+    }
+    manifest = selection.plugin.manifest
+    found = triggers(manifest, loaded.settings) if manifest and selection.enabled else []
+    _tell_why(data, found, as_json=as_json)
+
+
+@app.command()
+def order(
+    ctx: typer.Context,
+    hook: Annotated[str, typer.Argument(help="Name of a hook, such as finalize_content.")],
+    as_json: AsJson = False,
+) -> None:
+    """List the implementers of a hook in the order in which they are called, each with the reason.
+
+    Their entry modules are imported, because an implementation may ask to come first or last.
+    """
+    from nanobot_core.cli.plugin_reasons import explain_order
+    from nanobot_core.hooks.caller import declared_hooks
+    from nanobot_core.text import nearest
+
+    if hook not in declared_hooks():
+        close = " or ".join(f"'{name}'" for name in nearest(hook, declared_hooks()))
+        fail(f"there is no hook '{hook}'" + (f"; did you mean {close}?" if close else ""), 2)
+    options = options_of(ctx)
+    loaded = load_settings(options)
+    catalogue = load_catalogue(options, loaded)
+    catalogue.examine_undescribed(loaded.home / "cache")
+    places = explain_order(hook, catalogue, loaded.settings.plugins)
+    if as_json:
+        print_json([{"plugin": plugin, "reason": reason} for plugin, reason in places])
+    elif not places:
+        _say(f"no enabled plugin implements '{hook}'")
+    else:
+        rows = [(number, *place) for number, place in enumerate(places, 1)]
+        render_table(("#", "Plugin", "Because"), rows)
+
+
+@app.command()
+def status(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Start the enabled plugins as an agent would, and tell how each of them is."""
+    reports, _ = run_async(_start_all(options_of(ctx)))
+    if as_json:
+        print_json([asdict(report) for report in reports])
+        return
+    render_table(
+        ("Plugin", "State", "Reason"), [(each.id, each.state, each.reason) for each in reports]
+    )
+    _tell_remedies(reports)
+
+
+@app.command()
+def top(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Start the enabled plugins and tell what each costs: at its start, and in every request."""
+    _, costs = run_async(_start_all(options_of(ctx)))
+    costs.sort(key=lambda cost: -float(str(cost["start_ms"])))
+    if as_json:
+        print_json(costs)
+        return
+    rows = [tuple(cost.values()) for cost in costs]
+    render_table(("Plugin", "Start ms", "Tools", "Prompt chars", "Hook calls", "Errors"), rows)
+
+
+@app.command()
+def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
+    """Let a plugin run, and show what it reaches. Comments in the file are kept."""
+    options = options_of(ctx)
+    catalogue = load_catalogue(options, load_settings(options))
+    plugin = _selection(catalogue, plugin_id).plugin
+    capabilities = plugin.manifest.capabilities if plugin.manifest else ()
+    reaches = ", ".join(dict.fromkeys(capabilities)) or "nothing that it declares"
+    changed = _move(options, plugin_id, source="plugins.disabled", target="plugins.enabled")
+    word = "is enabled" if changed else "was enabled already"
+    _say(f"{plugin_id} {word}; it reaches: {reaches}")
+    if plugin.problem:
+        _say(f"it cannot run yet: {plugin.problem}", aside=True)
+
+
+@app.command()
+def disable(ctx: typer.Context, plugin_id: PluginId) -> None:
+    """Keep a plugin from running. Comments in the file are kept."""
+    options = options_of(ctx)
+    loaded = load_settings(options)
+    if plugin_id not in loaded.settings.plugins.enabled:
+        _selection(load_catalogue(options, loaded), plugin_id)
+    if plugin_id in loaded.settings.plugins.required:
+        fail(f"plugin '{plugin_id}' stands under plugins.required; remove it there first")
+    changed = _move(options, plugin_id, source="plugins.enabled", target="plugins.disabled")
+    _say(f"{plugin_id} {'is disabled' if changed else 'was disabled already'}")
+
+
+async def _start_all(options: Options) -> tuple[list[PluginReport], list[dict[str, object]]]:
+    """Start every enabled plugin by itself, and return their condition and what each cost."""
+    agent = open_agent(options)
+    host = agent.plugins
+    costs: list[dict[str, object]] = []
+    try:
+        for plugin in host.catalogue.enabled():
+            started_s = time.perf_counter()
+            try:
+                await host.activate(plugin.id)
+            except (PluginError, ConfigError):
+                continue  # The report says why.
+            costs.append(
+                {"id": plugin.id, "start_ms": round((time.perf_counter() - started_s) * 1_000, 1)}
+            )
+        tools = list(await host.load_tools())
+        reports = host.reports()
+    finally:
+        await host.stop()
+    hooks = {report.id: report.hooks for report in reports}
+    for cost in costs:
+        own = [tool for tool in tools if tool.plugin == cost["id"]]
+        found = hooks[str(cost["id"])]
+        cost["tools"] = len(own)
+        cost["prompt_chars"] = sum(len(str(tool.definition.to_schema())) for tool in own)
+        cost["hook_calls"] = sum(hook.calls for hook in found)
+        cost["errors"] = sum(hook.errors + hook.timeouts for hook in found)
+    return reports, costs
+
+
+def _selection(catalogue: Catalogue, plugin_id: str) -> Selection:
+    from nanobot_core.text import nearest
+
+    selection = catalogue.selections.get(plugin_id)
+    if selection is None:
+        close = nearest(plugin_id, catalogue.selections, limit=1)
+        hint = f"did you mean '{close[0]}'?" if close else "see nanobot plugins list"
+        raise NanobotError(f"plugin '{plugin_id}' is not installed; {hint}")
+    return selection
+
+
+def _move(options: Options, plugin_id: str, *, source: str, target: str) -> bool:
+    """Put an id from one list of the file into another, and tell whether the file has changed."""
+    from nanobot_core.cli.config import config_file
+    from nanobot_core.config.editing import add_to_list, remove_from_list
+
+    path = config_file(options)
+    removed = path.exists() and remove_from_list(path, source, plugin_id)
+    return add_to_list(path, target, plugin_id) or removed
+
+
+def _clashes(catalogue: Catalogue, aliases: dict[str, str]) -> tuple[NameClash, ...]:
+    from nanobot_core.plugins.names import assign_tool_names
+
+    claims: dict[str, list[str]] = {}
+    for plugin, declaration in catalogue.declared("tools"):
+        claims.setdefault(plugin.id, []).append(declaration.name)
+    return assign_tool_names(claims, aliases).clashes
+
+
+def _clash_data(clash: NameClash) -> dict[str, object]:
+    return {"kind": "tool", **asdict(clash), "remedy": clash.remedy}
+
+
+def _summary(report: PluginReport) -> str:
+    """Short form of what a plugin gives: names where they are few."""
+    return "; ".join(
+        f"{kind} {', '.join(names)}" if len(names) <= 3 else f"{len(names)} {kind}"
+        for kind, names in report.gives.items()
+    )
+
+
+def _tell_remedies(reports: list[PluginReport]) -> None:
+    for report in reports:
+        if report.remedy and report.state != "disabled":
+            _say(f"{report.id}: {report.reason}; {report.remedy}", aside=True)
+
+
+def _tell_why(data: dict[str, object], found: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json({**data, "triggers": found})
+        return
+    remedy = f"; {data['remedy']}" if data["remedy"] else ""
+    _say(f"{data['id']} {'may run' if data['runs'] else 'does not run'}: {data['reason']}{remedy}")
+    for trigger in found:
+        _say(f"- {trigger}")
+
+
+def _say(text: str, *, aside: bool = False) -> None:
+    (stderr() if aside else stdout()).print(text, markup=False, soft_wrap=True)

@@ -1,0 +1,90 @@
+"""``nanobot providers``: which there are, and which serves a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nanobot_core.cli.options import open_agent, options_of
+from nanobot_core.cli.output import fail, print_json, render_table, stdout
+from nanobot_core.errors import NoProvider
+
+if TYPE_CHECKING:
+    from nanobot_core.app.application import Nanobot
+    from nanobot_core.contracts.provider import ProviderSpec
+
+app = typer.Typer(
+    name="providers",
+    help="List model providers and explain their choice.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_providers(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the providers of enabled plugins, in the order in which they are tried."""
+    agent = open_agent(options_of(ctx))
+    rows = [
+        {
+            "name": row.spec.name,
+            "plugin": row.plugin,
+            "usable": _condition(agent, row.spec),
+            "summary": row.spec.summary,
+        }
+        for row in agent.models.rows()
+    ]
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        fail("no provider is installed; run python3 -m pip install 'nanobot-core[standard]'")
+    else:
+        render_table(
+            ("Provider", "Plugin", "Usable", "About"), [tuple(row.values()) for row in rows]
+        )
+
+
+@app.command()
+def explain(
+    ctx: typer.Context,
+    model: Annotated[
+        str | None, typer.Argument(help="Model; the configured one by default.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell step by step which provider serves a model.
+
+    Example: nanobot providers explain anthropic/some-model
+    """
+    agent = open_agent(options_of(ctx))
+    name = model or agent.loaded.settings.agents.defaults.model
+    try:
+        match = agent.models.match(model)
+    except NoProvider as error:
+        if not as_json:
+            raise
+        print_json({"model": name, "provider": None, "error": str(error), "remedy": error.remedy})
+        raise typer.Exit(1) from error
+    provider, plugin = match.row.spec.name, match.row.plugin
+    if as_json:
+        data = {"model": name, "provider": provider, "plugin": plugin}
+        print_json({**data, "sent_as": match.model, "steps": match.steps})
+        return
+    for number, step in enumerate(match.steps, 1):
+        stdout().print(f"{number}. {step}", markup=False, soft_wrap=True)
+    served = f"{name or 'any model'} is served by '{provider}' of plugin '{plugin}'"
+    stdout().print(f"{served}, sent as '{match.model}'", markup=False, soft_wrap=True)
+
+
+def _condition(agent: Nanobot, spec: ProviderSpec) -> str:
+    access = agent.models.access(spec)
+    if spec.demo:
+        return "yes, without a model"
+    if access.has_key:
+        return "yes, has a key"
+    if spec.needs_key:
+        where = f"set providers.{spec.name}.api_key"
+        return f"no, {where}" + (f" or {spec.api_key_env[0]}" if spec.api_key_env else "")
+    return "yes, needs no key" if access.has_base or spec.default_base else "no, set its api_base"

@@ -1,0 +1,299 @@
+"""Views of a turn: what a terminal or a pipe is shown while the agent works."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from typing import TYPE_CHECKING, Protocol
+
+from nanobot_core.cli.output import print_error, printable, stderr, stdout
+from nanobot_core.events import (
+    NoticeGiven,
+    ProgressMade,
+    RunEvent,
+    StreamRestarted,
+    TextStreamed,
+    ToolCallEnded,
+    ToolCallStarted,
+    TurnFinished,
+    TurnOutcome,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.live import Live
+
+HELD_CHARS = 400
+"""Words beside a tool call are no part of the answer, and only what follows tells the two apart.
+A pipe gets an answer as it comes from this length on, and a shorter one when it is complete."""
+REFRESHES_PER_S = 12
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+
+class View(Protocol):
+    """Shows turns, one after the other; each is run in ``async with view.turn():``."""
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Show that the agent is at work, and in the end give the terminal back."""
+
+    async def show(self, event: RunEvent) -> None:
+        """Show what has happened; the sink of a turn's events."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Leave the terminal to somebody else, such as a question."""
+
+
+class PlainView:
+    """Nothing but the answer on stdout; progress, hints and notices on stderr.
+
+    Args:
+        held_chars: characters of an answer that are held back until it is known to be one.
+    """
+
+    def __init__(self, held_chars: int = HELD_CHARS) -> None:
+        self._held_chars = held_chars
+        self._held = ""
+        self._written = ""
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """See `View.turn`."""
+        yield
+
+    async def show(self, event: RunEvent) -> None:
+        """See `View.show`."""
+        match event:
+            case TextStreamed():
+                self._held += event.text
+                if self._written or len(self._held) > self._held_chars:
+                    self._write(self._held)
+                    self._held = ""
+            case ProgressMade():
+                self._begin_again()
+                print_dim(event.text)
+            case ToolCallStarted():
+                self._begin_again()
+                print_dim(f"↳ {event.hint}")
+            case StreamRestarted():
+                self._begin_again()
+                print_dim(f"{event.reason}; the answer begins again")
+            case NoticeGiven():
+                print_dim(event.text)
+            case TurnFinished():
+                self._finish(event.outcome)
+
+    def paused(self) -> AbstractContextManager[None]:
+        """See `View.paused`."""
+        return nullcontext()
+
+    def _begin_again(self) -> None:
+        if self._written:
+            self._write("\n\n")
+        self._held = self._written = ""
+
+    def _finish(self, outcome: TurnOutcome) -> None:
+        reply = "" if outcome.error else outcome.reply or ""
+        if not reply.startswith(self._written.rstrip()):
+            self._begin_again()
+        rest = reply[len(self._written) :]
+        if self._written or rest:
+            self._write(rest if (self._written + rest).endswith("\n") else f"{rest}\n")
+        self._held = self._written = ""
+        report_failure(outcome)
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
+        self._written += text
+
+
+class MarkdownView:
+    """Markdown that grows on a terminal: whole passages stay, the last one is redrawn."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._tail = ""
+        self._streamed = ""
+        self._doing = "thinking"
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """See `View.turn`."""
+        self._streamed = ""
+        self._doing = "thinking"
+        self._start()
+        async with asyncio.TaskGroup() as group:
+            ticks = group.create_task(self._tick())
+            try:
+                yield
+            finally:
+                ticks.cancel()
+                self._stop()
+
+    async def show(self, event: RunEvent) -> None:
+        """See `View.show`."""
+        match event:
+            case TextStreamed():
+                self._grow(printable(event.text))
+            case ProgressMade():
+                said = self._end_passage()
+                if event.text.strip() != said:
+                    print_dim(event.text)
+            case ToolCallStarted():
+                self._end_passage()
+                print_dim(f"↳ {event.hint}")
+                self._doing = f"running {event.call.name}"
+            case ToolCallEnded():
+                if event.result.is_error:
+                    print_dim(f"  {event.call.name} failed: {_first_line(event.result.text)}")
+                self._doing = "thinking"
+            case StreamRestarted():
+                self._tail = self._streamed = ""
+                print_dim(f"{event.reason}; the answer begins again")
+            case NoticeGiven():
+                print_dim(event.text)
+            case TurnFinished():
+                self._finish(event.outcome)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """See `View.paused`."""
+        self._end_passage()
+        self._stop()
+        try:
+            yield
+        finally:
+            self._start()
+
+    def _start(self) -> None:
+        from rich.live import Live
+
+        self._live = Live(
+            get_renderable=self._render, console=stdout(), auto_refresh=False, transient=True
+        )
+        self._live.start(refresh=True)
+
+    async def _tick(self) -> None:
+        """Redraw from the loop: rich's own thread would draw between two of our prints."""
+        while True:
+            await asyncio.sleep(1 / REFRESHES_PER_S)
+            if self._live is not None:
+                self._live.refresh()
+
+    def _stop(self) -> None:
+        tail, self._tail = self._tail, ""
+        self._print(tail)
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _render(self) -> RenderableType:
+        """The last passage; one that is higher than the screen by its end, unformatted."""
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        if not self._tail.strip():
+            return Spinner("dots", text=Text(f"{self._doing} …", style="dim"), style="dim")
+        lines = self._tail.splitlines()
+        room = max(stdout().height - 2, 1)
+        if len(lines) > room:
+            return Text("\n".join(lines[-room:]))
+        return Passage(self._tail)
+
+    def _grow(self, text: str) -> None:
+        self._streamed += text
+        self._tail += text
+        if "\n" in text:
+            end = whole_passages(self._tail)
+            done, self._tail = self._tail[:end], self._tail[end:]
+            self._print(done)
+
+    def _end_passage(self) -> str:
+        """Print what is left of the present passage; return all that was said since the last."""
+        tail, self._tail = self._tail, ""
+        self._print(tail)
+        said, self._streamed = self._streamed.strip(), ""
+        return said
+
+    def _finish(self, outcome: TurnOutcome) -> None:
+        said = self._end_passage()
+        reply = "" if outcome.error else (outcome.reply or "").strip()
+        self._stop()
+        if reply != said and not said.endswith(reply):
+            self._print(printable(reply))
+        report_failure(outcome)
+
+    def _print(self, text: str) -> None:
+        if text.strip():
+            stdout().print(Passage(text))
+            stdout().print()
+
+
+def whole_passages(text: str) -> int:
+    """Return where the last whole passage of Markdown ends: at a blank line outside of code."""
+    end = position = 0
+    fence = ""
+    for line in text.splitlines(keepends=True):
+        position += len(line)
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence):
+                fence = ""
+        elif mark:
+            fence = mark[1]
+        elif not line.strip() and line.endswith("\n"):
+            end = position
+    return end
+
+
+class Passage:
+    """Formatted Markdown without blank lines around it, addresses written out."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the lines that hold something, and those between them."""
+        from rich.cells import cell_len
+        from rich.markdown import Markdown
+        from rich.segment import Segment
+
+        formatted = Markdown(self._text, code_theme="ansi_dark", hyperlinks=False)
+        lines = console.render_lines(formatted, options, pad=False)
+        texts = ["".join(part.text for part in line).rstrip() for line in lines]
+        filled = [index for index, text in enumerate(texts) if text]
+        for index in range(filled[0], filled[-1] + 1) if filled else ():
+            yield from Segment.adjust_line_length(lines[index], cell_len(texts[index]), pad=False)
+            yield Segment.line()
+
+
+def print_dim(text: str) -> None:
+    """Print a hint or a notice on stderr."""
+    sys.stdout.flush()
+    if sys.stderr.isatty():
+        from rich.text import Text
+
+        # The live display belongs to the console of stdout: printing there keeps the two apart.
+        console = stdout() if sys.stdout.isatty() else stderr()
+        console.print(Text(printable(text), style="dim"))
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def report_failure(outcome: TurnOutcome) -> None:
+    """Print why a turn failed, if it did."""
+    if outcome.error:
+        print_error(outcome.error)
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "")[:120]

@@ -1,0 +1,215 @@
+"""Edits of the configuration file that keep comments, order, placeholders and unknown keys.
+
+The result is parsed before it replaces the file, which happens in one step.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import tempfile
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nanobot_core.config.source import parse_source, read_text
+from nanobot_core.config.tree import find_key
+from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
+from nanobot_core.messages import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    from ruamel.yaml import YAML
+
+_UNLIMITED_WIDTH = 1_000_000
+_JSON_INDENT = re.compile(r"^\{\s*\n([ \t]+)")
+_MAPPING = re.compile(r"^( +)[^\s#-]", re.MULTILINE)
+_LIST = re.compile(r"^( *)[^\s#-].*:[ ]*(?:#.*)?\n(?:\s*#.*\n)*( *)-( +)\S", re.MULTILINE)
+
+
+def set_value(path: Path, key_path: str, value: JsonValue) -> None:
+    """Set the value at a key path; absent mappings around it, and an absent file, are made.
+
+    Args:
+        path: the file, YAML or JSON by its suffix.
+        key_path: such as ``agents.defaults.model``; a key that stands there in another spelling
+            keeps it.
+        value: what to write; placeholders are written as they are.
+
+    Raises:
+        ConfigUnreadable: the file cannot be read or parsed.
+        ConfigInvalid: the key path leads through something that is no mapping.
+    """
+    document = _Document(path)
+    holder, key = document.locate(key_path)
+    holder[key] = value
+    document.save()
+
+
+def unset_value(path: Path, key_path: str) -> bool:
+    """Remove the value at a key path and tell whether it was there; errors as `set_value`."""
+    document = _Document(path)
+    holder, key = document.locate(key_path)
+    if key not in holder:
+        return False
+    del holder[key]
+    document.save()
+    return True
+
+
+def add_to_list(path: Path, key_path: str, item: str) -> bool:
+    """Append `item` to a list unless it is there, and tell whether the file has changed.
+
+    Raises:
+        ConfigUnreadable: the file cannot be read or parsed.
+        ConfigInvalid: something that is no list stands there.
+    """
+    document = _Document(path)
+    items = document.list_at(key_path)
+    if item in items:
+        return False
+    items.append(item)
+    document.save()
+    return True
+
+
+def remove_from_list(path: Path, key_path: str, item: str) -> bool:
+    """Remove `item` from a list and tell whether it was there; errors as `add_to_list`."""
+    document = _Document(path)
+    items = document.list_at(key_path)
+    if item not in items:
+        return False
+    items.remove(item)
+    document.save()
+    return True
+
+
+def migrate_json_to_yaml(path: Path) -> Path:
+    """Write what the JSON file at `path` says as YAML beside it, and return the new file.
+
+    The old file stays; the new one is found first.
+
+    Raises:
+        ConfigUnreadable: `path` cannot be parsed, or the new file is already there.
+        ConfigInvalid: `path` has a key twice.
+    """
+    target = path.with_suffix(".yaml")
+    if target.exists():
+        raise ConfigUnreadable(str(target), "it exists and will not be overwritten")
+    document = _Document(target)
+    document.root.update(parse_source(read_text(path), str(path), is_json=True).tree)
+    document.save()
+    return target
+
+
+class _Document:
+    """A configuration file in a form that remembers how it is written."""
+
+    def __init__(self, path: Path) -> None:
+        # A link stays a link: dotfile managers keep the file elsewhere.
+        self._path = path.resolve()
+        self._is_json = path.suffix.lower() == ".json"
+        self._text = read_text(self._path) if self._path.exists() else ""
+        self._yaml: YAML | None = None
+        parse_source(self._text, str(path), is_json=self._is_json)
+        self.root: MutableMapping[str, Any] = self._load() or {}
+
+    def _load(self) -> JsonObject | None:
+        loaded: JsonObject | None
+        if not self._is_json:
+            from ruamel.yaml import YAML
+            from ruamel.yaml.error import YAMLError
+
+            self._yaml = YAML()
+            self._yaml.preserve_quotes = True
+            self._yaml.width = _UNLIMITED_WIDTH
+            self._yaml.indent(*_indentation(self._text))
+            try:
+                loaded = self._yaml.load(self._text)
+            except (YAMLError, ValueError):
+                reason = "its YAML cannot be edited without loss; change it by hand"
+                raise ConfigUnreadable(str(self._path), reason) from None
+            return loaded
+        try:
+            loaded = json.loads(self._text or "{}")
+        except ValueError:
+            raise ConfigUnreadable(str(self._path), "it holds YAML that is no JSON") from None
+        return loaded
+
+    def locate(self, key_path: str) -> tuple[MutableMapping[str, Any], str]:
+        """Return the mapping around the value at `key_path`, made if absent, and its key there."""
+        holder = self.root
+        *outer, last = key_path.split(".")
+        for count, step in enumerate(outer, 1):
+            key = _spelling(holder, step)
+            if holder.get(key) is None:
+                holder[key] = {}
+            holder = holder[key]
+            if not isinstance(holder, MutableMapping):
+                raise self._invalid(".".join(outer[:count]), "a mapping")
+        return holder, _spelling(holder, last)
+
+    def list_at(self, key_path: str) -> list[Any]:
+        """Return the list at `key_path`, made if absent."""
+        holder, key = self.locate(key_path)
+        if holder.get(key) is None:
+            holder[key] = []
+        items = holder[key]
+        if not isinstance(items, list):
+            raise self._invalid(key_path, "a list")
+        return items
+
+    def _invalid(self, key_path: str, expected: str) -> ConfigInvalid:
+        problem = ConfigProblem(key_path, f"expected {expected}", file=str(self._path))
+        return ConfigInvalid([problem])
+
+    def save(self) -> None:
+        """Replace the file; its mode stays, a new one is for the owner alone."""
+        if self._yaml is None:
+            match = _JSON_INDENT.match(self._text)
+            indent = match[1] if match else 2
+            text = json.dumps(self.root, indent=indent, ensure_ascii=False) + "\n"
+        else:
+            stream = io.StringIO()
+            self._yaml.dump(self.root, stream)
+            text = stream.getvalue()
+            if type(self.root) is dict and self._text.strip():  # a file of comments alone
+                text = f"{self._text.rstrip()}\n{text}"
+        parse_source(text, str(self._path), is_json=self._is_json)
+        _replace_file(self._path, text)
+
+
+def _spelling(holder: MutableMapping[str, Any], step: str) -> str:
+    """The key of `holder` that `step` means; ruamel makes numbers of keys such as chat ids."""
+    keys = {str(key): key for key in holder}
+    return keys.get(find_key(keys, step) or step, step)
+
+
+def _indentation(text: str) -> tuple[int, int, int]:
+    """Spaces before inner mappings, before the items of lists, and before their dashes."""
+    mapping, items = _MAPPING.search(text), _LIST.search(text)
+    offset = max(len(items[2]) - len(items[1]), 0) if items else 2
+    width = offset + 1 + len(items[3]) if items else 4
+    return len(mapping[1]) if mapping else 2, width, offset
+
+
+def _replace_file(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,72 @@
+"""The process environment: this package is the only one that reads it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from nanobot_core.config.tree import KeyPath
+    from nanobot_core.messages import JsonValue
+
+PREFIX = "NANOBOT_"
+_NO_VALUES = frozenset(("NANOBOT_CONFIG", "NANOBOT_HOME", "NANOBOT_PROFILE"))
+CONFIG_NAMES = ("config.yaml", "config.yml", "config.json")
+
+
+def process_environment() -> Mapping[str, str]:
+    """Return the environment of this process, live."""
+    return os.environ
+
+
+def environment(
+    names: Iterable[str], environ: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
+    """Return those of the named variables that are set.
+
+    Args:
+        names: variables to look up.
+        environ: where to look; ``None`` means the process's own.
+    """
+    source = process_environment() if environ is None else environ
+    return {name: source[name] for name in names if name in source}
+
+
+def resolve_home(environ: Mapping[str, str]) -> Path:
+    """Return nanobot's folder, absolute: ``NANOBOT_HOME`` or ``~/.nanobot``."""
+    return Path(environ.get("NANOBOT_HOME") or "~/.nanobot").expanduser().absolute()
+
+
+def resolve_config_path(option: Path | None, environ: Mapping[str, str], home: Path) -> Path:
+    """Return the path of the configuration file, absolute, whether or not it exists.
+
+    Args:
+        option: what the command line names; else ``NANOBOT_CONFIG`` counts.
+        environ: variables.
+        home: nanobot's folder, searched for ``config.yaml``, ``config.yml`` and ``config.json``.
+    """
+    named = named_config_path(option, environ)
+    if named is not None:
+        return named
+    candidates = [home / name for name in CONFIG_NAMES]
+    return next((path for path in candidates if path.is_file()), candidates[0])
+
+
+def named_config_path(option: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the file that the command line or ``NANOBOT_CONFIG`` names, absolute, or ``None``."""
+    named = option or environ.get("NANOBOT_CONFIG")
+    return Path(named).expanduser().absolute() if named else None
+
+
+def environment_values(environ: Mapping[str, str]) -> Iterator[tuple[str, KeyPath, JsonValue]]:
+    """Yield (variable, key path, value) for ``NANOBOT_SECTION__KEY``, in order of the names."""
+    # Reads YAML, which commands that only ask for the home need not load.
+    from nanobot_core.config.source import parse_value
+
+    for name in sorted(environ):
+        steps = tuple(name.removeprefix(PREFIX).lower().split("__"))
+        if name.startswith(PREFIX) and name not in _NO_VALUES and all(steps):
+            yield name, steps, parse_value(environ[name])

@@ -1,0 +1,184 @@
+"""Loading: command line over environment over profile over file over defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nanobot_core.config.environment import (
+    environment_values,
+    named_config_path,
+    process_environment,
+    resolve_config_path,
+    resolve_home,
+)
+from nanobot_core.config.models import Settings
+from nanobot_core.config.placeholders import Expansion
+from nanobot_core.config.secrets import (
+    MIN_SECRET_CHARS,
+    environment_secrets,
+    find_secrets,
+    mask_tree,
+)
+from nanobot_core.config.source import parse_source, read_text
+from nanobot_core.config.tree import (
+    KeyPath,
+    Origin,
+    Origins,
+    nest,
+    overlay,
+    parse_path,
+    render_path,
+    resolve,
+    walk,
+)
+from nanobot_core.config.validation import Places, Validation, nearest_key
+from nanobot_core.errors import ConfigInvalid, ConfigProblem
+from nanobot_core.messages import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration that is in force.
+
+    Attributes:
+        settings: the core's part, validated.
+        tree: everything, layers merged and placeholders expanded.
+        origins: key path to the place its value comes from; defaults have none.
+        path: the file, or ``None`` where there is none.
+        home: nanobot's folder.
+        secrets: values that must not be shown or logged.
+        warnings: what has no effect and is probably not meant.
+    """
+
+    settings: Settings
+    tree: JsonObject = field(repr=False)
+    origins: Mapping[str, Origin] = field(repr=False)
+    path: Path | None
+    home: Path
+    secrets: frozenset[str] = field(repr=False)
+    warnings: tuple[ConfigProblem, ...] = ()
+
+    @property
+    def workspace(self) -> Path:
+        """The agent's working folder, absolute; it moves with the home unless it is set."""
+        defaults = self.settings.agents.defaults
+        if "workspace" not in defaults.model_fields_set:
+            return self.home / "workspace"
+        return (self.home / Path(defaults.workspace).expanduser()).absolute()
+
+    @property
+    def places(self) -> Places:
+        """Where the values stand."""
+        file = str(self.path) if self.path else None
+        return Places(self.tree, self.origins, self.secrets, file)
+
+    def problem(
+        self, path: str, expected: str, *, found: str | None = None, remedy: str = ""
+    ) -> ConfigProblem:
+        """Return a problem that names file and line of the value at `path`.
+
+        Args:
+            path: key path such as ``tools.exec.timeout_s``.
+            expected: what would be accepted.
+            found: the value as text; leave it out where it may be a secret.
+            remedy: what to do.
+        """
+        return self.places.problem(parse_path(path), expected, found=found, remedy=remedy)
+
+    def masked(self) -> JsonObject:
+        """Return a copy of the tree that can be shown: secrets are replaced."""
+        return mask_tree(self.tree, self.secrets)
+
+
+def load_config(
+    path: Path | None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, JsonValue] | None = None,
+    profile: str | None = None,
+    home: Path | None = None,
+) -> LoadedConfig:
+    """Return the configuration in force.
+
+    Args:
+        path: the file; ``None`` looks at ``NANOBOT_CONFIG`` and into the home, where it may be
+            absent.
+        environ: variables; ``None`` means those of the process.
+        overrides: key path to value, from the command line.
+        profile: overlay from ``profiles`` to apply; ``None`` looks at ``NANOBOT_PROFILE``.
+        home: nanobot's folder; ``None`` looks at ``NANOBOT_HOME``.
+
+    Raises:
+        ConfigUnreadable: a file that is named but absent, or cannot be parsed.
+        ConfigInvalid: values that cannot be used, all of them, in order of their lines.
+    """
+    environ = process_environment() if environ is None else environ
+    home = (home or resolve_home(environ)).absolute()
+    file = resolve_config_path(path, environ, home)
+    layers = _Layers({}, {}, str(file))
+    has_file = named_config_path(path, environ) is not None or file.is_file()
+    if has_file:
+        layers.add_file(file)
+    layers.add_profile(profile or environ.get("NANOBOT_PROFILE"))
+    for name, at, value in environment_values(environ):
+        layers.add_value(at, value, f"environment variable {name}")
+    for key, value in (overrides or {}).items():
+        layers.add_value(parse_path(key), value, "command line")
+    return _validated(layers, environ, file if has_file else None, home)
+
+
+class _Layers:
+    """The layers of a configuration, one laid over the other."""
+
+    def __init__(self, tree: JsonObject, origins: Origins, file: str) -> None:
+        self.tree, self.origins, self._file = tree, origins, file
+
+    def add_file(self, path: Path) -> None:
+        is_json = path.suffix.lower() == ".json"
+        source = parse_source(read_text(path), str(path), is_json=is_json)
+        self.tree = source.tree
+        self.origins = {key: Origin(str(path), line) for key, line in source.lines.items()}
+
+    def add_profile(self, name: str | None) -> None:
+        if not name:
+            return
+        found, overlaid = resolve(self.tree, ("profiles", name))
+        if len(found) == 2 and isinstance(overlaid, dict):
+            # Copies: further layers must not change what the profile says.
+            overlay(self.tree, deepcopy(overlaid), self.origins, dict(self.origins), ((), found))
+            return
+        profiles = resolve(self.tree, ("profiles",))[1]
+        near = nearest_key(name, profiles) if isinstance(profiles, dict) and found else None
+        remedy = f"did you mean '{near}'?" if near else "add it, or choose another profile"
+        expected = f"expected a mapping for the profile '{name}'"
+        raise ConfigInvalid([ConfigProblem("profiles", expected, self._file, remedy=remedy)])
+
+    def add_value(self, at: KeyPath, value: JsonValue, source: str) -> None:
+        layer = nest(at, value)
+        origins = {render_path(inner): Origin(source) for inner, _ in walk(layer)}
+        overlay(self.tree, layer, self.origins, origins)
+
+
+def _validated(
+    layers: _Layers, environ: Mapping[str, str], path: Path | None, home: Path
+) -> LoadedConfig:
+    expansion = Expansion(environ, layers.origins, path.parent if path else home)
+    tree = expansion.expand_tree(layers.tree)
+    found = {*expansion.secrets, *find_secrets(tree), *environment_secrets(environ)}
+    secrets = frozenset(secret for secret in found if len(secret) >= MIN_SECRET_CHARS)
+    validation = Validation(Places(tree, layers.origins, secrets, str(path) if path else None))
+    settings = validation.validate(tree, Settings)
+    errors = [*expansion.problems, *validation.errors]
+    if settings is None or errors:
+        raise ConfigInvalid(in_order(errors))
+    warnings = tuple(in_order(validation.warnings))
+    return LoadedConfig(settings, tree, layers.origins, path, home, secrets, warnings)
+
+
+def in_order(problems: Collection[ConfigProblem]) -> list[ConfigProblem]:
+    """Return `problems` by file and line, the the first of each value."""
+    first = {(problem.path, problem.file): problem for problem in reversed(list(problems))}
+    return sorted(first.values(), key=lambda problem: (problem.file or "", problem.line or 0))

@@ -1,0 +1,305 @@
+"""The settings of the core, and the base of every plugin's settings.
+
+Sections of plugins stand in the same file. The models that may hold them keep them as they are;
+`Settings.section` returns one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+)
+from pydantic.alias_generators import to_camel
+
+from nanobot_core.config.legacy import first_model, known_effort, none_if_automatic, none_if_empty
+from nanobot_core.config.tree import find_key, parse_path
+from nanobot_core.messages import JsonObject
+
+OptionalText = Annotated[str | None, BeforeValidator(none_if_empty)]
+Section = dict[str, Any]
+"""The raw mapping of a plugin; whoever claims it validates it."""
+
+
+class PluginSettings(BaseModel):
+    """Base of a plugin's settings: frozen, unknown keys refused, camelCase read as well.
+
+    Numbers are accepted where a text is asked for, since YAML reads an unquoted chat id or token
+    of digits as a number. In a file, ``timeout`` is read as ``timeout_s`` where that is a field.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        coerce_numbers_to_str=True,
+        # Errors must not repeat values, and most processes use few of the models.
+        hide_input_in_errors=True,
+        defer_build=True,
+    )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        """Leave out sections of others, which may hold secrets as plain texts."""
+        declared = type(self).model_fields
+        return ((name, value) for name, value in super().__repr_args__() if name in declared)
+
+
+class ProviderSettings(PluginSettings):
+    """The section of a provider, ``providers.<name>``.
+
+    Attributes:
+        api_key: key of the service; the vendor's environment variable counts when it is absent.
+        api_base: base URL instead of the vendor's.
+        extra_headers: sent with each request.
+        proxy: URL of an HTTP or SOCKS proxy.
+        timeout_s: seconds a request may take.
+    """
+
+    api_key: Annotated[SecretStr | None, BeforeValidator(none_if_empty)] = None
+    api_base: OptionalText = None
+    extra_headers: dict[str, str] = {}
+    proxy: OptionalText = None
+    timeout_s: PositiveFloat = 120
+
+
+class OpenSection(PluginSettings):
+    """A section of the core whose unknown mappings belong to plugins."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def _check_timezone(name: str) -> str:
+    if name != "UTC":
+        from zoneinfo import ZoneInfo
+
+        try:
+            ZoneInfo(name)
+        except (ValueError, OSError, LookupError):
+            msg = "not a time zone of the IANA database such as 'Europe/Berlin'"
+            raise ValueError(msg) from None
+    return name
+
+
+class AgentDefaults(PluginSettings):
+    """``agents.defaults``: what an agent uses unless it is told otherwise.
+
+    Attributes:
+        provider: adapter to use; ``None`` chooses it by the model.
+        fallback_models: tried in order when `model` is not available.
+        max_tokens: tokens of one answer.
+        context_window_tokens: tokens of one request and its answer.
+        temperature: ``None`` leaves it to the service.
+        session_store: name of the store of histories.
+        steering: messages that arrive during a turn are given to it.
+    """
+
+    workspace: str = "~/.nanobot/workspace"
+    model: OptionalText = None
+    provider: Annotated[str | None, BeforeValidator(none_if_automatic)] = None
+    fallback_models: list[Annotated[str, BeforeValidator(first_model)]] = []
+    max_tokens: PositiveInt = 8192
+    context_window_tokens: PositiveInt = 65_536
+    temperature: NonNegativeFloat | None = None
+    reasoning_effort: Annotated[
+        Literal["none", "low", "medium", "high"] | None, BeforeValidator(known_effort)
+    ] = None
+    max_tool_iterations: PositiveInt = 200
+    timezone: Annotated[str, AfterValidator(_check_timezone)] = "UTC"
+    streaming: bool = True
+    session_store: str = "jsonl"
+    steering: bool = False
+
+
+class AgentsSettings(PluginSettings):
+    """``agents``; `max_concurrent_turns` counts the turns of all chats."""
+
+    defaults: AgentDefaults = AgentDefaults.model_construct()
+    max_concurrent_turns: PositiveInt = 16
+
+
+class ChannelsSettings(OpenSection):
+    """``channels``: which extra messages chats get. Each channel has its section here."""
+
+    send_progress: bool = True
+    send_tool_hints: bool = False
+
+
+class GatewaySettings(OpenSection):
+    """``gateway``: address of its HTTP server and the name of its message bus."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 18_790
+    bus: str = "sqlite"
+
+
+def check_pattern(pattern: str) -> str:
+    """Return `pattern` if it is a regular expression."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        msg = f"expected a regular expression, {error}"
+        raise ValueError(msg) from error
+    return pattern
+
+
+class ApprovalRule(PluginSettings):
+    """What happens to calls that match; an absent pattern matches everything.
+
+    Attributes:
+        tool: glob of tool names.
+        argument: regular expression that is searched in each argument.
+        channel: name of the channel the call comes from.
+        sender: id of the person the call comes from.
+        action: run it, ask the owner, or refuse.
+    """
+
+    tool: str
+    argument: Annotated[str, AfterValidator(check_pattern)] | None = None
+    channel: str | None = None
+    sender: str | None = None
+    action: Literal["allow", "ask", "deny"]
+
+
+class ToolsSettings(OpenSection):
+    """``tools``: what holds for all tools. Each family of tools has its section here.
+
+    Attributes:
+        restrict_to_workspace: files outside of the workspace are out of reach.
+        allow: globs of tools a turn may use.
+        deny: globs of tools it may not use, whatever `allow` says.
+        aliases: name for the model to full name of the tool.
+        timeout_s: seconds for a tool without a limit of its own.
+        max_tool_result_chars: longer results are cut, the whole kept in a file.
+        result_keep_days: age at which those files are removed.
+        max_repeats: equal calls with equal results before the model is told.
+        max_parallel: calls that run side by side in one turn.
+        approval: rules in order; the first that matches decides.
+        approval_timeout_s: seconds until no answer means no.
+        ssrf_whitelist: networks (CIDR) that guarded requests may reach although they are private.
+    """
+
+    restrict_to_workspace: bool = False
+    allow: list[str] = ["*"]
+    deny: list[str] = []
+    aliases: dict[str, str] = {}
+    timeout_s: PositiveFloat = 120
+    max_tool_result_chars: PositiveInt = 16_000
+    result_keep_days: PositiveFloat = 7
+    max_repeats: PositiveInt = 6
+    max_parallel: PositiveInt = 8
+    approval: list[ApprovalRule] = []
+    approval_timeout_s: PositiveFloat = 300
+    ssrf_whitelist: list[str] = []
+
+
+class Budget(PluginSettings):
+    """Most tokens and US dollars to spend; ``None`` means no limit."""
+
+    tokens: NonNegativeInt | None = None
+    usd: NonNegativeFloat | None = None
+
+
+class BudgetsSettings(PluginSettings):
+    """``budgets``: limits for each turn, session and day."""
+
+    turn: Budget = Budget.model_construct()
+    session: Budget = Budget.model_construct()
+    day: Budget = Budget.model_construct()
+
+
+class MemorySettings(PluginSettings):
+    """``memory``: name of the backend; every other key belongs to a plugin."""
+
+    model_config = ConfigDict(extra="allow")
+
+    backend: OptionalText = None
+
+
+class PluginsSettings(PluginSettings):
+    """``plugins``: which plugins run.
+
+    Attributes:
+        policy: ``direct`` leaves out those that came only as another package's dependency,
+            ``listed`` takes only `enabled`, ``all`` takes everything.
+        required: start fails when one of these cannot run.
+        order: hook to plugins in the order they are called.
+        isolate: plugins that run in a process and environment of their own.
+        install: requirements that ``nanobot plugins sync`` brings about.
+        local: paths of single-file plugins.
+        limits: hook to seconds one implementation may take.
+    """
+
+    policy: Literal["direct", "listed", "all"] = "direct"
+    enabled: list[str] = []
+    disabled: list[str] = []
+    required: list[str] = []
+    order: dict[str, list[str]] = {}
+    isolate: list[str] = []
+    install: list[str] = []
+    local: list[str] = []
+    limits: dict[str, PositiveFloat] = {}
+
+
+class LoggingSettings(PluginSettings):
+    """``logging``: least level, JSON lines in the file, and whether there is a file."""
+
+    level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
+    as_json: Annotated[bool, Field(alias="json")] = False
+    file: bool = True
+
+
+class Settings(OpenSection):
+    """The whole configuration; unknown keys at the top belong to plugins.
+
+    Attributes:
+        profiles: name to an overlay of this whole structure, not yet expanded.
+        providers: name to the raw section of a provider.
+        owner: sender ids that may control the agent from a chat.
+    """
+
+    agents: AgentsSettings = AgentsSettings.model_construct()
+    channels: ChannelsSettings = ChannelsSettings.model_construct()
+    gateway: GatewaySettings = GatewaySettings.model_construct()
+    tools: ToolsSettings = ToolsSettings.model_construct()
+    budgets: BudgetsSettings = BudgetsSettings.model_construct()
+    memory: MemorySettings = MemorySettings.model_construct()
+    plugins: PluginsSettings = PluginsSettings.model_construct()
+    profiles: Annotated[dict[str, Section], Field(repr=False)] = {}
+    providers: Annotated[dict[str, Section], Field(repr=False)] = {}
+    logging: LoggingSettings = LoggingSettings.model_construct()
+    owner: list[str] = []
+
+    def section(self, path: str) -> JsonObject | None:
+        """Return the mapping at a key path such as ``channels.telegram``, placeholders expanded.
+
+        Args:
+            path: keys joined by dots, in any spelling.
+
+        Returns:
+            The raw mapping, or ``None`` where nothing or something else stands. A section of the
+            core has only those keys that the owner has set.
+        """
+        current: object = self
+        for step in parse_path(path):
+            if isinstance(current, BaseModel):
+                current = {**dict(current), **(current.model_extra or {})}
+            key = find_key(current, str(step)) if isinstance(current, dict) else None
+            if key is None or not isinstance(current, dict):
+                return None
+            current = current[key]
+        if isinstance(current, BaseModel):
+            return current.model_dump(exclude_unset=True)
+        return current if isinstance(current, dict) else None

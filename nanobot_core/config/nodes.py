@@ -1,0 +1,144 @@
+"""YAML and JSON texts to nodes with their lines, from events.
+
+Reading events keeps hostile texts harmless: nothing recurses deeper than `MAX_DEPTH` (libyaml's
+own composer overflows the stack), and no tag can ask for an object. Plain scalars follow the YAML
+1.2 core schema, which agrees with JSON (``no`` is a text, ``1e3`` a number), except that digits
+after a leading zero stay text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn
+
+import yaml
+
+from nanobot_core.errors import ConfigUnreadable
+from nanobot_core.messages import JsonValue
+
+MAX_DEPTH = 64
+
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,3000})\Z")
+_FLOAT = re.compile(r"[-+]?(?=\.?[0-9])(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?\Z")
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float")}
+_TAGS = _SCALAR_TAGS | {None, "!", *(f"tag:yaml.org,2002:{name}" for name in ("str", "map", "seq"))}
+_JSON_ESCAPE = re.compile(r"\\(?:u(d[89ab]..)\\u(d[c-f]..)|.)", re.IGNORECASE)
+_JSON_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_QUOTED = re.compile(r"(['\"]).{3,}\1")
+
+
+@dataclass(slots=True)
+class Node:
+    """A value of the text; aliases share the node that they name.
+
+    Attributes:
+        line: from 1.
+        kind: a mapping has its keys and values by turns in `items`.
+        scalar: the value of a scalar.
+        text: a scalar as it is written.
+        is_merge: the key ``<<``.
+    """
+
+    line: int
+    kind: Literal["scalar", "list", "mapping"] = "scalar"
+    scalar: JsonValue = None
+    text: str = ""
+    items: list[Node] = field(default_factory=list)
+    is_merge: bool = False
+
+
+def resolve_scalar(text: str) -> JsonValue:
+    """Return the value of a plain scalar."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.match(text):
+        return int(text)
+    return float(text) if _FLOAT.match(text) else text
+
+
+def json_as_yaml(text: str) -> str:
+    """Return JSON without those parts that YAML reads otherwise; lines stay where they are."""
+
+    def join_surrogates(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        high, low = int(match[1], 16) - 0xD800, int(match[2], 16) - 0xDC00
+        return f"\\U{0x10000 + (high << 10) + low:08x}"
+
+    text = _JSON_UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text.replace("\t", " "))
+    return _JSON_ESCAPE.sub(join_surrogates, text)
+
+
+def compose(text: str, name: str) -> Node | None:
+    """Return the outermost node of `text`, or ``None`` where there is none.
+
+    Args:
+        text: YAML.
+        name: the file's name for messages.
+
+    Raises:
+        ConfigUnreadable: the text is no YAML, has tags, or is nested too deep.
+    """
+    try:
+        return _Composer(text, name).compose_document()
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        # The parser may quote the text, and the text may be a secret.
+        reason = _QUOTED.sub("a part of the text", error.problem or "it is no YAML")
+        raise ConfigUnreadable(name, line + reason) from None
+    except (yaml.YAMLError, ValueError):
+        raise ConfigUnreadable(name, "it holds characters that YAML does not allow") from None
+
+
+class _Composer:
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._anchors: dict[str, Node] = {}
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=loader)
+
+    def compose_document(self) -> Node | None:
+        root: Node | None = None
+        for event in self._events:
+            if isinstance(event, yaml.NodeEvent):
+                if root is not None:
+                    self._refuse(event, "it holds more than one document")
+                root = self._compose(event, 1)
+        return root
+
+    def _refuse(self, event: yaml.Event, reason: str) -> NoReturn:
+        raise ConfigUnreadable(self._name, f"line {_line(event)}: {reason}")
+
+    def _compose(self, event: yaml.NodeEvent, depth: int) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                self._refuse(event, "an alias (*name) without a complete anchor (&name) before it")
+            return self._anchors[event.anchor]
+        if depth > MAX_DEPTH:
+            self._refuse(event, f"it is nested deeper than {MAX_DEPTH} levels")
+        if getattr(event, "tag", None) not in _TAGS:
+            self._refuse(event, "tags (!name) are not allowed")
+        node = Node(_line(event))
+        if isinstance(event, yaml.ScalarEvent):
+            is_plain = event.implicit[0] or event.tag in _SCALAR_TAGS
+            node.text = event.value
+            node.scalar = resolve_scalar(event.value) if is_plain else event.value
+            node.is_merge = is_plain and event.value == "<<"
+        else:
+            node.kind = "list" if isinstance(event, yaml.SequenceStartEvent) else "mapping"
+            while isinstance(child := next(self._events), yaml.NodeEvent):
+                node.items.append(self._compose(child, depth + 1))
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1

@@ -1,0 +1,237 @@
+"""From raw sections to models, and from pydantic's errors to problems with file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Annotated, TypeVar, get_args, get_origin
+
+from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from nanobot_core.config.legacy import RETIRED_KEYS
+from nanobot_core.config.models import OpenSection
+from nanobot_core.config.secrets import mask_text, names_secret, resembles_secret
+from nanobot_core.config.tree import KeyPath, Origin, fold, render_path, resolve
+from nanobot_core.errors import ConfigProblem
+from nanobot_core.messages import JsonObject, JsonValue
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+NEAR = 0.75
+"""Least likeness (difflib) of an unknown key to a known one that makes it a slip of the pen."""
+
+_MAX_FOUND_CHARS = 60
+_RETIRED = {fold(path): remedy for path, remedy in RETIRED_KEYS.items()}
+
+
+def nearest_key(name: str, known: Iterable[str]) -> str | None:
+    """Return the name of `known` that `name` is probably meant to be, or ``None``."""
+    from difflib import get_close_matches
+
+    spellings = {fold(other): other for other in known}
+    close = get_close_matches(fold(name), list(spellings), n=1, cutoff=NEAR)
+    return spellings[close[0]] if close else None
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the values of a configuration stand, and what must not be shown of them."""
+
+    tree: JsonObject = field(repr=False)
+    origins: Mapping[str, Origin] = field(repr=False)
+    secrets: Collection[str] = field(repr=False)
+    file: str | None
+
+    def problem(
+        self, path: KeyPath, expected: str, *, found: str | None = None, remedy: str = ""
+    ) -> ConfigProblem:
+        """Return a problem at `path`, or at the nearest value around it that has a place."""
+        known, _ = resolve(self.tree, path)
+        origin = None
+        while origin is None and known:
+            origin = self.origins.get(render_path(known))
+            known = known[:-1]
+        origin = origin or Origin(self.file or "configuration")
+        return ConfigProblem(
+            render_path(path),
+            mask_text(expected, self.secrets),
+            file=origin.source,
+            line=origin.line,
+            found=None if found is None else mask_text(found, self.secrets),
+            remedy=mask_text(remedy, self.secrets),
+        )
+
+    def show(self, path: KeyPath, value: JsonValue) -> str | None:
+        """Return `value` as text, or ``None`` where it may be a secret."""
+        if isinstance(value, dict | list):
+            return "a mapping" if isinstance(value, dict) else "a list"
+        if any(isinstance(step, str) and names_secret(step) for step in path):
+            return None
+        text = repr(value) if isinstance(value, str) else str(value)
+        if len(text) > _MAX_FOUND_CHARS or resembles_secret(value):
+            return None
+        return text.lower() if isinstance(value, bool) else text
+
+
+@dataclass(slots=True)
+class Validation:
+    """Validates sections and gathers what is wrong with them.
+
+    Attributes:
+        places: for file, line and secrecy.
+        owner: id of the plugin that the section belongs to, or an empty string.
+        errors: problems that forbid the use of the section.
+        warnings: keys that nobody knows and that resemble none that somebody knows.
+    """
+
+    places: Places
+    owner: str = ""
+    errors: list[ConfigProblem] = field(default_factory=list)
+    warnings: list[ConfigProblem] = field(default_factory=list)
+
+    def validate(self, raw: JsonObject, model: type[ModelT], at: KeyPath = ()) -> ModelT | None:
+        """Return the section `raw`, which stands at `at`, as `model`; ``None`` after an error."""
+        model.model_rebuild()
+        count = len(self.errors)
+        known = self._sift(raw, model, at)
+        try:
+            settings = model.model_validate(known)
+        except ValidationError as error:
+            self._report(error, known, at)
+            return None
+        return settings if len(self.errors) == count else None
+
+    def _add(self, path: KeyPath, expected: str, value: JsonValue = None, remedy: str = "") -> None:
+        found = None if value is None else self.places.show(path, value)
+        author = f"plugin '{self.owner}' says so" if self.owner else ""
+        remedy = "; ".join(filter(None, (remedy, author)))
+        self.errors.append(self.places.problem(path, expected, found=found, remedy=remedy))
+
+    def _sift(self, raw: JsonObject, model: type[BaseModel], at: KeyPath) -> JsonObject:
+        """`raw` without unknown keys, which are reported, and without keys left empty."""
+        spellings = {
+            key: name for name, info in model.model_fields.items() for key in _keys(name, info)
+        }
+        known: JsonObject = {}
+        seen: dict[str, str] = {}
+        for written, value in raw.items():
+            path = (*at, written)
+            # The original leaves out the unit of seconds: `timeout` is our `timeout_s`.
+            key = next(
+                (k for k in (written, f"{written}_s", f"{written}S") if k in spellings), written
+            )
+            name = spellings.get(key)
+            if name is None:
+                if _keeps_unknown(model, value):
+                    known[key] = {} if value is None else value
+                else:
+                    self._report_unknown(path, model.model_fields)
+            elif name in seen:
+                self._add(path, f"expected once, stands here also as '{seen[name]}'")
+            else:
+                seen[name] = written
+                annotation = model.model_fields[name].annotation
+                if value is not None or NoneType in get_args(annotation):
+                    known[key] = self._sift_value(value, annotation, path)
+        return known
+
+    def _sift_value(self, value: JsonValue, annotation: object, at: KeyPath) -> JsonValue:
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if isinstance(value, dict):
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                return self._sift(value, annotation, at)
+            if origin is dict:
+                return {
+                    key: {}
+                    if inner is None and get_origin(arguments[1]) is dict
+                    else self._sift_value(inner, arguments[1], (*at, key))
+                    for key, inner in value.items()
+                }
+        if isinstance(value, list) and (origin is list or arguments[1:] == (...,)):
+            return [
+                self._sift_value(inner, arguments[0], (*at, index))
+                for index, inner in enumerate(value)
+            ]
+        others = [argument for argument in arguments if argument is not NoneType]
+        if origin is Annotated or (NoneType in arguments and len(others) == 1):
+            return self._sift_value(value, others[0], at)
+        return value
+
+    def _report_unknown(self, path: KeyPath, known: Iterable[str]) -> None:
+        expected = "expected a known key"
+        retired = _RETIRED.get(fold(render_path(path)))
+        near = None if retired else nearest_key(str(path[-1]), known)
+        if near:
+            self._add(path, expected, remedy=f"did you mean '{near}'?")
+        else:
+            remedy = retired or "it has no effect; remove it"
+            self.warnings.append(self.places.problem(path, expected, remedy=remedy))
+
+    def _report(self, error: ValidationError, raw: JsonObject, at: KeyPath) -> None:
+        """Tell each value's errors once, those of unions by the branch that was meant."""
+        grouped: dict[KeyPath, dict[KeyPath, list[tuple[KeyPath, str]]]] = {}
+        for detail in error.errors(include_url=False, include_context=False, include_input=False):
+            path, branch, point = _locate(raw, detail["loc"], detail["type"] == "missing")
+            grouped.setdefault(point, {}).setdefault(branch, []).append((path, detail["msg"]))
+        for point, branches in grouped.items():
+            inner = [found for found in branches.values() if any(p != point for p, _ in found)]
+            if inner:
+                chosen = min(inner, key=len)
+                for path in dict.fromkeys(path for path, _ in chosen):
+                    self._tell(raw, at, path, [text for other, text in chosen if other == path])
+            else:
+                texts = [text for found in branches.values() for _, text in found]
+                self._tell(raw, at, point, texts)
+
+    def _tell(self, raw: JsonObject, at: KeyPath, path: KeyPath, texts: list[str]) -> None:
+        full = (*at, *path)
+        is_secret = any(isinstance(step, str) and names_secret(step) for step in full)
+        wordings = dict.fromkeys(_reword(text, is_secret=is_secret) for text in texts)
+        known, value = resolve(raw, path)
+        self._add(full, f"expected {' or '.join(wordings)}", value if known == path else None)
+
+
+def _keys(name: str, info: FieldInfo) -> Iterable[str]:
+    yield name
+    for alias in (info.alias, info.validation_alias):
+        choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+        yield from (choice for choice in choices if isinstance(choice, str))
+
+
+def _keeps_unknown(model: type[BaseModel], value: JsonValue) -> bool:
+    if model.model_config.get("extra") != "allow":
+        return False
+    return not issubclass(model, OpenSection) or value is None or isinstance(value, dict)
+
+
+def _locate(raw: JsonValue, steps: KeyPath, is_missing: bool) -> tuple[KeyPath, KeyPath, KeyPath]:
+    """Key path of an error, the branch of a union it belongs to, and where that union stands.
+
+    Pydantic mixes the names of branches into its locations; what the value does not have is one of
+    those, or the last step, a key that is missing.
+    """
+    path: KeyPath = ()
+    branch: KeyPath = ()
+    point: KeyPath | None = None
+    for index, step in enumerate(steps):
+        found, inner = resolve(raw, (step,))
+        if found or (is_missing and index == len(steps) - 1):
+            path, raw = path + (found or (step,)), inner
+        else:
+            branch, point = (*branch, step), path if point is None else point
+    return path, branch, path if point is None else point
+
+
+def _reword(message: str, *, is_secret: bool) -> str:
+    """Pydantic's words as the end of a sentence; words of validators may hold the value."""
+    for start, rest in (
+        ("Input should be ", ""),
+        ("Field required", "a value"),
+        ("Extra inputs are not permitted", "a known key"),
+        ("String should ", "a text that should "),
+    ):
+        if message.startswith(start):
+            return rest + message.removeprefix(start).partition(", unable to parse")[0]
+    return "a valid value" if is_secret else message.removeprefix("Value error, ")

@@ -1,0 +1,1 @@
+"""What a plugin implements: one module for each kind of contribution."""

@@ -1,0 +1,208 @@
+"""Smaller contributions: settings, commands, checks, policies, and a plugin's own life."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from nanobot_core.events import TurnInfo
+from nanobot_core.messages import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsSection:
+    """Where a plugin's settings stand and what they are.
+
+    Attributes:
+        path: key path in the configuration, such as ``tools.exec`` or ``usage``.
+        model: ``package.module:Class`` of a pydantic model that forbids unknown keys.
+        environment: names of environment variables the plugin reads.
+    """
+
+    path: str
+    model: str
+    environment: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginFacts:
+    """What a plugin says of itself that its code does not show.
+
+    Attributes:
+        summary: one line for ``nanobot plugins list``; the distribution's summary where empty.
+        requires: ids of plugins that must be active for this one to work.
+        after: ids of plugins whose hooks run before those of this one.
+        before: ids of plugins whose hooks run after those of this one.
+        capabilities: what it reaches, in words for the owner (``runs commands``).
+        hosts: network hosts that it talks to.
+        tool_names: patterns such as ``mcp_*`` of tools that are known only at run time.
+        docs: address of its documentation.
+    """
+
+    summary: str = ""
+    requires: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    tool_names: tuple[str, ...] = ()
+    docs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandCall:
+    """A slash command as it was typed: ``/name text``."""
+
+    turn: TurnInfo
+    name: str
+    text: str
+    is_owner: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlashCommand:
+    """A command that is answered without the model.
+
+    Attributes:
+        name: without the slash, ``[a-z0-9-]``.
+        summary: one line for ``/help``.
+        handler: ``package.module:name`` of an async callable ``(ctx, call)`` that returns
+            the reply in Markdown.
+        control: answered at once, even while a turn runs.
+        owner_only: refused to everyone but the owner.
+    """
+
+    name: str
+    summary: str
+    handler: str
+    control: bool = False
+    owner_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CliGroup:
+    """A group of subcommands of ``nanobot``.
+
+    Attributes:
+        name: word after ``nanobot``.
+        summary: line in ``nanobot --help``.
+        app: ``package.module:name`` of a `typer.Typer` (or of a function, for one command).
+        parent: core group that it extends, such as ``plugins``; empty for the top level.
+    """
+
+    name: str
+    summary: str
+    app: str
+    parent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One finding of ``nanobot doctor``."""
+
+    status: Literal["ok", "warning", "error"]
+    message: str
+    remedy: str = ""
+
+
+CheckFunction: TypeAlias = "Callable[..., Awaitable[CheckResult]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A check for ``nanobot doctor``, bounded to two seconds.
+
+    Attributes:
+        name: what is checked, in a few words.
+        run: ``package.module:name`` of an async callable ``(ctx)`` that returns a `CheckResult`.
+    """
+
+    name: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextBlock:
+    """A passage that a plugin adds to what the model reads.
+
+    Attributes:
+        name: heading of the passage, unique within the plugin.
+        text: Markdown.
+        placement: ``stable`` stands in the system prompt and must change only with its source;
+            ``turn`` stands before the user's words.
+        priority: higher ones survive when the window is short.
+        max_tokens: most tokens it may take; longer text is cut.
+    """
+
+    name: str
+    text: str
+    placement: Literal["stable", "turn"] = "turn"
+    priority: int = 0
+    max_tokens: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """The call may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """The call may run with other arguments, which are validated again."""
+
+    arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The owner decides."""
+
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The call must not run; the model reads why."""
+
+    reason: str
+
+
+Decision: TypeAlias = Allow | Rewrite | Ask | Deny
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Answer to ``present_approval``: whether the asked person allowed the call, and who it was."""
+
+    allowed: bool
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How a plugin is, in its own words."""
+
+    ok: bool
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsChange:
+    """A plugin's section before and after, as plain data."""
+
+    before: JsonObject = field(default_factory=dict)
+    after: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The change is in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsReload:
+    """The change is in force after a reload of the plugin."""
+
+
+StopCause: TypeAlias = Literal["shutdown", "disable", "reload", "quarantine"]

@@ -1,0 +1,185 @@
+"""Provider: an adapter to a model service."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from nanobot_core.errors import ProviderProtocolError
+from nanobot_core.events import ToolDefinition
+from nanobot_core.messages import JsonObject, Message, ToolCall, Usage
+
+ReasoningEffort: TypeAlias = Literal["none", "low", "medium", "high"]
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """One model call.
+
+    Attributes:
+        messages: history in order; the first may be the system prompt.
+        model: model name as the service knows it (prefixes already handled).
+        tools: what the model may call; empty means no tool field is sent.
+        max_tokens: most tokens to answer with.
+        temperature: sampling temperature, or ``None`` for the service's default.
+        reasoning_effort: how hard to think, or ``None`` for the service's default.
+        tool_choice: ``auto``, ``none`` or ``required``.
+        extra: further body fields, merged over the rest.
+    """
+
+    messages: tuple[Message, ...]
+    model: str
+    tools: tuple[ToolDefinition, ...] = ()
+    max_tokens: int | None = None
+    temperature: float | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    tool_choice: Literal["auto", "none", "required"] = "auto"
+    extra: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LLMResponse:
+    """A complete answer.
+
+    Attributes:
+        content: text, or ``None`` when there is none.
+        tool_calls: calls in order, ids as the service gave them (they may be empty or double).
+        finish_reason: why the service stopped; ``length`` means that the answer is cut.
+        usage: tokens; zeros where the service does not tell.
+        reasoning: thinking text, or ``None``.
+        provider_blocks: opaque parts to hand back in the next request.
+    """
+
+    content: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: FinishReason = "stop"
+    usage: Usage = field(default_factory=Usage)
+    reasoning: str | None = None
+    provider_blocks: tuple[JsonObject, ...] = ()
+
+    @property
+    def has_tool_calls(self) -> bool:
+        """Whether the model asked for tools."""
+        return bool(self.tool_calls)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """The next piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """The next piece of the thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A tool call has begun; arguments follow in the completed response."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The last event of every stream: the whole answer."""
+
+    response: LLMResponse
+
+
+StreamEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | Completed
+
+
+class LLMProvider(ABC):
+    """An adapter to a model service. One instance serves all sessions, calls run side by side.
+
+    Retries and fallback are not its business: it makes one attempt and raises a typed error.
+    """
+
+    name: str
+
+    @abstractmethod
+    def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        """Make one call and yield its answer in pieces.
+
+        Yields:
+            Deltas in order, then exactly one `Completed`. A stream that the service cuts before
+            its end raises and never yields `Completed`.
+
+        Raises:
+            ProviderError: one of its subclasses, by what the caller should do.
+
+        Cancellation:
+            The connection is closed at once.
+        """
+
+    async def chat(self, request: ChatRequest) -> LLMResponse:
+        """Make one call and return the complete answer.
+
+        Raises:
+            ProviderError: as `chat_stream`.
+        """
+        async for event in self.chat_stream(request):
+            if isinstance(event, Completed):
+                return event.response
+        raise ProviderProtocolError(self.name, "the stream ended without a complete answer")
+
+    async def warm_up(self) -> None:
+        """Open connections or import an SDK while the request is being built. May do nothing."""
+
+    async def aclose(self) -> None:
+        """Close connections. Called once, after the last call has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSpec:
+    """How models find their provider: a row of data, no code.
+
+    Attributes:
+        name: provider name; its settings stand under ``providers.<name>``.
+        factory: ``package.module:name`` of a callable ``(ctx, spec, settings)`` that returns an
+            `LLMProvider`; `settings` is an instance of the `settings` model.
+        summary: one line for ``nanobot providers list``.
+        settings: dotted name of the settings model, a subclass of ``ProviderSettings``.
+        keywords: parts of model names that belong to this provider.
+        api_key_env: environment variables that hold its key, first found counts.
+        default_base: base URL where the settings have none, or ``None``.
+        needs_key: it cannot be used without a key.
+        is_local: it runs on the owner's machine and serves whatever it was given.
+        is_gateway: it serves the models of others.
+        is_oauth: it logs in interactively and is never chosen as a fallback.
+        key_prefixes: beginnings of keys by which a gateway is recognised.
+        base_keywords: parts of base URLs by which a gateway is recognised.
+        add_prefix: prefix that the service wants before model names, such as ``openrouter/``.
+        strip_prefix: whether a vendor prefix (``vendor/model``) is removed before sending.
+        model_overrides: (part of a model name, request fields) pairs that are forced.
+        prompt_cache: the service caches prompts when told where.
+        demo: it is no model; used only when asked for by name or when nothing else is configured.
+    """
+
+    name: str
+    factory: str
+    summary: str = ""
+    settings: str = "nanobot_core:ProviderSettings"
+    keywords: tuple[str, ...] = ()
+    api_key_env: tuple[str, ...] = ()
+    default_base: str | None = None
+    needs_key: bool = True
+    is_local: bool = False
+    is_gateway: bool = False
+    is_oauth: bool = False
+    key_prefixes: tuple[str, ...] = ()
+    base_keywords: tuple[str, ...] = ()
+    add_prefix: str = ""
+    strip_prefix: bool = False
+    model_overrides: tuple[tuple[str, JsonObject], ...] = ()
+    prompt_cache: bool = False
+    demo: bool = False

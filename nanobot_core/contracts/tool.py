@@ -1,0 +1,149 @@
+"""Tool: something the model may call."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from nanobot_core.clock import Clock, SystemClock
+from nanobot_core.events import ToolDefinition
+from nanobot_core.messages import Content, ContentBlock, JsonObject
+
+if TYPE_CHECKING:
+    from nanobot_core.contracts.context import PluginContext
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call gave.
+
+    Attributes:
+        content: what the model reads.
+        is_error: the call failed; the model is told so.
+        media: local paths of files for the user.
+        data: facts for programs (hooks, ``--json``), never shown to the model.
+    """
+
+    content: Content
+    is_error: bool = False
+    media: tuple[str, ...] = ()
+    data: JsonObject | None = None
+
+
+ToolOutput: TypeAlias = str | ToolResult | Sequence[ContentBlock]
+
+
+async def _no_progress(text: str) -> None:
+    """Progress nobody asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """The circumstances of one call. Tools keep nothing of it on themselves.
+
+    Attributes:
+        session_key: session that the call belongs to.
+        turn_id: turn that the call belongs to.
+        call_id: id of the call.
+        channel: channel of the turn.
+        chat_id: chat of the turn.
+        sender_id: who wrote the message.
+        message_id: platform id of that message, or ``None``.
+        workspace: folder that relative paths refer to, absolute.
+        clock: source of time.
+        progress: tells the user what is being done; never raises.
+    """
+
+    session_key: str
+    turn_id: str
+    call_id: str
+    workspace: Path
+    channel: str = "cli"
+    chat_id: str = "direct"
+    sender_id: str = "user"
+    message_id: str | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    progress: Callable[[str], Awaitable[None]] = _no_progress
+
+
+class Tool(ABC):
+    """One tool. An instance is shared by all sessions and must hold no state of a call.
+
+    Attributes:
+        name: what the model calls, ``[a-zA-Z0-9_-]``, at most 64 characters.
+        description: when to use it, when not, and what to use instead. Short and stable.
+        parameters: JSON Schema of the arguments, an object schema.
+        read_only: a call changes nothing.
+        exclusive: no other call of the same response may run beside it.
+        compactable: old results may be left out of later requests.
+        idempotent: may be run again after a crash; ``None`` means as `read_only`.
+        timeout_s: seconds a call may take; ``None`` means the configured limit.
+    """
+
+    name: str
+    description: str
+    parameters: JsonObject
+    read_only: bool = False
+    exclusive: bool = False
+    compactable: bool = False
+    idempotent: bool | None = None
+    timeout_s: float | None = None
+
+    @abstractmethod
+    async def execute(self, context: ToolContext, arguments: JsonObject) -> ToolOutput:
+        """Run one call.
+
+        Args:
+            context: the circumstances of the call.
+            arguments: cast and validated against `parameters`; the tool may keep or change it.
+
+        Returns:
+            Text, blocks of text and images, or a `ToolResult`. Empty text is reported to the
+            model as completion without output.
+
+        Raises:
+            ToolInputError: the model may correct its arguments.
+            ToolFailed: the call failed for good.
+
+        Cancellation:
+            The turn was stopped or the time is up. Everything the call started must be ended
+            before the cancellation is passed on.
+        """
+
+    @property
+    def concurrency_safe(self) -> bool:
+        """Whether neighbours in one response may run at the same time."""
+        return self.read_only and not self.exclusive
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """What the model is told."""
+        return ToolDefinition(
+            name=self.name, description=self.description, parameters=self.parameters
+        )
+
+    def to_schema(self) -> JsonObject:
+        """Return the OpenAI function-calling form."""
+        return self.definition.to_schema()
+
+
+@dataclass(frozen=True, slots=True)
+class LazyTool:
+    """A tool whose module is imported at its first call.
+
+    The model is offered it from the definition in the plugin's manifest.
+
+    Attributes:
+        name: the tool's name.
+        factory: ``package.module:name`` of a `Tool` instance, or of a callable that takes the
+            plugin's context and returns one (a `Tool` class with such an ``__init__`` will do).
+    """
+
+    name: str
+    factory: str
+
+
+ToolFactory: TypeAlias = "Callable[[PluginContext], Tool]"

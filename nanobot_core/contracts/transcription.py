@@ -1,0 +1,32 @@
+"""Transcription provider: speech to text."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class TranscriptionProvider(ABC):
+    """Turns recordings into text."""
+
+    @abstractmethod
+    async def transcribe(self, recording: Path) -> str:
+        """Return what is said in `recording`.
+
+        Raises:
+            ProviderError: the service gave no text.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriberSpec:
+    """A transcription provider as a plugin contributes it.
+
+    Attributes:
+        name: value for ``transcription.provider``.
+        factory: ``package.module:name`` of a callable ``(ctx)`` returning the provider.
+    """
+
+    name: str
+    factory: str

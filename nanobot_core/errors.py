@@ -1,0 +1,289 @@
+"""Every exception of nanobot, in one tree whose families say who must act.
+
+::
+
+    NanobotError
+    ├── ConfigError                  the owner edits the configuration
+    │   ├── ConfigInvalid            values that do not fit, all of them at once
+    │   ├── ConfigUnreadable         a file that cannot be read or parsed
+    │   └── NoProvider               no provider can serve the model
+    ├── PluginError                  the plugin's author, or the owner who installed it
+    │   ├── PluginNotFound           named but not installed
+    │   ├── PluginLoadFailed         its code does not import or start
+    │   ├── PluginIncompatible       made for another core
+    │   ├── PluginRejected           what it contributes breaks a rule
+    │   └── NameConflict             two plugins claim one name
+    ├── HookError                    a hook implementation failed where failing closed is the rule
+    ├── ProviderError                the model service
+    │   ├── ProviderTimeout
+    │   ├── RateLimited              retry_after_s
+    │   ├── Overloaded               retry_after_s
+    │   ├── Unreachable
+    │   ├── ProviderProtocolError    an answer that is no answer
+    │   ├── AuthenticationFailed
+    │   ├── BadRequest
+    │   └── ContextTooLong
+    ├── ToolError                    the model reads it
+    │   ├── ToolInputError           it may correct its call
+    │   ├── ToolFailed               final for this call
+    │   ├── ToolDenied               a policy said no
+    │   └── ToolTimeout
+    ├── ChannelError                 the channel's supervisor
+    │   └── DeliveryError            retryable, retry_after_s
+    ├── SessionError                 the session store
+    ├── BusError                     the message queue
+    └── LimitError                   a budget or limit that the owner set
+        └── BudgetExceeded
+
+A class takes fields and builds its own message: what was wanted, what was found, what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class NanobotError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ConfigError(NanobotError):
+    """The configuration must change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One value of the configuration that cannot be used.
+
+    Attributes:
+        path: key path such as ``tools.exec.timeout_s``.
+        expected: what would be accepted, in words.
+        file: file that holds the value, or the name of another source such as ``environment``.
+        line: line in that file, from 1; ``None`` where the source has no lines.
+        found: the value as text; ``None`` where it is absent or may be a secret.
+        remedy: what to do, or an empty string where ``expected`` says it all.
+    """
+
+    path: str
+    expected: str
+    file: str | None = None
+    line: int | None = None
+    found: str | None = None
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        place = self.file or "configuration"
+        if self.line is not None:
+            place = f"{place}:{self.line}"
+        found = "" if self.found is None else f", found {self.found}"
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{place}: {self.path}: {self.expected}{found}{remedy}"
+
+
+class ConfigInvalid(ConfigError):
+    """Values that cannot be used, all of them at once."""
+
+    def __init__(self, problems: Sequence[ConfigProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class ConfigUnreadable(ConfigError):
+    """A configuration file cannot be read or is neither YAML nor JSON."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(f"cannot read configuration '{file}': {reason}")
+
+
+class NoProvider(ConfigError):
+    """No installed and configured provider serves the model."""
+
+    def __init__(self, model: str | None, remedy: str) -> None:
+        self.model, self.remedy = model, remedy
+        wanted = f"model '{model}'" if model else "any model"
+        super().__init__(f"no provider is configured for {wanted}; {remedy}")
+
+
+class PluginError(NanobotError):
+    """A plugin cannot do its part."""
+
+    def __init__(self, plugin: str, reason: str, remedy: str = "") -> None:
+        self.plugin, self.reason, self.remedy = plugin, reason, remedy
+        super().__init__(f"plugin '{plugin}': {reason}" + (f"; {remedy}" if remedy else ""))
+
+
+class PluginNotFound(PluginError):
+    """A plugin is named but not installed."""
+
+
+class PluginLoadFailed(PluginError):
+    """A plugin's code does not import, or its start failed."""
+
+
+class PluginIncompatible(PluginError):
+    """A plugin was made for another core or lacks what it requires."""
+
+
+class PluginRejected(PluginError):
+    """What a plugin contributes breaks a rule of its contract."""
+
+
+class NameConflict(PluginError):
+    """Two plugins claim one name."""
+
+    def __init__(self, kind: str, name: str, owners: Sequence[str]) -> None:
+        self.kind, self.name, self.owners = kind, name, tuple(owners)
+        claimants = " and ".join(f"'{owner}'" for owner in self.owners)
+        super().__init__(
+            self.owners[-1],
+            f"{kind} '{name}' is claimed by {claimants}",
+            f"disable one of them or set an alias for {kind} '{name}'",
+        )
+
+
+class HookError(NanobotError):
+    """A hook implementation failed in a place that fails closed."""
+
+    def __init__(self, hook: str, plugin: str, reason: str) -> None:
+        self.hook, self.plugin, self.reason = hook, plugin, reason
+        super().__init__(f"hook '{hook}' of plugin '{plugin}' failed: {reason}")
+
+
+class ProviderError(NanobotError):
+    """A model service did not give a usable answer.
+
+    Attributes:
+        retryable: the same request may succeed later.
+        retry_after_s: seconds the service asked to wait, or ``None``.
+    """
+
+    retryable = False
+
+    def __init__(
+        self,
+        provider: str,
+        reason: str,
+        *,
+        retry_after_s: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        self.provider, self.reason = provider, reason
+        self.retry_after_s, self.status = retry_after_s, status
+        super().__init__(f"provider '{provider}': {reason}")
+
+
+class ProviderTimeout(ProviderError):
+    """The service did not answer, or stopped answering, within its time."""
+
+    retryable = True
+
+
+class RateLimited(ProviderError):
+    """The service refuses more requests for now."""
+
+    retryable = True
+
+
+class Overloaded(ProviderError):
+    """The service failed on its side (HTTP 5xx)."""
+
+    retryable = True
+
+
+class Unreachable(ProviderError):
+    """No connection to the service, or it broke."""
+
+    retryable = True
+
+
+class ProviderProtocolError(ProviderError):
+    """The service answered with something that is no model response."""
+
+    retryable = True
+
+
+class AuthenticationFailed(ProviderError):
+    """The service does not accept the credentials."""
+
+
+class BadRequest(ProviderError):
+    """The service refuses the request as it is."""
+
+
+class ContextTooLong(BadRequest):
+    """The request does not fit the model's context window."""
+
+
+class ToolError(NanobotError):
+    """A tool call gave no result; the text is written for the model."""
+
+
+class ToolInputError(ToolError):
+    """The arguments cannot be used; the model may correct them."""
+
+
+class ToolFailed(ToolError):
+    """The call failed for good."""
+
+
+class ToolDenied(ToolError):
+    """A policy or the owner refused the call."""
+
+
+class ToolTimeout(ToolError):
+    """The call overran its time."""
+
+    def __init__(self, tool: str, limit_s: float) -> None:
+        self.tool, self.limit_s = tool, limit_s
+        super().__init__(f"{tool} did not finish within {limit_s:g} seconds and was stopped")
+
+
+class ChannelError(NanobotError):
+    """A channel cannot run."""
+
+
+class DeliveryError(ChannelError):
+    """A message was not delivered.
+
+    Attributes:
+        retryable: the same message may be accepted later.
+        retry_after_s: seconds the platform asked to wait, or ``None``.
+    """
+
+    def __init__(
+        self, channel: str, reason: str, *, retryable: bool, retry_after_s: float | None = None
+    ) -> None:
+        self.channel, self.reason = channel, reason
+        self.retryable, self.retry_after_s = retryable, retry_after_s
+        super().__init__(f"channel '{channel}' did not deliver: {reason}")
+
+
+class SessionError(NanobotError):
+    """A session cannot be read or written."""
+
+    def __init__(self, session_key: str, reason: str) -> None:
+        self.session_key, self.reason = session_key, reason
+        super().__init__(f"session '{session_key}': {reason}")
+
+
+class BusError(NanobotError):
+    """The message queue cannot accept or hand out a message."""
+
+
+class LimitError(NanobotError):
+    """Work stopped at a limit that the owner set."""
+
+
+class BudgetExceeded(LimitError):
+    """A budget of tokens or money is used up."""
+
+    def __init__(self, scope: str, used: str, limit: str) -> None:
+        self.scope, self.used, self.limit = scope, used, limit
+        super().__init__(
+            f"the {scope} budget is used up ({used} of {limit}); raise budgets.{scope} to go on"
+        )

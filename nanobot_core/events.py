@@ -1,0 +1,388 @@
+"""Facts of a turn, as hooks receive them: frozen plain data, JSON-serialisable.
+
+A new fact is a new field with a default, so that the signature of a hook never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from nanobot_core.messages import (
+    JsonObject,
+    Message,
+    OutboundMessage,
+    ToolCall,
+    Usage,
+)
+
+TurnSource: TypeAlias = Literal["chat", "cli", "sdk", "cron", "heartbeat", "subagent", "api"]
+StopReason: TypeAlias = Literal[
+    "completed", "iteration_limit", "token_limit", "budget", "repetition", "cancelled", "failed"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnInfo:
+    """Who speaks to the agent, and where; the same in every event of a turn.
+
+    Attributes:
+        id: unique id of the turn, also in the log.
+        session_key: session that the turn belongs to.
+        channel: name of the channel.
+        chat_id: chat on that channel.
+        sender_id: who wrote.
+        source: what started the turn.
+        message_id: platform id of the inbound message, or ``None``.
+    """
+
+    id: str
+    session_key: str
+    channel: str
+    chat_id: str
+    sender_id: str
+    source: TurnSource
+    message_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition:
+    """What the model is told of a tool: name, description, JSON Schema of the parameters."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+    def to_schema(self) -> JsonObject:
+        """Return the OpenAI function-calling form."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": self.parameters,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutcome:
+    """The result of a tool call as the model will read it."""
+
+    text: str
+    is_error: bool = False
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppReady:
+    """Everything is started. `plugins` lists the active ones as ``id@version``."""
+
+    version: str
+    plugins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppDraining:
+    """No new work is admitted any more."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStarted:
+    """The user's message is stored; the request is not yet built."""
+
+    turn: TurnInfo
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOutcome:
+    """What a turn came to.
+
+    Attributes:
+        turn: the turn.
+        reply: the answer; ``None`` when there is none.
+        usage: tokens and money of all its model calls.
+        iterations: number of model calls that took part in the loop.
+        tools_used: names of the tools in order of their first call.
+        duration_s: wall time from admission to the stored reply.
+        stop_reason: why it ended.
+        error: sentence for the user when it failed, else ``None``.
+        error_id: id under which the log has the details, else ``None``.
+        model: model that gave the answer, or ``None``.
+        outbound: messages that tools sent on the way, in order.
+    """
+
+    turn: TurnInfo
+    reply: str | None
+    usage: Usage = field(default_factory=Usage)
+    iterations: int = 0
+    tools_used: tuple[str, ...] = ()
+    duration_s: float = 0.0
+    stop_reason: StopReason = "completed"
+    error: str | None = None
+    error_id: str | None = None
+    model: str | None = None
+    outbound: tuple[OutboundMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRaised:
+    """A turn, channel, job or plugin failed at `place`; the log has it under `id`."""
+
+    id: str
+    place: str
+    error_type: str
+    message: str
+    turn: TurnInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextRequested:
+    """A request is being built for `model`; `history` is read-only."""
+
+    turn: TurnInfo
+    model: str
+    history: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsOffered:
+    """The tools that the model will be offered, in their stable order."""
+
+    turn: TurnInfo
+    tools: tuple[ToolDefinition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequested:
+    """A model is about to be called; `model` is the one that the configuration names."""
+
+    turn: TurnInfo
+    model: str
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationStarted:
+    """A model call is about to be made; iterations count from 1."""
+
+    turn: TurnInfo
+    iteration: int
+    model: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamBatch:
+    """Deltas of the last 50 ms or more, in order; thoughts never stand in `text`."""
+
+    turn: TurnInfo
+    iteration: int
+    text: str
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEnded:
+    """The stream of one model call is over; with `tool_calls` the turn goes on."""
+
+    turn: TurnInfo
+    iteration: int
+    tool_calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationFinished:
+    """A model call gave an answer.
+
+    Attributes:
+        first_token_s: seconds to the first delta, ``None`` without streaming.
+    """
+
+    turn: TurnInfo
+    iteration: int
+    model: str
+    provider: str
+    usage: Usage
+    finish_reason: str
+    tool_calls: tuple[ToolCall, ...]
+    duration_s: float
+    first_token_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolBatchStarted:
+    """The tool calls of one response are about to run."""
+
+    turn: TurnInfo
+    iteration: int
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallProposed:
+    """One call, arguments cast and valid, before it runs.
+
+    Attributes:
+        origin: ``plugin@version`` that the tool comes from.
+        read_only: the tool promises to change nothing.
+    """
+
+    turn: TurnInfo
+    call: ToolCall
+    origin: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultReady:
+    """A result before the model, the log and the store see it."""
+
+    turn: TurnInfo
+    call: ToolCall
+    result: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallFinished:
+    """A call is over and its result stored."""
+
+    turn: TurnInfo
+    call: ToolCall
+    result: ToolOutcome
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequested:
+    """Someone must be asked about a call, whose arguments are frozen."""
+
+    turn: TurnInfo
+    id: str
+    call: ToolCall
+    question: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalResolved:
+    """A question about a call was answered, or expired as no."""
+
+    turn: TurnInfo
+    id: str
+    call: ToolCall
+    allowed: bool
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentReady:
+    """The complete answer before it is stored and sent."""
+
+    turn: TurnInfo
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionStarted:
+    """The oldest `messages` messages of the request are about to be summarised."""
+
+    turn: TurnInfo
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionFinished:
+    """The oldest messages of the request were replaced by `summary`."""
+
+    turn: TurnInfo
+    messages: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRecorded:
+    """One model call of any source was paid for."""
+
+    session_key: str
+    source: TurnSource
+    model: str
+    provider: str
+    plugin: str
+    usage: Usage
+    turn_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextStreamed:
+    """The next piece of the answer, thoughts left out."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningStreamed:
+    """The next piece of the thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRestarted:
+    """What was streamed of the present answer is void: the call is made again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressMade:
+    """Words that came with tool calls or from a tool at work."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallStarted:
+    """A call begins; `hint` is it in a few characters, such as ``web_search("query")``."""
+
+    call: ToolCall
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallEnded:
+    """A call is over."""
+
+    call: ToolCall
+    result: ToolOutcome
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeGiven:
+    """Something that the user should know while waiting."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFinished:
+    """The last event of a turn."""
+
+    outcome: TurnOutcome
+
+
+RunEvent: TypeAlias = (
+    TextStreamed
+    | ReasoningStreamed
+    | StreamRestarted
+    | ProgressMade
+    | ToolCallStarted
+    | ToolCallEnded
+    | NoticeGiven
+    | TurnFinished
+)
+"""What a program that watches a turn receives, in order."""

@@ -1,0 +1,1 @@
+"""Declared call points, and the caller that runs what plugins hung on them."""

@@ -1,0 +1,87 @@
+"""What each implementation of a hook has cost, and the circuit that leaves a failing one out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+FAILURES_TO_OPEN = 3
+FIRST_PAUSE_S = 30.0
+LONGEST_PAUSE_S = 600.0
+
+CircuitState: TypeAlias = Literal["closed", "open", "half-open"]
+
+
+@dataclass(slots=True)
+class Account:
+    """Running totals of one plugin and hook. Times are in seconds."""
+
+    calls: int = 0
+    errors: int = 0
+    timeouts: int = 0
+    skipped: int = 0
+    dropped: int = 0
+    total_s: float = 0.0
+    worst_s: float = 0.0
+    last_error: str = ""
+
+    def add(self, elapsed_s: float) -> None:
+        """Count a call that took `elapsed_s`."""
+        self.calls += 1
+        self.total_s += elapsed_s
+        self.worst_s = max(self.worst_s, elapsed_s)
+
+
+@dataclass(slots=True)
+class Circuit:
+    """Three failures in a row open it; after a pause one trial call decides.
+
+    The pause doubles from 30 seconds to 10 minutes while trials fail.
+    """
+
+    now_s: Callable[[], float]
+    on_open: Callable[[], None] = lambda: None
+    failures: int = 0
+    pause_s: float = FIRST_PAUSE_S
+    opened_at_s: float | None = None
+    trial_running: bool = field(default=False)
+
+    @property
+    def state(self) -> CircuitState:
+        """Whether calls go through, are left out, or one may try."""
+        if self.opened_at_s is None:
+            return "closed"
+        return "half-open" if self.now_s() >= self.opened_at_s + self.pause_s else "open"
+
+    def admits(self) -> bool:
+        """Whether a call may be made now; in the half-open state only the first one may."""
+        if self.opened_at_s is None:
+            return True
+        if self.trial_running or self.state == "open":
+            return False
+        self.trial_running = True
+        return True
+
+    def succeeded(self) -> None:
+        """Count a call that did well; the circuit closes."""
+        if self.failures or self.opened_at_s is not None:
+            self.failures = 0
+            self.opened_at_s = None
+            self.pause_s = FIRST_PAUSE_S
+            self.trial_running = False
+
+    def failed(self) -> None:
+        """Count a failed call."""
+        self.failures += 1
+        if self.trial_running:
+            self.trial_running = False
+            self.pause_s = min(self.pause_s * 2, LONGEST_PAUSE_S)
+        elif self.failures < FAILURES_TO_OPEN or self.opened_at_s is not None:
+            return
+        self.opened_at_s = self.now_s()
+        self.on_open()
+
+    def released(self) -> None:
+        """Forget a call that the host itself cancelled: it says nothing about the plugin."""
+        self.trial_running = False

@@ -1,0 +1,101 @@
+"""Hooks: the typed face of all call points, as one generation of plugins implements them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nanobot_core.hooks import callers, specs
+from nanobot_core.hooks.callers import (
+    Chain,
+    Detached,
+    First,
+    Gate,
+    Gather,
+    Observe,
+    WrapModelCall,
+)
+from nanobot_core.hooks.detached import DetachedQueues
+from nanobot_core.hooks.implementation import HookRuntime, Implementation
+from nanobot_core.hooks.kinds import Kind
+from nanobot_core.hooks.markers import HookPoint
+
+if TYPE_CHECKING:
+    from nanobot_core import events
+    from nanobot_core.contracts.plugin import ContextBlock, Ticket
+
+_CALLERS: dict[Kind, type[callers.Caller]] = {
+    Kind.OBSERVE: Observe,
+    Kind.CHAIN: Chain,
+    Kind.FIRST: First,
+    Kind.GATHER: Gather,
+    Kind.GATE: Gate,
+    Kind.WRAP: WrapModelCall,
+}
+
+
+def declared_hooks() -> dict[str, HookPoint[..., Any]]:
+    """Return every hook of ``specs.py`` by name, in the order of the file."""
+    return {name: point for name, point in vars(specs).items() if isinstance(point, HookPoint)}
+
+
+class Hooks:
+    """The call points of one generation.
+
+    A call stands behind its guard, so that the event is built only if somebody listens::
+
+        if hooks.before_turn:
+            await hooks.before_turn(TurnStarted(...))
+
+    Args:
+        runtime: what calling needs of the application.
+        implementations: by hook name, in calling order.
+    """
+
+    app_ready: Observe[events.AppReady]
+    app_draining: Observe[events.AppDraining]
+    before_turn: Observe[events.TurnStarted]
+    after_turn: Detached[events.TurnOutcome]
+    on_error: Detached[events.ErrorRaised]
+    gather_context: Gather[events.ContextRequested, ContextBlock]
+    offer_tools: Chain[events.ToolsOffered, tuple[events.ToolDefinition, ...]]
+    choose_model: First[events.ModelRequested, str]
+    before_iteration: Observe[events.IterationStarted]
+    wrap_model_call: WrapModelCall
+    on_stream: Detached[events.StreamBatch]
+    on_stream_end: Detached[events.StreamEnded]
+    after_iteration: Observe[events.IterationFinished]
+    before_execute_tools: Observe[events.ToolBatchStarted]
+    authorize_tool_call: Gate
+    rewrite_tool_result: Chain[events.ToolResultReady, events.ToolOutcome]
+    after_execute_tool: Detached[events.ToolCallFinished]
+    present_approval: First[events.ApprovalRequested, Ticket]
+    approval_resolved: Detached[events.ApprovalResolved]
+    finalize_content: Chain[events.ContentReady, str]
+    before_compaction: Observe[events.CompactionStarted]
+    after_compaction: Observe[events.CompactionFinished]
+    usage_recorded: Detached[events.UsageRecorded]
+
+    def __init__(
+        self,
+        runtime: HookRuntime,
+        implementations: Mapping[str, Sequence[Implementation]] | None = None,
+        queues: DetachedQueues | None = None,
+    ) -> None:
+        self.implementations = dict(implementations or {})
+        self.runtime = runtime
+        self.queues = queues or DetachedQueues(runtime)
+        for name, point in declared_hooks().items():
+            found = self.implementations.get(name, ())
+            if point.kind is Kind.DETACHED:
+                setattr(self, name, Detached(point, found, runtime, self.queues))
+            elif point.kind in _CALLERS:
+                setattr(self, name, _CALLERS[point.kind](point, found, runtime))
+
+    def extended(self, more: Mapping[str, Sequence[Implementation]]) -> Hooks:
+        """Return the same call points with `more` implementations behind the present ones."""
+        joined = {
+            name: (*self.implementations.get(name, ()), *more.get(name, ()))
+            for name in {*self.implementations, *more}
+        }
+        return Hooks(self.runtime, joined, self.queues)

@@ -1,0 +1,281 @@
+"""One caller for each kind of hook. Each is false when nobody listens.
+
+Callers hold a tuple that never changes: a call in progress keeps the implementations it began
+with, whatever is loaded meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from nanobot_core.contracts.plugin import Allow, Ask, Decision, Deny, Rewrite
+from nanobot_core.errors import HookError, LimitError
+from nanobot_core.hooks.implementation import (
+    HookRuntime,
+    Implementation,
+    failure,
+    invoke,
+)
+
+if TYPE_CHECKING:
+    from nanobot_core.contracts.provider import ChatRequest, LLMResponse
+    from nanobot_core.events import ToolCallProposed
+    from nanobot_core.hooks.detached import DetachedQueues
+    from nanobot_core.hooks.events import ModelCallRequested
+    from nanobot_core.hooks.markers import HookPoint
+    from nanobot_core.messages import ToolCall
+
+E = TypeVar("E")
+V = TypeVar("V")
+CANCEL_GRACE_S = 1.0
+
+
+class Caller:
+    """Base of the callers: the implementations of one hook in their order."""
+
+    __slots__ = ("implementations", "point", "runtime")
+
+    def __init__(
+        self,
+        point: HookPoint[..., Any],
+        implementations: Sequence[Implementation],
+        runtime: HookRuntime,
+    ) -> None:
+        self.point = point
+        self.implementations = tuple(implementations)
+        self.runtime = runtime
+
+    def __bool__(self) -> bool:
+        return bool(self.implementations)
+
+    def _check(self, value: Any) -> Any:
+        """Return `value`, or raise when it is nothing the hook may return."""
+        if value is None or isinstance(value, self.point.result):
+            return value
+        wanted = " or ".join(kind.__name__ for kind in self.point.result)
+        msg = f"returned {type(value).__name__} instead of {wanted} or None"
+        raise TypeError(msg)
+
+
+class Observe(Caller, Generic[E]):
+    """Tells every implementation in order."""
+
+    async def __call__(self, event: E) -> None:
+        """Tell `event`; failures are reported and leave the others untouched."""
+        for implementation in self.implementations:
+            try:
+                await invoke(implementation, event)
+            except HookError as error:
+                self.runtime.report(error)
+
+
+class Detached(Caller, Generic[E]):
+    """Tells every implementation later, in order, from a bounded queue of its plugin."""
+
+    __slots__ = ("queues",)
+
+    def __init__(
+        self,
+        point: HookPoint[..., Any],
+        implementations: Sequence[Implementation],
+        runtime: HookRuntime,
+        queues: DetachedQueues,
+    ) -> None:
+        super().__init__(point, implementations, runtime)
+        self.queues = queues
+
+    def __call__(self, event: E) -> None:
+        """Put `event` into the queues; returns at once."""
+        for implementation in self.implementations:
+            self.queues.put(implementation, event)
+
+
+class Chain(Caller, Generic[E, V]):
+    """Passes one field of the event from implementation to implementation."""
+
+    async def __call__(self, event: E) -> V:
+        """Return the field as the last implementation left it.
+
+        Raises:
+            HookError: an implementation marked critical failed.
+        """
+        name = self.point.field
+        for implementation in self.implementations:
+            try:
+                value = await invoke(implementation, event, check=self._check)
+            except HookError as error:
+                self.runtime.report(error)
+                if implementation.options.critical:
+                    raise
+                continue
+            if value is not None:
+                event = dataclasses.replace(event, **{name: value})  # type: ignore[type-var]  # events are dataclasses
+        result: V = getattr(event, name)
+        return result
+
+
+class First(Caller, Generic[E, V]):
+    """Asks in order until someone answers."""
+
+    async def __call__(self, event: E) -> V | None:
+        """Return the first answer, or ``None`` when nobody has one."""
+        for implementation in self.implementations:
+            try:
+                value: V | None = await invoke(implementation, event, check=self._check)
+            except HookError as error:
+                self.runtime.report(error)
+                continue
+            if value is not None:
+                return value
+        return None
+
+
+class Gather(Caller, Generic[E, V]):
+    """Asks all side by side and collects what they give."""
+
+    async def __call__(self, event: E) -> list[tuple[str, V]]:
+        """Return (plugin id, item) pairs, ordered by the implementations."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._collect(each, event)) for each in self.implementations]
+        return [pair for task in tasks for pair in task.result()]
+
+    async def _collect(self, implementation: Implementation, event: E) -> list[tuple[str, V]]:
+        try:
+            items: list[V] = await invoke(implementation, event, check=self._items)
+        except HookError as error:
+            self.runtime.report(error)
+            return []
+        return [(implementation.plugin, item) for item in items]
+
+    def _items(self, found: Any) -> list[V]:
+        if not isinstance(found, Iterable):
+            found = (found,)
+        return [self._check(item) for item in found if item is not None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """What all policies together say of a call.
+
+    Attributes:
+        decision: whether it may run.
+        call: the call as the policies have rewritten it.
+    """
+
+    decision: Allow | Ask | Deny
+    call: ToolCall
+
+
+class Gate(Caller):
+    """Asks whether a tool call may run; the strongest answer wins, a failure denies."""
+
+    async def __call__(self, event: ToolCallProposed) -> Verdict:
+        """Return the verdict: Deny, else Ask, else Allow; a later policy sees earlier rewrites."""
+        asked: Ask | None = None
+        for implementation in self.implementations:
+            decision = await self._decide(implementation, event)
+            if isinstance(decision, Deny):
+                return Verdict(decision, event.call)
+            if isinstance(decision, Ask):
+                asked = asked or decision
+            elif isinstance(decision, Rewrite):
+                call = dataclasses.replace(event.call, arguments=decision.arguments)
+                event = dataclasses.replace(event, call=call)
+        return Verdict(asked or Allow(), event.call)
+
+    async def _decide(
+        self, implementation: Implementation, event: ToolCallProposed
+    ) -> Decision | None:
+        # A task of its own is the only form that survives a plugin which ignores cancellation.
+        task = self.runtime.spawn(
+            invoke(implementation, event, check=self._check), name=f"gate:{implementation.plugin}"
+        )
+        limit_s = implementation.limit_s
+        try:
+            done, _ = await asyncio.wait(
+                {task}, timeout=None if limit_s is None else limit_s + CANCEL_GRACE_S
+            )
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        try:
+            if not done:
+                task.cancel()
+                raise failure(implementation, "does not end when it is cancelled")
+            decision: Decision | None = task.result()
+        except HookError as error:
+            self.runtime.report(error)
+            return Deny(f"the policy of plugin '{implementation.plugin}' failed: {error.reason}")
+        return decision
+
+
+ModelCall = Callable[["ChatRequest"], Awaitable["LLMResponse"]]
+
+
+class WrapModelCall(Caller):
+    """Stands around a model call."""
+
+    async def __call__(self, event: ModelCallRequested, inner: ModelCall) -> LLMResponse:
+        """Run `inner` inside all implementations, the first one outermost.
+
+        Raises:
+            LimitError: an implementation ended the turn.
+            Exception: what `inner` raised.
+        """
+        return await self._layer(0, event, inner)
+
+    async def _layer(self, index: int, event: ModelCallRequested, inner: ModelCall) -> LLMResponse:
+        if index == len(self.implementations):
+            return await inner(event.request)
+        implementation = self.implementations[index]
+        attempt = _NextCall(
+            lambda request: self._layer(
+                index + 1, dataclasses.replace(event, request=request), inner
+            )
+        )
+        try:
+            response = await invoke(
+                implementation,
+                event,
+                attempt,
+                passes=attempt.is_not_the_plugins,
+                check=self._check,
+            )
+        except HookError as error:
+            self.runtime.report(error)
+            if attempt.error is not None:
+                raise attempt.error from error
+            response = None
+        if response is None:
+            response = attempt.response or await self._layer(index + 1, event, inner)
+        answer: LLMResponse = response
+        return answer
+
+
+class _NextCall:
+    """``call_next`` for one implementation: usable once, remembers what came of it."""
+
+    def __init__(self, proceed: ModelCall) -> None:
+        self._proceed = proceed
+        self._used = False
+        self.response: LLMResponse | None = None
+        self.error: Exception | None = None
+
+    async def __call__(self, request: ChatRequest) -> LLMResponse:
+        if self._used:
+            msg = "call_next was already used"
+            raise RuntimeError(msg)
+        self._used = True
+        try:
+            self.response = await self._proceed(request)
+        except Exception as error:
+            self.error = error
+            raise
+        return self.response
+
+    def is_not_the_plugins(self, error: BaseException) -> bool:
+        """Whether `error` came from the model call, or ends the turn on purpose."""
+        return error is self.error or isinstance(error, LimitError)

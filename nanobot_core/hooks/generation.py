@@ -1,0 +1,182 @@
+"""From plugin objects to compiled hooks: pluggy checks and orders, then is not called again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from nanobot_core.errors import PluginRejected
+from nanobot_core.hooks.account import Account, Circuit
+from nanobot_core.hooks.caller import Hooks, declared_hooks
+from nanobot_core.hooks.detached import DetachedQueues
+from nanobot_core.hooks.implementation import HookRuntime, Implementation
+from nanobot_core.hooks.kinds import RULES, Kind
+from nanobot_core.hooks.markers import PROJECT, HookPoint, options_of
+from nanobot_core.text import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Registrant:
+    """A plugin as the hooks see it: a module, or an instance of the class it names."""
+
+    id: str
+    version: str
+    namespace: object
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Accounts and circuits by (plugin, hook); they outlive generations.
+
+    Attributes:
+        now_s: monotonic seconds.
+        on_open: told the plugin's id each time one of its circuits opens.
+    """
+
+    now_s: Callable[[], float]
+    on_open: Callable[[str], None] = lambda _plugin: None
+    accounts: dict[tuple[str, str], tuple[Account, Circuit]] = field(default_factory=dict)
+
+    def entry(self, plugin: str, hook: str) -> tuple[Account, Circuit]:
+        """Return the account and the circuit of one plugin and hook."""
+        key = (plugin, hook)
+        if key not in self.accounts:
+            circuit = Circuit(self.now_s, on_open=lambda: self.on_open(plugin))
+            self.accounts[key] = (Account(), circuit)
+        return self.accounts[key]
+
+
+def check_registrant(registrant: Registrant) -> tuple[str, ...]:
+    """Return the names of the hooks that a plugin implements.
+
+    Raises:
+        PluginRejected: an implementation does not fit its hook, or there is no such hook.
+    """
+    manager = _manager_for([registrant])
+    points = declared_hooks()
+    implemented: list[str] = []
+    for caller in manager.get_hookcallers(registrant.namespace) or ():
+        if caller.name not in points:
+            close = " or ".join(f"'{name}'" for name in nearest(caller.name, points))
+            raise PluginRejected(
+                registrant.id,
+                f"it implements hook '{caller.name}', which does not exist",
+                f"did you mean {close}" if close else "see the hook reference",
+            )
+        for found in caller.get_hookimpls():
+            _check_form(registrant, caller.name, points[caller.name].kind, found.function)
+        implemented.append(caller.name)
+    return tuple(sorted(implemented))
+
+
+def build_hooks(
+    registrants: Sequence[Registrant],
+    runtime: HookRuntime,
+    ledger: Ledger,
+    *,
+    limits: Mapping[str, float] | None = None,
+    order: Mapping[str, Sequence[str]] | None = None,
+    queues: DetachedQueues | None = None,
+) -> Hooks:
+    """Compile one generation.
+
+    Args:
+        registrants: checked plugins in calling order.
+        runtime: what calling needs of the application.
+        ledger: accounts and circuits, shared by all generations.
+        limits: seconds by hook, or by ``plugin.hook``, instead of those of the kind.
+        order: by hook, ids of plugins that come first, in this order.
+        queues: queues of detached hooks to go on with.
+    """
+    manager = _manager_for(registrants)
+    rank = {id(item.namespace): index for index, item in enumerate(registrants)}
+    compiled: dict[str, list[Implementation]] = {}
+    for name, point in declared_hooks().items():
+        first = list((order or {}).get(name, ()))
+
+        def place(found: pluggy.HookImpl, first: list[str] = first) -> tuple[int, int, int]:
+            index = rank[id(found.plugin)]
+            plugin = registrants[index].id
+            wish = 0 if found.tryfirst else 2 if found.trylast else 1
+            return (first.index(plugin) if plugin in first else len(first), wish, index)
+
+        implementations = [
+            _compile(registrants[rank[id(found.plugin)]], found, point, ledger, limits or {})
+            for found in sorted(getattr(manager.hook, name).get_hookimpls(), key=place)
+        ]
+        if implementations:
+            compiled[name] = implementations
+    return Hooks(runtime, compiled, queues)
+
+
+def _compile(
+    registrant: Registrant,
+    found: pluggy.HookImpl,
+    point: HookPoint[..., Any],
+    ledger: Ledger,
+    limits: Mapping[str, float],
+) -> Implementation:
+    account, circuit = ledger.entry(registrant.id, point.name)
+    # A person who is asked needs longer than any hook; tools.approval_timeout_s is the limit.
+    limit_s = None if point.name == "present_approval" else RULES[point.kind].limit_s
+    limit_s = limits.get(f"{registrant.id}.{point.name}", limits.get(point.name, limit_s or 0.0))
+    return Implementation(
+        plugin=registrant.id,
+        version=registrant.version,
+        hook=point.name,
+        function=_with_declared_arguments(found, point.declaration),
+        options=options_of(found.function),
+        limit_s=limit_s or None,
+        account=account,
+        circuit=circuit,
+    )
+
+
+def _manager_for(registrants: Sequence[Registrant]) -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(PROJECT)
+    declarations = ModuleType("nanobot hooks")
+    for name, point in declared_hooks().items():
+        setattr(declarations, name, point.declaration)
+    manager.add_hookspecs(declarations)
+    for registrant in registrants:
+        try:
+            manager.register(registrant.namespace, name=registrant.id)
+        except (pluggy.PluginValidationError, ValueError) as error:
+            raise PluginRejected(
+                registrant.id, " ".join(str(error).split()), "see the hook reference"
+            ) from error
+    return manager
+
+
+def _check_form(
+    registrant: Registrant, hook: str, kind: Kind, function: Callable[..., Any]
+) -> None:
+    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    if kind is Kind.CONTRIBUTE and is_async:
+        raise PluginRejected(
+            registrant.id, f"hook '{hook}' is called without a loop", "make it a plain function"
+        )
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            raise PluginRejected(
+                registrant.id,
+                f"hook '{hook}' takes no keyword-only argument '{parameter.name}'",
+                "remove the '*' from its signature",
+            )
+
+
+def _with_declared_arguments(
+    found: pluggy.HookImpl, declaration: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return a function of all declared arguments, for one that may take fewer."""
+    declared = tuple(inspect.signature(declaration).parameters)
+    wanted = [declared.index(name) for name in found.argnames]
+    if wanted == list(range(len(declared))):
+        return found.function
+    function = found.function
+    return lambda *args: function(*[args[index] for index in wanted])

@@ -1,0 +1,62 @@
+"""The kinds of hooks: the kind of a hook decides its order, its time limit and its failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """How a hook is called."""
+
+    CONTRIBUTE = "contribute"
+    OWN = "own"
+    OBSERVE = "observe"
+    DETACHED = "detached"
+    CHAIN = "chain"
+    GATE = "gate"
+    FIRST = "first"
+    GATHER = "gather"
+    WRAP = "wrap"
+
+
+@dataclass(frozen=True, slots=True)
+class KindRule:
+    """What a kind promises to callers and implementers.
+
+    Attributes:
+        summary: the rule in one sentence, as the hook reference prints it.
+        limit_s: seconds one implementation may take; ``None`` means no limit.
+        fails_closed: a failure stops what the hook guards instead of being left out.
+    """
+
+    summary: str
+    limit_s: float | None
+    fails_closed: bool = False
+
+
+RULES: dict[Kind, KindRule] = {
+    Kind.CONTRIBUTE: KindRule(
+        "called once per activation, collects; a failure leaves the whole plugin out", None
+    ),
+    Kind.OWN: KindRule("called on the plugin itself", 30.0),
+    Kind.OBSERVE: KindRule("in order, result ignored; a failure is logged and counted", None),
+    Kind.DETACHED: KindRule(
+        "from a bounded queue per plugin, later and in order; overflow drops the oldest", None
+    ),
+    Kind.CHAIN: KindRule(
+        "in order, each sees the former's result; None means unchanged; a failure is skipped "
+        "unless the implementation is marked critical",
+        5.0,
+    ),
+    Kind.GATE: KindRule(
+        "in order, strongest answer wins (deny, ask, rewrite, allow); a failure denies", 15.0, True
+    ),
+    Kind.FIRST: KindRule("in order, first answer that is not None; a failure asks the next", 5.0),
+    Kind.GATHER: KindRule("side by side, collects; a failure leaves its part out", 3.0),
+    Kind.WRAP: KindRule(
+        "middleware, call_next usable once; a failure before it is skipped, after it the inner "
+        "result stands",
+        None,
+    ),
+}

@@ -1,0 +1,328 @@
+"""Every hook of nanobot. This module is also ``on``: ``@on.before_turn`` marks an implementation.
+
+Each declaration is a contract: when it is called, what each return value means, what happens by
+default. Order, time limit and failure follow from the kind (see ``kinds.py``). All hooks but the
+contributions may be sync or async. Events are frozen; new facts come as new fields.
+"""
+
+# The parameters of a declaration are names for implementers, not for these empty bodies.
+# mypy: disable-error-code="empty-body"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nanobot_core.contracts.plugin import Allow, Ask, ContextBlock, Deny, Rewrite, Ticket
+from nanobot_core.contracts.provider import LLMResponse
+from nanobot_core.events import ToolOutcome
+from nanobot_core.hooks.markers import (
+    chain,
+    contribute,
+    detached,
+    first,
+    gate,
+    gather,
+    observe,
+    own,
+    wrap,
+)
+
+if TYPE_CHECKING:
+    # Only named in signatures: what a process does not use it need not import.
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from nanobot_core.contracts.channel import ChannelSpec
+    from nanobot_core.contracts.context import PluginContext
+    from nanobot_core.contracts.memory import MemorySpec
+    from nanobot_core.contracts.plugin import (
+        Applied,
+        Check,
+        CliGroup,
+        Decision,
+        Health,
+        NeedsReload,
+        PluginFacts,
+        SettingsChange,
+        SettingsSection,
+        SlashCommand,
+        StopCause,
+    )
+    from nanobot_core.contracts.provider import ChatRequest, ProviderSpec
+    from nanobot_core.contracts.service import Mount, ServiceSpec, SkillSource, SystemJob
+    from nanobot_core.contracts.store import StoreSpec
+    from nanobot_core.contracts.tool import LazyTool, Tool
+    from nanobot_core.contracts.transcription import TranscriberSpec
+    from nanobot_core.events import (
+        AppDraining,
+        AppReady,
+        ApprovalRequested,
+        ApprovalResolved,
+        CompactionFinished,
+        CompactionStarted,
+        ContentReady,
+        ContextRequested,
+        ErrorRaised,
+        IterationFinished,
+        IterationStarted,
+        ModelRequested,
+        StreamBatch,
+        StreamEnded,
+        ToolBatchStarted,
+        ToolCallFinished,
+        ToolCallProposed,
+        ToolDefinition,
+        ToolResultReady,
+        ToolsOffered,
+        TurnOutcome,
+        TurnStarted,
+        UsageRecorded,
+    )
+    from nanobot_core.hooks.events import ModelCallRequested
+
+# --- what a plugin gives ---------------------------------------------------------------------
+
+
+@contribute
+def contribute_hookspecs() -> Iterable[type]:
+    """Declare hooks of the plugin's own; their names begin with the plugin's id."""
+
+
+@contribute
+def describe_plugin() -> PluginFacts:
+    """State what the code cannot tell: needs, order, what the plugin reaches."""
+
+
+@contribute
+def contribute_settings() -> Iterable[SettingsSection]:
+    """Say where the plugin's settings stand and which models they have."""
+
+
+@contribute
+def contribute_tools(ctx: PluginContext) -> Iterable[Tool | LazyTool]:
+    """Give tools. Called before the first turn that may use tools."""
+
+
+@contribute
+def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
+    """Give channels. Each is created when its section enables it."""
+
+
+@contribute
+def contribute_providers(ctx: PluginContext) -> Iterable[ProviderSpec]:
+    """Give providers. One is created when a model resolves to it."""
+
+
+@contribute
+def contribute_memory(ctx: PluginContext) -> Iterable[MemorySpec]:
+    """Give memory backends; ``memory.backend`` chooses one."""
+
+
+@contribute
+def contribute_stores(ctx: PluginContext) -> Iterable[StoreSpec]:
+    """Give session stores and buses; the settings choose one of each."""
+
+
+@contribute
+def contribute_services(ctx: PluginContext) -> Iterable[ServiceSpec]:
+    """Give services that run as long as the gateway."""
+
+
+@contribute
+def contribute_jobs(ctx: PluginContext) -> Iterable[SystemJob]:
+    """Give jobs on a schedule."""
+
+
+@contribute
+def contribute_commands(ctx: PluginContext) -> Iterable[SlashCommand]:
+    """Give slash commands."""
+
+
+@contribute
+def contribute_cli() -> Iterable[CliGroup]:
+    """Give subcommands of ``nanobot``."""
+
+
+@contribute
+def contribute_skills(ctx: PluginContext) -> Iterable[SkillSource]:
+    """Give folders of skills."""
+
+
+@contribute
+def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
+    """Give HTTP applications to mount in the gateway."""
+
+
+@contribute
+def contribute_transcribers(ctx: PluginContext) -> Iterable[TranscriberSpec]:
+    """Give transcription providers."""
+
+
+@contribute
+def contribute_checks() -> Iterable[Check]:
+    """Give checks for ``nanobot doctor``."""
+
+
+# --- a plugin's own life ---------------------------------------------------------------------
+
+
+@own
+def start(ctx: PluginContext) -> None:
+    """Called after the contributions are accepted, before they are visible; 30 s.
+
+    Raising leaves the plugin out, with nothing of it published.
+    """
+
+
+@own
+def check_health(ctx: PluginContext) -> Health:
+    """Say how the plugin is; called by ``nanobot doctor`` and after a hot load."""
+
+
+@own
+def settings_changed(ctx: PluginContext, change: SettingsChange) -> Applied | NeedsReload:
+    """The plugin's own section changed in a running host. Default: the plugin is reloaded."""
+
+
+@own
+def stop(ctx: PluginContext, reason: StopCause) -> None:
+    """Called once after the last use; 10 s. What the host lent is taken back afterwards anyway."""
+
+
+# --- the work of the agent -------------------------------------------------------------------
+
+
+@observe
+def app_ready(event: AppReady) -> None:
+    """Everything is started and the first turn may come."""
+
+
+@observe
+def app_draining(event: AppDraining) -> None:
+    """No new turns are admitted; those under way may still finish."""
+
+
+@observe
+def before_turn(event: TurnStarted) -> None:
+    """The user's message is stored and the request is not yet built."""
+
+
+@detached
+def after_turn(event: TurnOutcome) -> None:
+    """A turn is over, its messages are stored and its reply is on the way."""
+
+
+@detached
+def on_error(event: ErrorRaised) -> None:
+    """A turn, a channel, a job or a plugin failed."""
+
+
+@gather(ContextBlock)
+def gather_context(event: ContextRequested) -> Iterable[ContextBlock] | None:
+    """Add passages to what the model reads; None or empty adds nothing.
+
+    Blocks are ordered by ``plugin-id/name``. A stable block that differs from the turn before
+    voids the provider's prompt cache and is reported with the plugin's name.
+    """
+
+
+@chain("tools", tuple)
+def offer_tools(event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
+    """Return fewer tools than ``event.tools``; additions are ignored.
+
+    Called once a turn. The answer should be the same in every turn of a session, because a
+    changed tool list voids the provider's prompt cache.
+    """
+
+
+@first(str)
+def choose_model(event: ModelRequested) -> str | None:
+    """Name another model for this call; None leaves it to others and to the configuration."""
+
+
+@observe
+def before_iteration(event: IterationStarted) -> None:
+    """A model call is about to be made."""
+
+
+@wrap(LLMResponse)
+def wrap_model_call(
+    event: ModelCallRequested, call_next: Callable[[ChatRequest], Awaitable[LLMResponse]]
+) -> LLMResponse:
+    """Stand around a model call, its retries and fallbacks included.
+
+    ``await call_next(event.request)`` makes the call, with this request or a changed one, and
+    returns its response. Raising a `LimitError` before it ends the turn with that sentence;
+    returning without it answers in the model's place.
+    """
+
+
+@detached
+def on_stream(event: StreamBatch) -> None:
+    """Deltas of the last 50 ms or more."""
+
+
+@detached
+def on_stream_end(event: StreamEnded) -> None:
+    """The stream of one model call is over."""
+
+
+@observe
+def after_iteration(event: IterationFinished) -> None:
+    """A model call gave an answer."""
+
+
+@observe
+def before_execute_tools(event: ToolBatchStarted) -> None:
+    """The tool calls of one response are about to run; `authorize_tool_call` is the veto."""
+
+
+@gate(Allow, Rewrite, Ask, Deny)
+def authorize_tool_call(event: ToolCallProposed) -> Decision | None:
+    """Allow, rewrite, ask about or deny one call, on every path that can run a tool.
+
+    None means no opinion. Without any opinion the call is allowed. Rewritten arguments are
+    validated again; a second rewrite sees the first one's arguments.
+    """
+
+
+@chain("result", ToolOutcome)
+def rewrite_tool_result(event: ToolResultReady) -> ToolOutcome | None:
+    """Replace a result before the model, the store or any other hook sees it."""
+
+
+@detached
+def after_execute_tool(event: ToolCallFinished) -> None:
+    """A call is over and its result stored."""
+
+
+@first(Ticket)
+def present_approval(event: ApprovalRequested) -> Ticket | None:
+    """Ask the owner about a call and wait for the answer; nobody answering means no.
+
+    Unlike other hooks of its kind it may take as long as ``tools.approval_timeout_s``.
+    """
+
+
+@detached
+def approval_resolved(event: ApprovalResolved) -> None:
+    """A question about a call was answered or expired."""
+
+
+@chain("content", str)
+def finalize_content(event: ContentReady) -> str | None:
+    """Replace the complete answer before it is stored and sent."""
+
+
+@observe
+def before_compaction(event: CompactionStarted) -> None:
+    """The oldest part of the history is about to be summarised; save what must not be lost."""
+
+
+@observe
+def after_compaction(event: CompactionFinished) -> None:
+    """The oldest part of the history was replaced by a summary in the request."""
+
+
+@detached
+def usage_recorded(event: UsageRecorded) -> None:
+    """One model call of any source was paid for."""

@@ -1,0 +1,1 @@
+"""The plugin host: discovery, activation, generations, reports."""

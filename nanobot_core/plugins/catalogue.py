@@ -1,0 +1,171 @@
+"""What is installed and what of it may run; no plugin is imported here."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nanobot_core._version import __version__
+from nanobot_core.config.models import PluginsSettings
+from nanobot_core.errors import PluginError
+from nanobot_core.plugins.examine import examine_plugin
+from nanobot_core.plugins.index import InstalledPlugin, load_installed, refuse_double_ids
+from nanobot_core.plugins.local import local_plugins
+from nanobot_core.plugins.manifest import (
+    Declaration,
+    Manifest,
+    manifest_from_index,
+    manifest_to_json,
+)
+from nanobot_core.plugins.selection import (
+    Missing,
+    Narrowing,
+    Selection,
+    in_calling_order,
+    missing_plugins,
+    select,
+)
+
+
+class Catalogue:
+    """Installed plugins and the decision on each.
+
+    Args:
+        installed: what was found.
+        settings: the ``plugins`` section.
+        narrowing: what the command line leaves out.
+    """
+
+    def __init__(
+        self,
+        installed: Sequence[InstalledPlugin],
+        settings: PluginsSettings,
+        narrowing: Narrowing | None = None,
+    ) -> None:
+        self.settings = settings
+        self._narrowing = narrowing
+        self._installed = {plugin.id: plugin for plugin in installed}
+        self._broken: dict[str, tuple[str, str]] = {}
+        self.selections: dict[str, Selection] = {}
+        self.missing: tuple[Missing, ...] = missing_plugins(installed, settings)
+        self._select()
+
+    @classmethod
+    def load(
+        cls, cache_dir: Path, settings: PluginsSettings, narrowing: Narrowing | None = None
+    ) -> Catalogue:
+        """Return the catalogue of this environment and of the files under ``plugins.local``.
+
+        Args:
+            cache_dir: folder of the index file; local files are relative to the one above it.
+            settings: the ``plugins`` section.
+            narrowing: what the command line leaves out.
+        """
+        installed = load_installed(cache_dir)
+        local = local_plugins(settings.local, cache_dir.parent)
+        found = refuse_double_ids((*installed, *local)) if local else installed
+        return cls(found, settings, narrowing)
+
+    def enabled(self) -> tuple[InstalledPlugin, ...]:
+        """Return the plugins that may run, in calling order.
+
+        Raises:
+            ValueError: their wishes for an order form a cycle.
+        """
+        return in_calling_order([item.plugin for item in self.selections.values() if item.enabled])
+
+    def declared(self, kind: str) -> Iterator[tuple[InstalledPlugin, Declaration]]:
+        """Yield the contributions of one kind that enabled plugins declare, by plugin id."""
+        for selection in self.selections.values():
+            if selection.enabled and selection.plugin.manifest is not None:
+                for declaration in selection.plugin.manifest.of_kind(kind):
+                    yield selection.plugin, declaration
+
+    def claimants(self, kind: str, name: str) -> list[Selection]:
+        """Return every installed plugin that declares `name`, enabled or not."""
+        return [
+            selection
+            for selection in self.selections.values()
+            if selection.plugin.manifest is not None
+            and any(item.name == name for item in selection.plugin.manifest.of_kind(kind))
+        ]
+
+    def describe_missing_tool(self, name: str) -> str:
+        """Return a sentence on a tool that only a disabled plugin has, or an empty string."""
+        for selection in self.claimants("tools", name):
+            if not selection.enabled:
+                owner = selection.plugin.id
+                return f"It comes with plugin '{owner}', which is out: {selection.reason}."
+        return ""
+
+    def examine_undescribed(self, cache_dir: Path) -> None:
+        """Give enabled plugins without a manifest one, derived in a child process and kept.
+
+        A plugin that fails this is left out, with the reason in its selection. Blocks.
+
+        Args:
+            cache_dir: folder for what was found out.
+        """
+        while undescribed := [
+            item.plugin
+            for item in self.selections.values()
+            if item.enabled and item.plugin.manifest is None
+        ]:
+            for plugin in undescribed:
+                try:
+                    manifest = _examined(plugin, cache_dir)
+                except PluginError as error:
+                    self._broken[plugin.id] = (error.reason, error.remedy)
+                else:
+                    self._installed[plugin.id] = dataclasses.replace(plugin, manifest=manifest)
+            self._select()
+
+    def _select(self) -> None:
+        chosen = select(
+            tuple(self._installed.values()), self.settings, self._narrowing, self._broken
+        )
+        self.selections = {selection.plugin.id: selection for selection in chosen}
+
+
+def _examined(plugin: InstalledPlugin, cache_dir: Path) -> Manifest:
+    """Return the derived manifest, from the cache where the plugin's code is still the same."""
+    digest = None if plugin.editable else _digest(plugin)
+    file = cache_dir / "examined" / f"{digest}.json"
+    if digest is not None:
+        try:
+            return manifest_from_index(json.loads(file.read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass  # Examined for the first time, or the file is damaged.
+    manifest = examine_plugin(plugin.id, plugin.file)
+    if digest is not None:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(manifest_to_json(manifest)), encoding="utf-8")
+        except OSError:
+            return manifest
+    return manifest
+
+
+def _digest(plugin: InstalledPlugin) -> str | None:
+    """Return what the derived manifest depends on, in one word; ``None`` where it cannot be told.
+
+    RECORD holds a hash of every file of a distribution, so that a reinstalled one is told apart
+    from its predecessor of the same version.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    code: str | None
+    try:
+        if plugin.file is not None:
+            code = Path(plugin.file).read_text(encoding="utf-8", errors="replace")
+        else:
+            code = distribution(plugin.distribution).read_text("RECORD")
+    except (OSError, PackageNotFoundError):
+        return None
+    if code is None:
+        return None
+    facts = (__version__, plugin.distribution, plugin.version, plugin.id, plugin.target, code)
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()

@@ -1,0 +1,350 @@
+"""From a plugin's code to its manifest; for unknown code in a child process."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nanobot_core.config.environment import environment
+from nanobot_core.contracts.plugin import PluginFacts, SettingsSection
+from nanobot_core.contracts.tool import LazyTool, Tool
+from nanobot_core.errors import PluginLoadFailed, PluginNotFound, PluginRejected
+from nanobot_core.hooks.caller import Hooks, declared_hooks
+from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks, check_registrant
+from nanobot_core.hooks.implementation import HookRuntime
+from nanobot_core.hooks.kinds import Kind
+from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
+from nanobot_core.plugins.index import InstalledPlugin, scan_installed, search_path
+from nanobot_core.plugins.loader import load_entry, load_object
+from nanobot_core.plugins.local import local_plugins
+from nanobot_core.plugins.manifest import (
+    CHANNEL_CONDITION,
+    KINDS,
+    Declaration,
+    Manifest,
+    SettingsDeclaration,
+    manifest_to_json,
+    parse_manifest,
+)
+from nanobot_core.tools.registry import ToolTraits
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+EXAMINATION_LIMIT_S = 60.0
+_NAME_FIELDS = ("name", "id", "path", "folder")
+_ANSWER = "nanobot-examination: "
+"""Begins the line of the child's answer; the plugin's own output stands on others."""
+
+_CHILD_VARIABLES = (
+    *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "SYSTEMROOT", "TEMP"),
+    *("TMP", "TMPDIR", "PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONPATH"),
+)
+
+
+def examine_plugin(plugin_id: str, file: str | None = None) -> Manifest:
+    """Return the manifest of a plugin, derived from its code in a child process.
+
+    Nothing of the plugin is imported into this process, and the child gets neither the secrets
+    of the environment nor the current directory to import from. Blocks while the child runs.
+
+    Args:
+        plugin_id: id of an installed plugin.
+        file: path of a single-file plugin, which need not be installed.
+
+    Raises:
+        PluginLoadFailed: the plugin's code does not import, or does not end within a minute.
+        PluginRejected: what it contributes breaks a rule.
+        PluginNotFound: no plugin of that id is installed.
+    """
+    command = [sys.executable, "-P", "-m", "nanobot_core.plugins.examine", plugin_id]
+    try:
+        child = subprocess.run(
+            [*command, *([file] if file else [])],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=EXAMINATION_LIMIT_S,
+            check=False,
+            env=_child_environment(),
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PluginLoadFailed(
+            plugin_id,
+            f"its examination did not end within {EXAMINATION_LIMIT_S:g} s",
+            f"run nanobot plugins disable {plugin_id}",
+        ) from error
+    answers = [line for line in child.stdout.splitlines() if line.startswith(_ANSWER)]
+    if not answers:
+        reason = child.stderr.strip().rpartition("\n")[2] or f"exit code {child.returncode}"
+        raise PluginLoadFailed(plugin_id, f"its examination ended early: {reason}", "mend its code")
+    answer = json.loads(answers[-1].removeprefix(_ANSWER))
+    if "manifest" in answer:
+        try:
+            return parse_manifest(json.dumps(answer["manifest"]))
+        except ValueError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise PluginRejected(plugin_id, f"it contributes odd data: {reason}") from error
+    kinds = {"PluginNotFound": PluginNotFound, "PluginRejected": PluginRejected}
+    kind = kinds.get(answer["kind"], PluginLoadFailed)
+    raise kind(plugin_id, answer["reason"], answer["remedy"])
+
+
+def _child_environment() -> dict[str, str]:
+    """What a Python needs to start, and the search path of this process."""
+    known = dict(environment(_CHILD_VARIABLES))
+    inherited = known.get("PYTHONPATH", "").split(os.pathsep)
+    paths = dict.fromkeys(path for path in (*search_path(), *inherited) if path)
+    return {**known, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def derive_manifest(plugin: InstalledPlugin) -> Manifest:
+    """Import `plugin` into this process and return what it gives.
+
+    Raises:
+        PluginLoadFailed: its code does not import.
+        PluginRejected: what it contributes breaks a rule.
+    """
+    return describe(Registrant(plugin.id, plugin.version, load_entry(plugin)))
+
+
+def describe(registrant: Registrant) -> Manifest:
+    """Return the manifest of an imported plugin, with default settings.
+
+    Raises:
+        PluginRejected: what it contributes breaks a rule.
+    """
+    implemented = check_registrant(registrant)
+    points = declared_hooks()
+    hooks = build_hooks([registrant], _quiet_runtime(), Ledger(now_s=lambda: 0.0))
+    functions = {name: found[0].function for name, found in hooks.implementations.items()}
+    settings, values = _describe_settings(registrant, functions)
+    with tempfile.TemporaryDirectory() as folder:
+        context = _examination_context(registrant, Path(folder), values)
+        declarations = [
+            declaration
+            for kind, hook in KINDS.items()
+            if hook in functions
+            for item in collect(registrant.id, hook, functions[hook], context)
+            for declaration in (_declare(registrant, kind, item, context),)
+        ]
+    facts = _describe_facts(registrant, functions)
+    return Manifest(
+        id=registrant.id,
+        declarations=tuple(sorted(declarations, key=lambda item: (item.kind, item.name))),
+        hooks={
+            name: points[name].generation
+            for name in implemented
+            if points[name].kind is not Kind.CONTRIBUTE
+        },
+        settings=settings,
+        facts=facts,
+        when=_conditions(registrant, hooks),
+    )
+
+
+def collect(
+    plugin_id: str, hook: str, function: Callable[..., Any], context: HostContext
+) -> list[Any]:
+    """Return what a contribution hook gives.
+
+    Raises:
+        PluginLoadFailed: it raised, or gave nothing that can be gone through.
+    """
+    takes_context = bool(inspect.signature(function).parameters)
+    try:
+        return list(function(context) if takes_context else function())
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
+        raise PluginLoadFailed(
+            plugin_id, f"{hook} raised {type(error).__name__}: {error}", "mend its code"
+        ) from error
+
+
+def _describe_facts(registrant: Registrant, functions: dict[str, Any]) -> PluginFacts:
+    facts = functions["describe_plugin"]() if "describe_plugin" in functions else PluginFacts()
+    if not isinstance(facts, PluginFacts):
+        raise PluginRejected(
+            registrant.id, f"describe_plugin gave {type(facts).__name__}", "give PluginFacts"
+        )
+    return facts
+
+
+def _conditions(registrant: Registrant, hooks: Hooks) -> dict[str, str]:
+    """Return by hook the condition under which its implementation is used."""
+    found = {name: each[0].options.when for name, each in hooks.implementations.items()}
+    for name, condition in found.items():
+        if condition and not condition.startswith(CHANNEL_CONDITION):
+            raise PluginRejected(
+                registrant.id,
+                f"hook '{name}' is for '{condition}', which is no condition",
+                f"name a channel: when='{CHANNEL_CONDITION}telegram'",
+            )
+    return {name: condition for name, condition in found.items() if condition}
+
+
+def _describe_settings(
+    registrant: Registrant, functions: dict[str, Any]
+) -> tuple[tuple[SettingsDeclaration, ...], dict[str, BaseModel]]:
+    """Return the declared sections, and each with its default values."""
+    contribute = functions.get("contribute_settings")
+    declared: list[SettingsDeclaration] = []
+    values: dict[str, BaseModel] = {}
+    sections = list(contribute()) if contribute else []
+    for section in sections:
+        if not isinstance(section, SettingsSection):
+            raise PluginRejected(
+                registrant.id,
+                f"contribute_settings gave {type(section).__name__}",
+                "give SettingsSection objects",
+            )
+        model = settings_model(registrant.id, section.model)
+        declared.append(
+            SettingsDeclaration(
+                section.path, section.model, model.model_json_schema(), section.environment
+            )
+        )
+        try:
+            values[section.path] = model()
+        except ValueError as error:
+            raise PluginRejected(
+                registrant.id,
+                f"settings '{section.path}' have no complete defaults",
+                "give every field a default, None where there is none",
+            ) from error
+    return tuple(declared), values
+
+
+def settings_model(plugin_id: str, dotted: str) -> type[BaseModel]:
+    """Return the settings model that `dotted` names.
+
+    Raises:
+        PluginLoadFailed: it does not import.
+        PluginRejected: it is no pydantic model.
+    """
+    from pydantic import BaseModel
+
+    model = load_object(plugin_id, dotted)
+    if not (inspect.isclass(model) and issubclass(model, BaseModel)):
+        raise PluginRejected(plugin_id, f"'{dotted}' is no pydantic model")
+    return model
+
+
+def _declare(registrant: Registrant, kind: str, item: Any, context: HostContext) -> Declaration:
+    if kind == "tools":
+        return _declare_tool(registrant, item, context)
+    if not dataclasses.is_dataclass(item) or isinstance(item, type):
+        raise PluginRejected(
+            registrant.id, f"{KINDS[kind]} gave {type(item).__name__}, which is no specification"
+        )
+    detail = dataclasses.asdict(item)
+    name = next(str(detail[field]) for field in _NAME_FIELDS if field in detail)
+    return Declaration(kind, name, str(detail.get("summary", "")), _as_json(detail))
+
+
+def _declare_tool(registrant: Registrant, item: Any, context: HostContext) -> Declaration:
+    detail: dict[str, Any] = {}
+    tool = item
+    if isinstance(item, LazyTool):
+        detail["factory"] = item.factory
+        tool = resolve_lazy_tool(registrant.id, item, context)
+    if not isinstance(tool, Tool):
+        raise PluginRejected(
+            registrant.id,
+            f"contribute_tools gave {type(tool).__name__}",
+            "give Tool or LazyTool objects",
+        )
+    definition = tool.definition
+    if isinstance(item, LazyTool) and definition.name != item.name:
+        raise PluginRejected(
+            registrant.id, f"tool '{item.name}' calls itself '{definition.name}'", "use one name"
+        )
+    detail |= {"description": definition.description, "parameters": definition.parameters}
+    detail |= dataclasses.asdict(ToolTraits.of(tool))
+    summary = definition.description.partition("\n")[0]
+    return Declaration("tools", definition.name, summary, _as_json(detail))
+
+
+def resolve_lazy_tool(plugin_id: str, lazy: LazyTool, context: HostContext) -> Tool:
+    """Import and create the tool that `lazy` names.
+
+    Raises:
+        PluginLoadFailed: it does not import, or its factory fails.
+        PluginRejected: the factory gives no tool.
+    """
+    found = load_object(plugin_id, lazy.factory)
+    if isinstance(found, Tool):
+        return found
+    if not callable(found):
+        raise PluginRejected(plugin_id, f"'{lazy.factory}' is neither a tool nor a factory of one")
+    try:
+        made = found(context)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
+        raise PluginLoadFailed(
+            plugin_id, f"creating tool '{lazy.name}' raised {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(made, Tool):
+        raise PluginRejected(plugin_id, f"'{lazy.factory}' made {type(made).__name__}, no tool")
+    return made
+
+
+def _as_json(detail: dict[str, Any]) -> dict[str, Any]:
+    """Return `detail` as JSON would give it back (tuples become lists)."""
+    plain: dict[str, Any] = json.loads(json.dumps(detail))
+    return plain
+
+
+def _quiet_runtime() -> HookRuntime:
+    """A runtime for contribution hooks, which start no task and report by raising."""
+
+    def spawn(work: Any, *, name: str) -> Any:
+        work.close()
+        msg = f"a contribution hook may not start work ('{name}')"
+        raise RuntimeError(msg)
+
+    return HookRuntime(spawn=spawn, report=lambda _error: None)
+
+
+def _examination_context(
+    registrant: Registrant, folder: Path, settings: dict[str, BaseModel]
+) -> HostContext:
+    """A context in an empty folder, without environment, tasks or tools to publish."""
+    facts = HostFacts(
+        runtime=_quiet_runtime(),
+        home=folder,
+        workspace=folder,
+        restrict_to_workspace=False,
+        protected_paths=(),
+        environment=lambda _names: {},
+    )
+    nothing = PublishedTools(lambda _tools: None)
+    return HostContext(registrant.id, registrant.version, facts, settings, nothing)
+
+
+def _examine(plugin_id: str, file: str | None) -> dict[str, Any]:
+    """Return the answer of the child process."""
+    candidates = local_plugins([file], Path()) if file else scan_installed()
+    try:
+        found = next((item for item in candidates if item.id == plugin_id), None)
+        if found is None:
+            raise PluginNotFound(plugin_id, "it is not installed")
+        return {"manifest": manifest_to_json(derive_manifest(found))}
+    except (PluginLoadFailed, PluginRejected, PluginNotFound) as error:
+        kind = type(error).__name__
+        return {"kind": kind, "reason": error.reason, "remedy": error.remedy}
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
+        reason = f"describing it raised {type(error).__name__}: {error}"
+        return {"kind": "PluginLoadFailed", "reason": reason, "remedy": "mend its code"}
+
+
+if __name__ == "__main__":
+    answer = json.dumps(_examine(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None))
+    sys.stdout.write(f"\n{_ANSWER}{answer}\n")

@@ -1,0 +1,290 @@
+"""Which plugins are installed: entry points and manifests, read without importing any plugin.
+
+What was found is kept in an index file, because scanning distributions and reading manifests
+costs tens of milliseconds that no command should pay twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nanobot_core._version import __version__
+from nanobot_core.plugins.manifest import (
+    Manifest,
+    manifest_from_index,
+    manifest_to_json,
+    parse_manifest,
+)
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+ENTRY_POINT_GROUP = "nanobot"
+MANIFEST_GROUP = "nanobot.manifest"
+CORE = "nanobot-core"
+_FORMAT = 2
+_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledPlugin:
+    """A plugin as its distribution describes it.
+
+    Attributes:
+        id: name of its entry point.
+        target: value of the entry point, ``package.module`` or ``package.module:Class``.
+        distribution: name of the distribution, normalised.
+        version: version of the distribution.
+        summary: the distribution's own line about itself.
+        manifest: what it gives, or ``None`` when it is undescribed.
+        manifest_file: path where the manifest is, or in a working copy should be, or ``None``.
+        problem: why it cannot be used in this environment, or an empty string.
+        direct: it is here for its own sake, not only as a dependency of another distribution.
+        bundled: nanobot-core names it in one of its extras.
+        editable: its folder is a working copy.
+        file: path of a single-file plugin that is not installed at all, else ``None``.
+    """
+
+    id: str
+    target: str
+    distribution: str
+    version: str
+    summary: str = ""
+    manifest: Manifest | None = None
+    manifest_file: str | None = None
+    problem: str = ""
+    direct: bool = True
+    bundled: bool = False
+    editable: bool = False
+    file: str | None = None
+
+    @property
+    def label(self) -> str:
+        """``id@version``, or the id alone where there is no version."""
+        return f"{self.id}@{self.version}" if self.version else self.id
+
+
+def id_problem(plugin_id: str) -> str:
+    """Return why `plugin_id` cannot be an id (it names folders and tools), or an empty string."""
+    if _ID.fullmatch(plugin_id):
+        return ""
+    return f"its id '{plugin_id}' is not usable: use a-z, 0-9, '_' and '-'"
+
+
+def load_installed(cache_dir: Path) -> tuple[InstalledPlugin, ...]:
+    """Return all installed plugins, ordered by id.
+
+    Args:
+        cache_dir: folder of the index file; where it cannot be written, every call scans.
+    """
+    file = cache_dir / "plugins.json"
+    key = _environment_key()
+    found = _read_index(file, key)
+    if found is None:
+        found = _scan()
+        _write_index(file, key, found)
+    return tuple(_refreshed(plugin) for plugin in found)
+
+
+def scan_installed() -> tuple[InstalledPlugin, ...]:
+    """Return all installed plugins, read from the distributions themselves."""
+    return tuple(_refreshed(plugin) for plugin in _scan())
+
+
+def search_path() -> list[str]:
+    """Return ``sys.path`` without the current directory, from which nothing is ever loaded."""
+    here = str(Path.cwd())
+    first, rest = sys.path[:1], sys.path[1:]
+    # `python -m` and `python -c` put the current directory in front.
+    return [*(entry for entry in first if entry != here and entry), *filter(None, rest)]
+
+
+def refuse_double_ids(found: Sequence[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
+    """Return `found` by id; those that share one get a problem that names both owners."""
+    owners: dict[str, list[str]] = {}
+    for plugin in found:
+        owners.setdefault(plugin.id, []).append(plugin.distribution)
+    return tuple(
+        plugin
+        if len(owners[plugin.id]) == 1
+        else dataclasses.replace(
+            plugin, problem=f"id '{plugin.id}' is claimed by {' and '.join(owners[plugin.id])}"
+        )
+        for plugin in sorted(found, key=lambda plugin: (plugin.id, plugin.distribution))
+    )
+
+
+def _scan() -> tuple[InstalledPlugin, ...]:
+    """Return all installed plugins; what the manifest of a working copy has wrong is left out."""
+    from importlib.metadata import distributions
+
+    from nanobot_core.plugins.compat import needed_by, normalise, plugins_of_extras
+
+    by_name: dict[str, Distribution] = {}
+    for distribution in distributions(path=search_path()):
+        name = distribution.metadata["Name"]
+        if name:
+            by_name.setdefault(normalise(name), distribution)
+    bundled = plugins_of_extras(by_name.get(CORE))
+    needed = needed_by(by_name, apart_from={CORE})
+    found = [
+        dataclasses.replace(plugin, direct=name in bundled or name not in needed)
+        for name, distribution in sorted(by_name.items())
+        for plugin in _plugins_of(name, distribution)
+    ]
+    return refuse_double_ids(
+        [dataclasses.replace(plugin, bundled=plugin.distribution in bundled) for plugin in found]
+    )
+
+
+def _plugins_of(name: str, distribution: Distribution) -> list[InstalledPlugin]:
+    try:
+        entries = distribution.entry_points
+    except ValueError:  # a file that is no entry_points.txt is not ours to mend
+        return []
+    return [
+        _describe(name, distribution, entry.name, entry.value)
+        for entry in entries
+        if entry.group == ENTRY_POINT_GROUP
+    ]
+
+
+def find_manifest(package: str, file: str, distribution: Distribution) -> Path | None:
+    """Return where a data file of a top-level package is or should be; nothing is imported."""
+    from importlib.machinery import PathFinder
+
+    located = Path(str(distribution.locate_file(f"{package}/{file}")))
+    if located.is_file():
+        return located
+    spec = PathFinder.find_spec(package, search_path())
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        return Path(folder) / file
+    return None
+
+
+def _describe(
+    name: str, distribution: Distribution, plugin_id: str, target: str
+) -> InstalledPlugin:
+    from nanobot_core.plugins.compat import compatibility_problem
+
+    manifest: Manifest | None = None
+    path: Path | None = None
+    editable = '"editable": true' in (distribution.read_text("direct_url.json") or "")
+    problem = id_problem(plugin_id) or compatibility_problem(distribution)
+    for entry in distribution.entry_points:
+        if entry.group == MANIFEST_GROUP and entry.name == plugin_id:
+            package, _, file = entry.value.partition(":")
+            path = find_manifest(package, file, distribution)
+    if path is not None:
+        manifest, manifest_problem = _read_manifest(path, plugin_id)
+        # A working copy's manifest is read each time, and so is what is wrong with it.
+        problem = problem or ("" if editable else manifest_problem)
+    return InstalledPlugin(
+        id=plugin_id,
+        target=target,
+        distribution=name,
+        version=distribution.version,
+        summary=distribution.metadata["Summary"] or "",
+        manifest=manifest,
+        manifest_file=str(path) if path else None,
+        problem=problem,
+        editable=editable,
+    )
+
+
+def _read_manifest(path: Path, plugin_id: str) -> tuple[Manifest | None, str]:
+    try:
+        manifest = parse_manifest(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        return None, f"its manifest cannot be used: {reason}; run nanobot plugins build"
+    if manifest.id != plugin_id:
+        return None, f"its manifest is that of '{manifest.id}'; run nanobot plugins build"
+    return manifest, ""
+
+
+def _refreshed(plugin: InstalledPlugin) -> InstalledPlugin:
+    """Read the manifest of a working copy anew: its folder does not change when the file does."""
+    if not plugin.editable or plugin.manifest_file is None:
+        return plugin
+    manifest, problem = _read_manifest_quickly(plugin)
+    return dataclasses.replace(plugin, manifest=manifest, problem=plugin.problem or problem)
+
+
+def _read_manifest_quickly(plugin: InstalledPlugin) -> tuple[Manifest | None, str]:
+    path = Path(plugin.manifest_file or "")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if plugin.manifest is not None and data == json.loads(
+            json.dumps(manifest_to_json(plugin.manifest))
+        ):
+            return plugin.manifest, ""
+    except (OSError, ValueError, RecursionError):
+        pass  # The thorough reading below says what is wrong.
+    return _read_manifest(path, plugin.id)
+
+
+def _search_path() -> list[str]:
+    """Return the folders where distributions count as installed.
+
+    Python puts the current folder, or that of the script, in front of ``sys.path``. What happens to
+    lie there was not installed by anybody, and must not be loaded.
+    """
+    first = sys.path[0] if sys.path else ""
+    is_implicit = not sys.flags.safe_path and not first.endswith("-packages")
+    return [entry for entry in (sys.path[1:] if is_implicit else sys.path) if entry]
+
+
+def _environment_key() -> list[Any]:
+    """What the index depends on: it moves when anything is installed, upgraded or removed."""
+    entries: list[list[Any]] = []
+    for entry in _search_path():
+        try:
+            entries.append([entry, os.stat(entry).st_mtime_ns])  # noqa: PTH116 - hot path
+        except OSError:
+            entries.append([entry, 0])
+    return [_FORMAT, __version__, sys.executable, sys.version, entries]
+
+
+def _read_index(file: Path, key: list[Any]) -> tuple[InstalledPlugin, ...] | None:
+    try:
+        data = json.loads(file.read_bytes())
+        if data["key"] != key:
+            return None
+        return tuple(_plugin_from_index(item) for item in data["plugins"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _plugin_from_index(item: dict[str, Any]) -> InstalledPlugin:
+    manifest = item.pop("manifest")
+    return InstalledPlugin(
+        **item, manifest=None if manifest is None else manifest_from_index(manifest)
+    )
+
+
+def _write_index(file: Path, key: list[Any], plugins: Sequence[InstalledPlugin]) -> None:
+    """Write the index for the next process; a folder that is read-only costs only time."""
+    data = {"key": key, "plugins": [dataclasses.asdict(plugin) for plugin in plugins]}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, name = tempfile.mkstemp(dir=file.parent)
+    except OSError:
+        return
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+            json.dump(data, handle)
+        Path(name).replace(file)
+    except OSError:
+        Path(name).unlink(missing_ok=True)

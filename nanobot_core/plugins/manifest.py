@@ -1,0 +1,184 @@
+"""The manifest: what a plugin gives, as data that is read without importing it.
+
+It is derived from the plugin's code (``nanobot plugins build``) and shipped in its wheel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from nanobot_core.contracts.plugin import PluginFacts
+from nanobot_core.events import ToolDefinition
+from nanobot_core.messages import JsonObject
+from nanobot_core.tools.registry import ToolTraits
+
+MANIFEST_FILE = "nanobot-plugin.json"
+SCHEMA_VERSION = 1
+
+KINDS = {
+    "tools": "contribute_tools",
+    "channels": "contribute_channels",
+    "providers": "contribute_providers",
+    "memory": "contribute_memory",
+    "stores": "contribute_stores",
+    "services": "contribute_services",
+    "jobs": "contribute_jobs",
+    "commands": "contribute_commands",
+    "cli": "contribute_cli",
+    "skills": "contribute_skills",
+    "routes": "contribute_routes",
+    "transcribers": "contribute_transcribers",
+    "checks": "contribute_checks",
+}
+"""Kind of contribution to the hook that gives it."""
+
+
+CHANNEL_CONDITION = "channel:"
+"""Begins the one condition that an implementation may have: a channel is switched on."""
+
+_STRICT = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One contribution.
+
+    Attributes:
+        kind: a key of `KINDS`.
+        name: its name within the kind.
+        summary: one line for people.
+        detail: its specification as plain data; for a tool ``description`` and ``parameters``.
+    """
+
+    __pydantic_config__: ClassVar = _STRICT
+
+    kind: str
+    name: str
+    summary: str = ""
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsDeclaration:
+    """Where the plugin's settings stand, their JSON Schema, and the variables it reads."""
+
+    __pydantic_config__: ClassVar = _STRICT
+
+    path: str
+    model: str
+    schema: dict[str, Any]
+    environment: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """All that a plugin gives.
+
+    Attributes:
+        id: the plugin's id, which is the name of its entry point.
+        schema_version: version of this format.
+        declarations: contributions, by kind and name.
+        hooks: hooks of the agent's work and of the plugin's life that it implements, each with
+            the generation it was built for.
+        settings: its sections.
+        facts: what the plugin says of itself.
+        when: condition by hook, such as ``channel:telegram``, for hooks that have one.
+    """
+
+    __pydantic_config__: ClassVar = _STRICT
+
+    id: str
+    schema_version: int = SCHEMA_VERSION
+    declarations: tuple[Declaration, ...] = ()
+    hooks: dict[str, int] = field(default_factory=dict)
+    settings: tuple[SettingsDeclaration, ...] = ()
+    facts: PluginFacts = field(default_factory=PluginFacts)
+    when: dict[str, str] = field(default_factory=dict)
+
+    def of_kind(self, kind: str) -> tuple[Declaration, ...]:
+        """Return the contributions of one kind."""
+        return tuple(item for item in self.declarations if item.kind == kind)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What the owner should know before enabling it, in words."""
+        from_hooks = [words for hook, words in _CAPABILITIES.items() if hook in self.hooks]
+        return (*self.facts.capabilities, *from_hooks)
+
+
+_CAPABILITIES = {
+    "before_turn": "reads messages",
+    "after_turn": "reads messages",
+    "gather_context": "adds to what the model reads",
+    "wrap_model_call": "sees and changes model requests",
+    "authorize_tool_call": "allows and denies tool calls",
+    "rewrite_tool_result": "changes tool results",
+    "finalize_content": "changes answers",
+    "choose_model": "chooses the model",
+}
+
+
+def parse_manifest(text: str) -> Manifest:
+    """Return the manifest in `text`, checked.
+
+    Raises:
+        ValueError: it is no manifest, or of a format that this release does not know.
+    """
+    from pydantic import TypeAdapter
+
+    data = json.loads(text)
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        msg = f"schema_version must be {SCHEMA_VERSION}, found {version!r}"
+        raise ValueError(msg)
+    return TypeAdapter(Manifest).validate_python(data)
+
+
+def manifest_to_json(manifest: Manifest) -> JsonObject:
+    """Return `manifest` as plain data."""
+    data = dataclasses.asdict(manifest)
+    if not manifest.when:
+        del data["when"]
+    return data
+
+
+def manifest_from_index(data: dict[str, Any]) -> Manifest:
+    """Return the manifest that `manifest_to_json` wrote; no checks, no pydantic, quick."""
+    facts: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in data["facts"].items()
+    }
+    return Manifest(
+        id=data["id"],
+        declarations=tuple(Declaration(**item) for item in data["declarations"]),
+        hooks=data["hooks"],
+        settings=tuple(
+            SettingsDeclaration(
+                item["path"], item["model"], item["schema"], tuple(item["environment"])
+            )
+            for item in data["settings"]
+        ),
+        facts=PluginFacts(**facts),
+        when=data.get("when", {}),
+    )
+
+
+def tool_definition(declaration: Declaration) -> ToolDefinition:
+    """Return what the model is told of a declared tool."""
+    description = declaration.detail.get("description")
+    parameters = declaration.detail.get("parameters")
+    return ToolDefinition(
+        name=declaration.name,
+        description=description if isinstance(description, str) else "",
+        parameters=parameters if isinstance(parameters, dict) else {"type": "object"},
+    )
+
+
+def declared_traits(declaration: Declaration) -> ToolTraits:
+    """Return the traits of a declared tool."""
+    return ToolTraits(
+        **{name: declaration.detail.get(name) is True for name in ToolTraits.__dataclass_fields__}
+    )

@@ -1,0 +1,179 @@
+"""What the host knows of each plugin's condition, and what it tells of failures."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from nanobot_core.errors import HookError
+
+if TYPE_CHECKING:
+    from nanobot_core.hooks.account import Account
+    from nanobot_core.hooks.generation import Ledger
+    from nanobot_core.plugins.selection import Missing, Selection, State
+    from nanobot_core.plugins.watch import LoopBlock
+
+Condition: TypeAlias = "tuple[State, str, str]"
+"""State, reason and remedy of a plugin in a running host."""
+
+OPENINGS_TO_QUARANTINE = 3
+QUARANTINE_WINDOW_S = 3_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookReport:
+    """One hook of one plugin: its account and the state of its circuit."""
+
+    hook: str
+    calls: int
+    errors: int
+    timeouts: int
+    skipped: int
+    total_s: float
+    worst_s: float
+    circuit: str
+    last_error: str
+
+    @classmethod
+    def of(cls, hook: str, account: Account, circuit: str) -> HookReport:
+        """Return the present figures of `account`."""
+        return cls(
+            hook=hook,
+            calls=account.calls,
+            errors=account.errors,
+            timeouts=account.timeouts,
+            skipped=account.skipped,
+            total_s=account.total_s,
+            worst_s=account.worst_s,
+            circuit=circuit,
+            last_error=account.last_error,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginReport:
+    """A plugin's condition, as ``plugins list``, ``status`` and ``doctor`` show it.
+
+    Attributes:
+        id: the plugin's id.
+        version: version of its distribution; empty when it is not installed.
+        distribution: name of the distribution.
+        state: one word.
+        reason: why, in one sentence.
+        remedy: what to do, or an empty string.
+        summary: what it is.
+        gives: contributions as ``kind: names``.
+        capabilities: what it reaches.
+        hooks: figures of its hooks, empty while it is not active.
+    """
+
+    id: str
+    state: State
+    reason: str
+    version: str = ""
+    distribution: str = ""
+    remedy: str = ""
+    summary: str = ""
+    gives: dict[str, list[str]] = field(default_factory=dict)
+    capabilities: tuple[str, ...] = ()
+    hooks: tuple[HookReport, ...] = ()
+
+    @classmethod
+    def of_missing(cls, missing: Missing) -> PluginReport:
+        """Return the report on a plugin that is named and not installed."""
+        return cls(
+            id=missing.id,
+            state="not-installed",
+            reason="named in the configuration",
+            remedy=missing.remedy,
+        )
+
+
+def report_on(
+    selection: Selection,
+    condition: Condition | None,
+    hooks: Sequence[HookReport] = (),
+) -> PluginReport:
+    """Return the report on one installed plugin.
+
+    Args:
+        selection: the decision on it.
+        condition: (state, reason, remedy) from a running host, where it differs.
+        hooks: figures of its hooks.
+    """
+    plugin = selection.plugin
+    state, reason, remedy = condition or (selection.state, selection.reason, selection.remedy)
+    if condition is None and selection.enabled and plugin.manifest is None:
+        state = "undescribed"
+    gives: dict[str, list[str]] = {}
+    for item in plugin.manifest.declarations if plugin.manifest else ():
+        gives.setdefault(item.kind, []).append(item.name)
+    return PluginReport(
+        id=plugin.id,
+        version=plugin.version,
+        distribution=plugin.distribution,
+        state=state,
+        reason=reason,
+        remedy=remedy,
+        summary=plugin.summary,
+        gives=gives,
+        capabilities=plugin.manifest.capabilities if plugin.manifest else (),
+        hooks=tuple(hooks),
+    )
+
+
+def figures_of(ledger: Ledger, plugin_id: str) -> tuple[HookReport, ...]:
+    """Return the figures of those hooks of a plugin that were called."""
+    return tuple(
+        HookReport.of(hook, account, circuit.state)
+        for (owner, hook), (account, circuit) in ledger.accounts.items()
+        if owner == plugin_id and account.calls
+    )
+
+
+class FailureLog:
+    """Tells each distinct failure once, then counts; watches how often circuits open.
+
+    Args:
+        now_s: monotonic seconds.
+        quarantine: called with a plugin's id when it has failed too often.
+    """
+
+    def __init__(self, now_s: Callable[[], float], quarantine: Callable[[str], None]) -> None:
+        self._now_s = now_s
+        self._quarantine = quarantine
+        self._seen: Counter[tuple[str, str, str]] = Counter()
+        self._openings: dict[str, deque[float]] = {}
+
+    def report(self, error: HookError) -> None:
+        """Log `error` with its plugin's name, in full only the first time."""
+        from loguru import logger
+
+        key = (error.plugin, error.hook, type(error.__cause__).__name__)
+        self._seen[key] += 1
+        bound = logger.bind(plugin=error.plugin)
+        if self._seen[key] == 1:
+            bound.warning("{}", error)
+            bound.opt(exception=error.__cause__).debug("traceback of the failure above")
+        else:
+            bound.debug("{} (time {})", error, self._seen[key])
+
+    def report_block(self, block: LoopBlock) -> None:
+        """Log that a plugin blocks the event loop; callable from any thread."""
+        from loguru import logger
+
+        bound = logger.bind(plugin=block.plugin)
+        if block.plugin:
+            bound.warning("plugin '{}': {}; {}", block.plugin, block.reason, block.remedy)
+        else:
+            bound.debug("the event loop is blocked at {}", block.place)
+
+    def circuit_opened(self, plugin: str) -> None:
+        """Count an opening; the third within an hour puts the plugin into quarantine."""
+        times = self._openings.setdefault(plugin, deque(maxlen=OPENINGS_TO_QUARANTINE))
+        times.append(self._now_s())
+        if len(times) == OPENINGS_TO_QUARANTINE and times[-1] - times[0] <= QUARANTINE_WINDOW_S:
+            times.clear()
+            self._quarantine(plugin)

@@ -1,0 +1,1 @@
+"""Sessions: their files, the repair of damage, and legal histories made of them."""

@@ -1,0 +1,188 @@
+"""Histories that every provider accepts, however the stored ones came about. Pure functions."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from nanobot_core.messages import ImageBlock, Message, TextBlock
+from nanobot_core.text import truncate_middle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nanobot_core.messages import Content, ContentBlock, ToolCall
+
+OUTCOME_UNKNOWN = (
+    "The run was interrupted before this call returned. It may or may not have taken effect; "
+    "check before you repeat it."
+)
+"""Result of a call whose outcome nobody knows."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A message with the results of its calls, in call order; ``None`` where one is missing."""
+
+    message: Message
+    results: list[Message | None] = field(default_factory=list)
+
+
+def align(messages: Sequence[Message]) -> list[Message]:
+    """Return a legal history with every user text of `messages`, in their order.
+
+    It begins with a user message; each tool call has one result, directly after its message and
+    in call order; call ids are unique and not empty; no message is empty. Results without a call
+    are left out, missing ones become `OUTCOME_UNKNOWN`, images without data become text, system
+    messages are left out because a request brings its own. Neighbouring user messages stay apart.
+    Aligning twice changes nothing more.
+    """
+    entries: list[_Entry] = []
+    waiting: dict[str, deque[tuple[_Entry, int]]] = {}
+    used: set[str] = set()
+    for message in messages:
+        if message.role == "tool":
+            _answer(message, waiting)
+        elif _has_a_place(message, is_first=not entries):
+            entries.append(_entry(message, waiting, used))
+    return [part for entry in entries for part in _flatten(entry)]
+
+
+def window(
+    messages: Sequence[Message],
+    *,
+    max_messages: int,
+    max_tokens: int,
+    count: Callable[[Message], int],
+) -> list[Message]:
+    """Return the newest part of an aligned history that fits and begins with a user message.
+
+    The newest user message and what follows it are returned even where they do not fit.
+
+    Args:
+        messages: an aligned history.
+        max_messages: entries to return at most.
+        max_tokens: tokens to return at most.
+        count: tokens of one message; called once for each message that is looked at.
+    """
+    start, tokens = None, 0
+    for index in range(len(messages) - 1, -1, -1):
+        tokens += count(messages[index])
+        fits = tokens <= max_tokens and len(messages) - index <= max_messages
+        if not fits and start is not None:
+            break
+        if messages[index].role == "user":
+            start = index
+    return [] if start is None else list(messages[start:])
+
+
+def storable(message: Message, max_tool_result_chars: int) -> Message:
+    """Return what of `message` goes to disk: no image data, tool results cut in their middle.
+
+    Args:
+        message: as the model saw it.
+        max_tool_result_chars: characters kept of each text in a tool message, at least 2.
+    """
+    limit = max_tool_result_chars if message.role == "tool" else None
+    content = message.content
+    if isinstance(content, str):
+        return (
+            message if limit is None else replace(message, content=truncate_middle(content, limit))
+        )
+    return replace(message, content=tuple(_storable_block(block, limit) for block in content))
+
+
+def unknown_outcome(call: ToolCall) -> Message:
+    """Return the result for a call of which nobody knows whether it took effect."""
+    return Message(
+        role="tool", content=OUTCOME_UNKNOWN, tool_call_id=call.id, name=call.name, is_error=True
+    )
+
+
+def _entry(
+    message: Message, waiting: dict[str, deque[tuple[_Entry, int]]], used: set[str]
+) -> _Entry:
+    """Return `message` with unique call ids, its calls put among those that wait for results."""
+    asked = message.tool_calls if message.role == "assistant" else ()
+    calls = tuple(_legal_call(call, used) for call in asked)
+    entry = _Entry(
+        _with(message, content=_visible(message.content), tool_calls=calls, tool_call_id=None),
+        [None] * len(calls),
+    )
+    # Some services count calls from zero in each response: the newest call of an id waits.
+    for call in asked:
+        waiting[call.id] = deque()
+    for position, call in enumerate(asked):
+        waiting[call.id].append((entry, position))
+    return entry
+
+
+def _answer(result: Message, waiting: dict[str, deque[tuple[_Entry, int]]]) -> None:
+    if calls := waiting.get(result.tool_call_id or ""):
+        entry, position = calls.popleft()
+        call_id = entry.message.tool_calls[position].id
+        content = _visible(result.content)
+        entry.results[position] = _with(
+            result, content=content, tool_calls=(), tool_call_id=call_id
+        )
+
+
+def _with(
+    message: Message,
+    *,
+    content: Content,
+    tool_calls: tuple[ToolCall, ...],
+    tool_call_id: str | None,
+) -> Message:
+    """Return `message` with these parts; itself when it has them, for copies take time."""
+    parts = (content, tool_calls, tool_call_id)
+    if parts == (message.content, message.tool_calls, message.tool_call_id):
+        return message
+    return replace(message, content=content, tool_calls=tool_calls, tool_call_id=tool_call_id)
+
+
+def _flatten(entry: _Entry) -> list[Message]:
+    pairs = zip(entry.message.tool_calls, entry.results, strict=True)
+    return [entry.message, *(result or unknown_outcome(call) for call, result in pairs)]
+
+
+def _has_a_place(message: Message, *, is_first: bool) -> bool:
+    if message.role == "system" or (is_first and message.role == "assistant"):
+        return False
+    if message.role == "assistant" and message.tool_calls:
+        return True
+    return bool(message.text.strip()) or any(
+        isinstance(block, ImageBlock) for block in message.content if not isinstance(block, str)
+    )
+
+
+def _legal_call(call: ToolCall, used: set[str]) -> ToolCall:
+    """Return `call` with a name and an id that is not in `used`, and add the id to it."""
+    # From the number of ids on, a free one is found at once even where all calls share one.
+    call_id, number = call.id, len(used)
+    while not call_id or call_id in used:
+        call_id = f"{call.id or 'call'}-{number}"
+        number += 1
+    used.add(call_id)
+    if call_id == call.id and call.name:
+        return call
+    return replace(call, id=call_id, name=call.name or "unknown")
+
+
+def _visible(content: Content) -> Content:
+    """Return `content` with stored images, whose data is gone, told as text."""
+    if isinstance(content, str):
+        return content
+    return tuple(
+        TextBlock(f"[image: {block.path or block.media_type}]")
+        if isinstance(block, ImageBlock) and not block.data
+        else block
+        for block in content
+    )
+
+
+def _storable_block(block: ContentBlock, max_chars: int | None) -> ContentBlock:
+    if isinstance(block, ImageBlock):
+        return replace(block, data="")
+    return block if max_chars is None else TextBlock(truncate_middle(block.text, max_chars))

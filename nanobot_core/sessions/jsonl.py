@@ -1,0 +1,129 @@
+"""Session store in JSON lines, the one the core brings."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from nanobot_core.clock import SystemClock
+from nanobot_core.contracts.store import SessionStore
+from nanobot_core.errors import SessionError
+from nanobot_core.messages import Message
+from nanobot_core.sessions.folder import SessionFolder
+from nanobot_core.sessions.order import KeyedLocks, finish_in_thread
+from nanobot_core.sessions.transcript import SessionFile, read_lines
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator, Sequence
+    from pathlib import Path
+
+    from nanobot_core.clock import Clock
+    from nanobot_core.contracts.store import SessionState, SessionSummary, StoredSession
+    from nanobot_core.sessions.records import Record
+
+_T = TypeVar("_T")
+_KNOWN_FILES = 1024
+"""Files whose counts are remembered; another one costs one block read."""
+_READ_BATCH = 256
+
+
+class JsonlSessionStore(SessionStore):
+    """One append-only file for each session; see ``docs/decisions/0004``.
+
+    Args:
+        folder: where the files are, created when first written.
+        legacy_folder: where an older version kept them; a session found there is moved when it is
+            first used.
+        fsync: whether an append waits until the disk has the data; without it a power cut, not
+            a crash of the process, may cost the newest messages.
+        clock: stands for times that a damaged file has lost.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        legacy_folder: Path | None = None,
+        fsync: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self._folder = SessionFolder(folder, legacy_folder)
+        self._fsync = fsync
+        self._clock = clock or SystemClock()
+        self._locks = KeyedLocks()
+        self._files: OrderedDict[str, SessionFile] = OrderedDict()
+
+    async def load(self, key: str, max_messages: int) -> StoredSession | None:
+        """See `SessionStore.load`. Only the part of the file that is read is mended."""
+        return await self._with_file(key, lambda file: file.load(max_messages))
+
+    async def append(self, key: str, messages: Sequence[Message], state: SessionState) -> None:
+        """See `SessionStore.append`.
+
+        Cancellation:
+            Passed on after the write has ended; the messages are stored.
+        """
+        try:
+            await self._with_file(key, lambda file: file.append(messages, state))
+        except ValueError as error:
+            raise SessionError(key, f"what is to be stored is not plain data: {error}") from error
+
+    async def read(self, key: str) -> AsyncIterator[Message]:
+        """See `SessionStore.read`. Damaged lines are read as far as they can be, not mended."""
+        records: Generator[tuple[Record, bytes]] | None = None
+
+        def next_batch() -> list[tuple[Record, bytes]]:
+            return list(islice(records, _READ_BATCH)) if records else []
+
+        def begin(file: SessionFile) -> list[tuple[Record, bytes]]:
+            nonlocal records
+            records = read_lines(file.path, self._clock.now()) if file.path.exists() else None
+            return next_batch()
+
+        batch = await self._with_file(key, begin)
+        try:
+            while batch:
+                for record, _ in batch:
+                    if isinstance(record, Message):
+                        yield record
+                batch = await finish_in_thread(next_batch)
+        except OSError as error:
+            raise SessionError(key, f"its file cannot be read: {error}") from error
+        finally:
+            if records is not None:
+                records.close()
+
+    async def summaries(self) -> list[SessionSummary]:
+        """See `SessionStore.summaries`. Sessions still in the legacy folder are among them."""
+        try:
+            return await finish_in_thread(self._folder.summaries)
+        except OSError as error:
+            raise SessionError("*", f"cannot list sessions: {error}") from error
+
+    async def delete(self, key: str) -> bool:
+        """See `SessionStore.delete`. Damaged files kept aside go too."""
+        return await self._with_file(key, lambda file: file.delete())
+
+    async def _with_file(self, key: str, work: Callable[[SessionFile], _T]) -> _T:
+        """Run blocking `work` on the session's file, alone and to its end."""
+        async with self._locks.hold(key):
+            # Taken out, so that a failure or cancellation leaves nothing that may be outdated.
+            known = self._files.pop(key, None)
+
+            def run() -> tuple[SessionFile, _T]:
+                file = known or self._open(key)
+                return file, work(file)
+
+            try:
+                self._files[key], result = await finish_in_thread(run)
+            except OSError as error:
+                raise SessionError(key, f"its file cannot be used: {error}") from error
+            if len(self._files) > _KNOWN_FILES:
+                self._files.popitem(last=False)
+            return result
+
+    def _open(self, key: str) -> SessionFile:
+        return SessionFile(
+            self._folder.path_of(key), key, default_time=self._clock.now(), fsync=self._fsync
+        )

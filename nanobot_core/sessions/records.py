@@ -1,0 +1,207 @@
+"""Lines of a session file: their codec, and what can be saved of a damaged one.
+
+A line is a message in the OpenAI key names or a metadata line (``"_type": "metadata"``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+from nanobot_core.contracts.store import Checkpoint, SessionState
+from nanobot_core.messages import Message, message_from_json, message_to_json
+from nanobot_core.text import parse_json_object
+
+if TYPE_CHECKING:
+    from nanobot_core.messages import JsonObject, JsonValue
+
+_PAIR_START = re.compile(r'\s*[{,]\s*"([^"\\]*)"\s*:\s*')
+_STRING_BODY = re.compile(r'"((?:[^"\\]++|\\.)*+)"?', re.DOTALL)
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4}|)')
+_LENIENT = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
+_JOINT_TRIES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """A metadata line: a state, and what lets a reader begin at the end of the file.
+
+    Attributes:
+        key: session key; empty where the line has none.
+        state: state of the session as of this line.
+        message_count: messages before this line; ``None`` where its writer did not say.
+        superseded_bytes: length of all earlier metadata lines together.
+    """
+
+    key: str
+    state: SessionState
+    message_count: int | None = None
+    superseded_bytes: int = 0
+
+
+Record: TypeAlias = Header | Message
+
+
+def encode_record(record: Record) -> bytes:
+    """Return the line of `record`, line feed included.
+
+    Raises:
+        ValueError: it holds a number that JSON does not know, such as NaN.
+    """
+    content = message_to_json(record) if isinstance(record, Message) else _header_to_json(record)
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False)
+    # A lone surrogate is no character: it would make the file, and later the request, unreadable.
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def decode_line(line: bytes, default_time: datetime) -> Record | None:
+    """Return what `line` says, or ``None`` where it is damaged.
+
+    Args:
+        line: one line; a line feed at its end does not matter.
+        default_time: stands for times that a metadata line lacks, aware.
+    """
+    try:
+        record = parse_json_object(line.decode("utf-8"))
+    except UnicodeDecodeError:
+        return None
+    return None if record is None else _record(record, default_time)
+
+
+def salvage(line: bytes, default_time: datetime) -> list[Record]:
+    """Return what can be told for certain from a damaged line, in linear time.
+
+    A line that breaks off gives its whole fields and the beginning of the text it broke off in.
+    Where a broken line and a whole one were joined, both are read. A speaker is never guessed.
+    """
+    text = line.decode("utf-8", "replace")
+    whole = _whole_object_at_end(text)
+    head = _parse_prefix(text[: len(text) - len(whole)])
+    records: list[Record] = []
+    beginning = _record(head, default_time)
+    if isinstance(beginning, Message) and beginning.text.strip():
+        records.append(beginning)
+    joined = _record(parse_json_object(whole) or {}, default_time)
+    if joined is not None:
+        records.append(joined)
+    return records
+
+
+def _header_to_json(header: Header) -> JsonObject:
+    state = header.state
+    return {
+        "_type": "metadata",
+        "key": header.key,
+        "created_at": state.created_at.isoformat(),
+        "updated_at": state.updated_at.isoformat(),
+        "metadata": state.metadata,
+        "last_consolidated": state.last_consolidated,
+        "runtime_checkpoint": asdict(state.checkpoint) if state.checkpoint else None,
+        "message_count": header.message_count,
+        "superseded_bytes": header.superseded_bytes,
+    }
+
+
+def _record(record: JsonObject, default_time: datetime) -> Record | None:
+    if record.get("_type") == "metadata":
+        return _header(record, default_time)
+    try:
+        message = message_from_json(record)
+    except ValueError:
+        return None
+    if message.timestamp is not None and message.timestamp.tzinfo is None:
+        message = replace(message, timestamp=_aware(message.timestamp))
+    return message
+
+
+def _header(record: JsonObject, default_time: datetime) -> Header:
+    key, count, metadata = (record.get(name) for name in ("key", "message_count", "metadata"))
+    created_at = _instant(record.get("created_at"), default_time)
+    return Header(
+        key=key if isinstance(key, str) else "",
+        state=SessionState(
+            created_at=created_at,
+            updated_at=_instant(record.get("updated_at"), created_at),
+            last_consolidated=_count(record.get("last_consolidated")),
+            checkpoint=_checkpoint(record.get("runtime_checkpoint")),
+            metadata=metadata if isinstance(metadata, dict) else {},
+        ),
+        message_count=None if count is None else _count(count),
+        superseded_bytes=_count(record.get("superseded_bytes")),
+    )
+
+
+def _checkpoint(value: JsonValue) -> Checkpoint | None:
+    if not isinstance(value, dict) or not isinstance(turn_id := value.get("turn_id"), str):
+        return None
+    inbound_id, running = value.get("inbound_id"), value.get("running")
+    calls = running if isinstance(running, list) else []
+    return Checkpoint(
+        turn_id=turn_id,
+        inbound_id=inbound_id if isinstance(inbound_id, str) else None,
+        iteration=_count(value.get("iteration")),
+        running=tuple(call for call in calls if isinstance(call, str)),
+    )
+
+
+def _count(value: JsonValue) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def _instant(value: JsonValue, default_time: datetime) -> datetime:
+    try:
+        instant = datetime.fromisoformat(value) if isinstance(value, str) else default_time
+    except ValueError:
+        return default_time
+    return instant if instant.tzinfo else _aware(instant)
+
+
+def _aware(local: datetime) -> datetime:
+    """nanobot-ai writes local times without their zone."""
+    try:
+        return local.astimezone()
+    except (OverflowError, ValueError, OSError):
+        return local.replace(tzinfo=UTC)
+
+
+def _whole_object_at_end(text: str) -> str:
+    """Return the object that ends `text` and began in its middle, or an empty string.
+
+    An object inside another is followed by the rest of that one, so it does not pass for a line.
+    """
+    position = len(text)
+    for _ in range(_JOINT_TRIES):
+        position = text.rfind('{"', 0, position)
+        if position <= 0:
+            break
+        if parse_json_object(text[position:]) is not None:
+            return text[position:]
+    return ""
+
+
+def _parse_prefix(text: str) -> JsonObject:
+    """Return the leading pairs of the object in `text`; a string that breaks off counts.
+
+    A name that comes twice belongs to another line that was welded to this one.
+    """
+    pairs: JsonObject = {}
+    position = 0
+    while (match := _PAIR_START.match(text, position)) and match[1] not in pairs:
+        try:
+            pairs[match[1]], position = _LENIENT.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            string = _STRING_BODY.match(text, match.end())
+            if string is None:
+                break
+            pairs[match[1]], position = _unescape(string[1]), string.end()
+    return pairs
+
+
+def _unescape(body: str) -> str:
+    """Return the text of a JSON string; a backslash that begins no escape stands for itself."""
+    mended = _ESCAPE.sub(lambda match: match[0] if match[1] else r"\\", body)
+    text: str = _LENIENT.decode(f'"{mended}"')
+    return text.encode("utf-8", "replace").decode("utf-8")

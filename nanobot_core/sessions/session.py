@@ -1,0 +1,159 @@
+"""Sessions in memory: what the model may still need, and never more than is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+from weakref import WeakValueDictionary
+
+from nanobot_core.contracts.store import SessionState, StoredSession
+from nanobot_core.sessions.order import KeyedLocks
+
+if TYPE_CHECKING:
+    from nanobot_core.clock import Clock
+    from nanobot_core.contracts.store import Checkpoint, SessionStore
+    from nanobot_core.messages import JsonObject, Message
+
+
+class Session:
+    """One session as last stored. `Sessions` alone changes it; everybody may read it."""
+
+    def __init__(self, stored: StoredSession) -> None:
+        self.stored = stored
+
+    @property
+    def key(self) -> str:
+        """Session key."""
+        return self.stored.key
+
+    @property
+    def state(self) -> SessionState:
+        """Latest state."""
+        return self.stored.state
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Messages that memory has not taken up, oldest first; the newest when there are many."""
+        return self.stored.messages
+
+
+class Sessions:
+    """Opens, extends and shares sessions; what it reports as done is stored.
+
+    There is one `Session` object for a key as long as anybody holds it, so two turns never see
+    different histories. Idle sessions leave memory.
+
+    Args:
+        store: where sessions are kept; closed by its owner.
+        clock: source of `updated_at`.
+        max_sessions: idle sessions to keep in memory.
+        max_messages: messages of one session to keep in memory; older ones stay in the store.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        clock: Clock,
+        *,
+        max_sessions: int = 128,
+        max_messages: int = 2000,
+    ) -> None:
+        self._store, self._clock = store, clock
+        self._max_sessions, self._max_messages = max_sessions, max_messages
+        self._locks = KeyedLocks()
+        self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()
+        self._recent: OrderedDict[str, Session] = OrderedDict()
+
+    async def open(self, key: str) -> Session:
+        """Return the session of `key`; a new one is stored with its first message.
+
+        Raises:
+            SessionError: the store cannot be read.
+        """
+        async with self._locks.hold(key):
+            session = self._alive.get(key)
+            if session is None:
+                session = Session(await self._load(key))
+                self._alive[key] = session
+        self._recent[key] = session
+        self._recent.move_to_end(key)
+        if len(self._recent) > self._max_sessions:
+            self._recent.popitem(last=False)
+        return session
+
+    async def append(
+        self,
+        session: Session,
+        *messages: Message,
+        checkpoint: Checkpoint | Literal["keep"] | None = "keep",
+        metadata: JsonObject | None = None,
+    ) -> None:
+        """Store `messages` and changes of the state in one step.
+
+        Args:
+            session: the session to extend; in memory it changes once the store has it.
+            messages: entries, in order; none to change the state alone.
+            checkpoint: the turn under way, ``None`` when it has ended.
+            metadata: takes the place of the session's metadata; ``None`` leaves it.
+
+        Raises:
+            SessionError: nothing was stored and nothing has changed.
+
+        Cancellation:
+            The step may have been done or not; the session shows what the store has.
+        """
+        async with self._locks.hold(session.key):
+            state = session.state
+            if checkpoint != "keep":
+                state = replace(state, checkpoint=checkpoint)
+            if metadata is not None:
+                state = replace(state, metadata=metadata)
+            await self._store_step(session, messages, state)
+
+    async def start_afresh(self, session: Session) -> None:
+        """Count all messages as taken up: the model sees none of them again."""
+        await self.mark_consolidated(session, len(session.messages))
+
+    async def mark_consolidated(self, session: Session, count: int) -> None:
+        """Count the first `count` of ``session.messages`` as taken up by memory.
+
+        Raises:
+            SessionError: nothing was stored and nothing has changed.
+        """
+        async with self._locks.hold(session.key):
+            taken_up = session.stored.first_index + min(count, len(session.messages))
+            state = replace(session.state, last_consolidated=taken_up)
+            await self._store_step(session, (), state)
+
+    async def _load(self, key: str) -> StoredSession:
+        stored = await self._store.load(key, self._max_messages)
+        if stored is not None:
+            return stored
+        now = self._clock.now()
+        return StoredSession(key=key, state=SessionState(created_at=now, updated_at=now))
+
+    async def _store_step(
+        self, session: Session, added: tuple[Message, ...], state: SessionState
+    ) -> None:
+        state = state.touched(self._clock.now())
+        try:
+            await self._store.append(session.key, added, state)
+        except asyncio.CancelledError:
+            # Only the store knows whether it was written.
+            session.stored = await self._load(session.key)
+            raise
+        before = session.stored
+        messages = (*before.messages, *added)
+        taken_up = max(state.last_consolidated - before.first_index, 0)
+        # A quarter at a time: the start of a prompt that moves with each message is never cached.
+        surplus = len(messages) - taken_up - self._max_messages
+        if surplus > 0:
+            taken_up += max(surplus, self._max_messages // 4)
+        session.stored = replace(
+            before,
+            state=state,
+            messages=messages[taken_up:],
+            first_index=before.first_index + taken_up,
+        )

@@ -1,0 +1,78 @@
+"""The test kit: doubles, fixtures and the contracts of plugins as test suites.
+
+Names are imported when first used, because the pytest plugin is loaded in every test run of an
+environment, also in those that have nothing to do with nanobot.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nanobot_core.testing.clock import FakeClock as FakeClock
+    from nanobot_core.testing.context import (
+        FakePluginContext as FakePluginContext,
+        FakeToolSet as FakeToolSet,
+    )
+    from nanobot_core.testing.fake_provider import (
+        FakeProvider as FakeProvider,
+        FakeReply as FakeReply,
+        FakeStep as FakeStep,
+    )
+    from nanobot_core.testing.openai_reply import Reply as Reply, ScriptedCall as ScriptedCall
+    from nanobot_core.testing.openai_server import (
+        OpenAIServer as OpenAIServer,
+        RecordedRequest as RecordedRequest,
+        Responder as Responder,
+        echo as echo,
+    )
+    from nanobot_core.testing.provider import (
+        ProviderContract as ProviderContract,
+        ServedProvider as ServedProvider,
+        ServiceBehaviour as ServiceBehaviour,
+    )
+    from nanobot_core.testing.session_store import SessionStoreContract as SessionStoreContract
+    from nanobot_core.testing.suite import ConformanceSuite as ConformanceSuite
+    from nanobot_core.testing.tool import (
+        ToolContract as ToolContract,
+        call_in as call_in,
+        output_findings as output_findings,
+        output_text as output_text,
+    )
+    from nanobot_core.testing.tool_schema import definition_findings as definition_findings
+
+_HOMES = {
+    name: f"nanobot_core.testing.{module}"
+    for module, names in {
+        "clock": "FakeClock",
+        "context": "FakePluginContext FakeToolSet",
+        "fake_provider": "FakeProvider FakeReply FakeStep",
+        "openai_reply": "Reply ScriptedCall",
+        "openai_server": "OpenAIServer RecordedRequest Responder echo",
+        "provider": "ProviderContract ServedProvider ServiceBehaviour",
+        "session_store": "SessionStoreContract",
+        "suite": "ConformanceSuite",
+        "tool": "ToolContract call_in output_findings output_text",
+        "tool_schema": "definition_findings",
+    }.items()
+    for name in names.split()
+}
+"""Public name to the module that defines it."""
+
+if not TYPE_CHECKING:  # type checkers take the imports above for the list
+    __all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        msg = f"module 'nanobot_core.testing' has no attribute '{name}'"
+        raise AttributeError(msg)
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,178 @@
+"""A plugin's context without a host."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nanobot_core.clock import Clock
+from nanobot_core.contracts.tool import LazyTool, Tool
+from nanobot_core.errors import PluginRejected
+from nanobot_core.messages import JsonValue
+from nanobot_core.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from loguru import Logger
+    from pydantic import BaseModel
+
+    from nanobot_core.contracts.context import PluginContext
+
+    SettingsT = TypeVar("SettingsT", bound=BaseModel)
+
+SharedT = TypeVar("SharedT")
+
+
+class FakeToolSet:
+    """Keeps what a plugin published.
+
+    Attributes:
+        published: the sets in the order in which they replaced each other.
+    """
+
+    def __init__(self) -> None:
+        self.published: list[tuple[Tool | LazyTool, ...]] = []
+
+    def replace(self, tools: Iterable[Tool | LazyTool]) -> None:
+        """Record `tools` as the newest set."""
+        self.published.append(tuple(tools))
+
+
+class FakePluginContext:
+    """A `PluginContext` on a temporary folder.
+
+    ``async with`` stands for the plugin's life: on leaving it, spawned work is cancelled, then the
+    registered closers run in reverse order. A failure of spawned work fails the test.
+
+    Attributes:
+        id: the plugin's id.
+        version: version of the plugin's distribution.
+        clock: source of time.
+        workspace: the agent's working folder, exists.
+        restrict_to_workspace: whether files and commands are confined to it.
+        tools: keeps the tools that the plugin publishes.
+
+    Args:
+        tmp_path: folder of the test; workspace and data folder are made below it.
+        settings: the plugin's section, as it stands in a configuration or as an instance.
+        plugin_id: the plugin's id.
+        environment: the environment variables that are set.
+        clock: source of time; a `FakeClock` where it is not given.
+        restrict_to_workspace: see above.
+    """
+
+    def __init__(
+        self,
+        tmp_path: Path,
+        *,
+        settings: BaseModel | Mapping[str, JsonValue] | None = None,
+        plugin_id: str = "example",
+        environment: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        restrict_to_workspace: bool = False,
+    ) -> None:
+        self.id = plugin_id
+        self.version = "0.0.0"
+        self.clock: Clock = clock or FakeClock()
+        self.workspace = tmp_path.resolve() / "workspace"
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        self.restrict_to_workspace = restrict_to_workspace
+        self.tools = FakeToolSet()
+        self._data_dir = tmp_path.resolve() / "data" / plugin_id
+        self._settings = {} if settings is None else settings
+        self._environment = dict(environment or {})
+        self._shared: dict[Callable[[PluginContext], Any], Any] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._spawned: list[asyncio.Task[None]] = []
+        self._closers = AsyncExitStack()
+
+    @property
+    def logger(self) -> Logger:
+        """Logger whose records carry the plugin's id."""
+        from loguru import logger
+
+        return logger.bind(plugin=self.id)
+
+    @property
+    def protected_paths(self) -> Sequence[Path]:
+        """A configuration file in the folder of the test."""
+        return (self._data_dir.parent / "config.yaml",)
+
+    @property
+    def data_dir(self) -> Path:
+        """A folder of the plugin's own; created on first use."""
+        self._data_dir.mkdir(parents=True, exist_ok=True)
+        return self._data_dir
+
+    def settings(self, model: type[SettingsT]) -> SettingsT:
+        """Return the given section as an instance of `model`.
+
+        Raises:
+            PluginRejected: the given instance is one of another model.
+        """
+        if isinstance(self._settings, Mapping):
+            return model.model_validate(self._settings)
+        if not isinstance(self._settings, model):
+            found = type(self._settings).__name__
+            raise PluginRejected(self.id, f"settings are a {found}, wanted {model.__name__}")
+        return self._settings
+
+    def shared(self, make: Callable[[PluginContext], SharedT]) -> SharedT:
+        """Return what ``make(ctx)`` gives, made once for this context."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        found: SharedT = self._shared[make]
+        return found
+
+    def environment(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return those of the named variables that were given."""
+        return {name: self._environment[name] for name in names if name in self._environment}
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run `work` until it ends or the context is left.
+
+        Raises:
+            RuntimeError: the context was not entered.
+        """
+        if self._group is None:
+            work.close()
+            msg = f"cannot spawn '{name}': enter the context first (async with)"
+            raise RuntimeError(msg)
+        self._spawned.append(self._group.create_task(work, name=name))
+
+    def on_dispose(self, close: Callable[[], Awaitable[None] | None]) -> None:
+        """Call `close` when the context is left, in reverse order of registration."""
+        self._closers.push_async_callback(_close, close)
+
+    async def __aenter__(self) -> FakePluginContext:
+        self._group = await asyncio.TaskGroup().__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        group, self._group = self._group, None
+        for task in self._spawned:
+            task.cancel()
+        try:
+            if group is not None:
+                # A task group wraps what the body raises; only its own cancellation is its affair.
+                if isinstance(error, asyncio.CancelledError):
+                    await group.__aexit__(kind, error, traceback)
+                else:
+                    await group.__aexit__(None, None, None)
+        finally:
+            await self._closers.aclose()
+
+
+async def _close(close: Callable[[], Awaitable[None] | None]) -> None:
+    result = close()
+    if inspect.isawaitable(result):
+        await result

@@ -1,0 +1,56 @@
+"""The pytest plugin: fixtures, and the contracts of an installed nanobot plugin as tests.
+
+pytest loads this module in every run of an environment, so it imports nothing until asked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from nanobot_core.testing.clock import FakeClock
+    from nanobot_core.testing.context import FakePluginContext
+
+_CONFORMANCE = Path(__file__).with_name("conformance.py")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--nanobot-plugin``."""
+    parser.getgroup("nanobot").addoption(
+        "--nanobot-plugin",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="test that the installed nanobot plugin NAME keeps its contracts; may be repeated",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect the contracts when plugins are named, in place of the default test paths."""
+    if config.getoption("nanobot_plugin"):
+        named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
+        config.args = [*named, str(_CONFORMANCE)]
+
+
+@pytest.fixture
+def nanobot_clock() -> FakeClock:
+    """A clock that the test moves."""
+    from nanobot_core.testing.clock import FakeClock
+
+    return FakeClock()
+
+
+@pytest.fixture
+async def nanobot_context(
+    anyio_backend: object, tmp_path: Path, nanobot_clock: FakeClock
+) -> AsyncIterator[FakePluginContext]:
+    """A plugin's context on a temporary folder, entered, with `nanobot_clock`."""
+    from nanobot_core.testing.context import FakePluginContext
+
+    async with FakePluginContext(tmp_path, clock=nanobot_clock) as context:
+        yield context

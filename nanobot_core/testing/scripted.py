@@ -1,0 +1,52 @@
+"""A plugin that answers from a script, for whole agents without a model service."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from weakref import WeakValueDictionary
+
+from nanobot_core.contracts.context import PluginContext
+from nanobot_core.contracts.provider import ProviderSpec
+from nanobot_core.hooks import specs as on
+from nanobot_core.testing.fake_provider import FakeProvider, FakeStep
+
+_numbers = itertools.count(1)
+_providers: WeakValueDictionary[str, FakeProvider] = WeakValueDictionary()
+"""By name of the provider: a factory is a dotted name and knows no instance."""
+
+
+class ScriptedPlugin:
+    """Brings one provider that takes a step of the script with each request.
+
+    Configure ``agents.defaults.model`` to be `model`, and give it to a started agent::
+
+        plugin = ScriptedPlugin("Hello!")
+        async with Nanobot(load_config(None, home=..., overrides={...: plugin.model})) as bot:
+            await bot.plugins.register(plugin, "scripted")
+
+    Attributes:
+        provider: the provider, with the requests that it got.
+        model: name of the model that it serves; no two plugins share one.
+    """
+
+    def __init__(self, *steps: FakeStep) -> None:
+        self._name = f"scripted{next(_numbers)}"
+        self.model = f"{self._name}/model"
+        self.provider = FakeProvider(*steps, name=self._name)
+        _providers[self._name] = self.provider
+
+    @on.contribute_providers
+    def contribute_providers(self, ctx: PluginContext) -> Iterable[ProviderSpec]:
+        """Give the provider."""
+        yield ProviderSpec(
+            name=self._name,
+            factory="nanobot_core.testing.scripted:create_provider",
+            needs_key=False,
+            default_base="script:",
+        )
+
+
+def create_provider(ctx: PluginContext, spec: ProviderSpec, settings: object) -> FakeProvider:
+    """Return the provider of the plugin that contributed `spec`."""
+    return _providers[spec.name]

@@ -1,0 +1,242 @@
+"""The contract of a tool, as a test suite."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from nanobot_core.contracts.tool import Tool, ToolContext, ToolOutput, ToolResult
+from nanobot_core.errors import ToolError
+from nanobot_core.messages import ImageBlock, JsonObject, JsonValue, TextBlock, content_text
+from nanobot_core.testing.context import FakePluginContext
+from nanobot_core.testing.suite import ConformanceSuite
+from nanobot_core.testing.tool_schema import definition_findings
+from nanobot_core.tools.registry import PreparedCall, ToolRegistry
+
+_MAX_RESULT_CHARS = 1_000_000
+_CANCEL_AFTER_PASSES = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
+_WRONG: tuple[JsonValue, ...] = (None, True, -1, 1.5, "\0", [], [[]], {}, {"a": [1]})
+
+
+class ToolContract(ConformanceSuite):
+    """What every tool owes. A subclass says how to make one and what a good call looks like.
+
+    Attributes:
+        sample_arguments: arguments of a call that succeeds, as a model might write them.
+        limit_s: seconds that any call of the suite may take.
+    """
+
+    sample_arguments: JsonObject
+    limit_s: float = 5.0
+
+    @abstractmethod
+    def make_tool(self, context: FakePluginContext) -> Tool:
+        """Return a fresh tool."""
+
+    def make_context(self, tmp_path: Path) -> FakePluginContext:
+        """Return the context for `make_tool`; override it to give settings or environment."""
+        return FakePluginContext(tmp_path)
+
+    def prepare(self, workspace: Path) -> None:
+        """Put into `workspace` what the sample call needs, again after calls that may have used it.
+
+        Nothing, unless overridden.
+        """
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """Run on asyncio."""
+        return "asyncio"
+
+    @pytest.fixture
+    async def context(self, anyio_backend: str, tmp_path: Path) -> AsyncIterator[FakePluginContext]:
+        """Give a prepared context, entered."""
+        async with self.make_context(tmp_path) as context:
+            self.prepare(context.workspace)
+            yield context
+
+    @pytest.fixture
+    def tool(self, context: FakePluginContext) -> Tool:
+        """Give the tool."""
+        return self.make_tool(context)
+
+    @pytest.mark.anyio
+    async def test_definition_suits_the_known_model_services(self, tool: Tool) -> None:
+        assert definition_findings(tool.definition) == []
+
+    @pytest.mark.anyio
+    async def test_definition_is_plain_data_and_the_same_each_time(
+        self, tool: Tool, context: FakePluginContext
+    ) -> None:
+        first = json.dumps(tool.to_schema())
+
+        assert json.dumps(tool.to_schema()) == first
+        assert json.dumps(self.make_tool(context).to_schema()) == first
+
+    @pytest.mark.anyio
+    async def test_sample_arguments_are_accepted_and_casting_them_changes_nothing_more(
+        self, tool: Tool
+    ) -> None:
+        once = _prepare(tool, self.sample_arguments)
+        twice = _prepare(tool, once.params)
+
+        assert once.error is None
+        assert twice.params == once.params
+
+    @pytest.mark.anyio
+    async def test_sample_call_gives_a_typed_and_bounded_result(
+        self, tool: Tool, context: FakePluginContext
+    ) -> None:
+        output = await self._call(tool, call_in(context.workspace))
+
+        assert output_findings(output) == []
+
+    @pytest.mark.anyio
+    async def test_cancelling_a_call_ends_it_at_once(
+        self, tool: Tool, context: FakePluginContext
+    ) -> None:
+        arguments = _prepare(tool, self.sample_arguments).params
+        for passes in _CANCEL_AFTER_PASSES:
+            self.prepare(context.workspace)
+            async with asyncio.TaskGroup() as group:
+                call = group.create_task(_settle(tool, call_in(context.workspace), arguments))
+                for _ in range(passes):
+                    await asyncio.sleep(0)
+                if not call.cancel():
+                    return
+                await asyncio.wait({call}, timeout=self.limit_s)
+                assert call.cancelled(), f"cancelled after {passes} passes, the call went on"
+
+    @pytest.mark.anyio
+    async def test_calls_of_two_sessions_side_by_side_do_not_mix(
+        self, tool: Tool, context: FakePluginContext, tmp_path: Path
+    ) -> None:
+        told: dict[str, list[str]] = {"alpha": [], "beta": []}
+        calls = {name: self._call_of_session(name, tmp_path, told[name]) for name in told}
+
+        async with asyncio.TaskGroup() as group:
+            running = {
+                name: group.create_task(self._call(tool, call)) for name, call in calls.items()
+            }
+
+        for name, other in (("alpha", "beta"), ("beta", "alpha")):
+            read = "\n".join([output_text(running[name].result()), *told[name]])
+            assert f"session-{other}" not in read
+        assert _files(calls["alpha"].workspace) == _files(calls["beta"].workspace)
+
+    @pytest.mark.anyio
+    async def test_read_only_call_changes_nothing_in_the_workspace(
+        self, tool: Tool, context: FakePluginContext
+    ) -> None:
+        if not tool.read_only:
+            pytest.skip("the tool says that it changes things")
+        before = _tree_digest(context.workspace)
+
+        await self._call(tool, call_in(context.workspace))
+
+        assert _tree_digest(context.workspace) == before
+
+    @pytest.mark.anyio
+    async def test_wrong_typed_arguments_raise_nothing_but_tool_errors(
+        self, tool: Tool, context: FakePluginContext
+    ) -> None:
+        for name in self.sample_arguments:
+            for wrong in _WRONG:
+                prepared = _prepare(tool, {**self.sample_arguments, name: wrong})
+                if prepared.error is not None:
+                    continue
+                async with asyncio.timeout(self.limit_s):
+                    await _settle(tool, call_in(context.workspace), prepared.params)
+
+    async def _call(self, tool: Tool, call: ToolContext) -> ToolOutput:
+        prepared = _prepare(tool, self.sample_arguments)
+        assert prepared.error is None
+        async with asyncio.timeout(self.limit_s):
+            return await tool.execute(call, prepared.params)
+
+    def _call_of_session(self, name: str, tmp_path: Path, told: list[str]) -> ToolContext:
+        async def progress(text: str) -> None:
+            told.append(text)
+
+        workspace = tmp_path.resolve() / f"session-{name}"
+        workspace.mkdir()
+        self.prepare(workspace)
+        return ToolContext(
+            session_key=f"test:session-{name}",
+            turn_id=f"turn-of-session-{name}",
+            call_id=f"call-of-session-{name}",
+            workspace=workspace,
+            channel="test",
+            chat_id=f"session-{name}",
+            sender_id=f"sender-of-session-{name}",
+            progress=progress,
+        )
+
+
+def call_in(workspace: Path) -> ToolContext:
+    """Return the circumstances of a call in `workspace`."""
+    return ToolContext(
+        session_key="cli:direct", turn_id="turn", call_id="call", workspace=workspace
+    )
+
+
+def output_findings(output: object) -> list[str]:
+    """Return what is wrong with a tool's output; empty when nothing is."""
+    if isinstance(output, ToolResult):
+        found = output_findings(output.content)
+        if not all(isinstance(path, str) for path in output.media):
+            found.append("media must be paths as text")
+        try:
+            json.dumps(output.data)
+        except (TypeError, ValueError):
+            found.append("data must be plain JSON data")
+        return found
+    if isinstance(output, str):
+        if len(output) > _MAX_RESULT_CHARS:
+            return [f"text has {len(output)} characters, at most {_MAX_RESULT_CHARS} are taken"]
+        return []
+    if isinstance(output, Sequence) and all(
+        isinstance(block, TextBlock | ImageBlock) for block in output
+    ):
+        return []
+    return [f"output must be text, blocks or a ToolResult, found {type(output).__name__}"]
+
+
+def output_text(output: ToolOutput) -> str:
+    """Return the text of a tool's output."""
+    content = output.content if isinstance(output, ToolResult) else output
+    return content_text(content if isinstance(content, str) else tuple(content))
+
+
+async def _settle(tool: Tool, call: ToolContext, arguments: JsonObject) -> None:
+    """Run a call that may end in a result or in any `ToolError`."""
+    with contextlib.suppress(ToolError):
+        await tool.execute(call, arguments)
+
+
+def _prepare(tool: Tool, arguments: JsonObject) -> PreparedCall:
+    registry = ToolRegistry()
+    registry.register(tool)
+    return registry.prepare_call(tool.name, arguments)
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def _tree_digest(folder: Path) -> str:
+    """Digest of names, kinds, modes and contents below `folder`."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        content = path.read_bytes() if path.is_file() else b""
+        mode = path.lstat().st_mode
+        digest.update(f"{path.relative_to(folder)}\0{mode}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()

@@ -1,0 +1,256 @@
+"""ToolRegistry: which tools there are, where each comes from, and what a call needs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from nanobot_core.contracts.tool import Tool
+from nanobot_core.errors import NameConflict, PluginRejected
+from nanobot_core.events import ToolDefinition
+from nanobot_core.messages import JsonObject
+from nanobot_core.text import nearest
+from nanobot_core.tools.casting import cast_params
+from nanobot_core.tools.validation import ParameterSchema
+
+RETRY_HINT = "\n\n[Analyse the error above and try a different approach.]"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def with_hint(error: str) -> str:
+    """Return an error text for the model, ending with the hint to try another way, once."""
+    return error if error.endswith(RETRY_HINT) else error + RETRY_HINT
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTraits:
+    """What must be known of a tool before its code is loaded; see `Tool`."""
+
+    read_only: bool = False
+    compactable: bool = False
+    repeatable: bool = False
+
+    @classmethod
+    def of(cls, tool: Tool) -> ToolTraits:
+        """Return the traits of `tool`."""
+        repeatable = tool.read_only if tool.idempotent is None else tool.idempotent
+        return cls(tool.read_only, tool.compactable, repeatable)
+
+
+class RegisteredTool:
+    """A tool in a registry. Its code is loaded when it is first called.
+
+    Attributes:
+        definition: what the model is told; its name is the one in this registry.
+        plugin: id of the plugin that it comes from.
+        version: version of that plugin, empty for what a program registered.
+        traits: what is known of it without its code.
+        schema: the compiled parameters.
+    """
+
+    def __init__(
+        self,
+        definition: ToolDefinition,
+        load: Callable[[], Tool],
+        *,
+        plugin: str,
+        version: str = "",
+        traits: ToolTraits | None = None,
+    ) -> None:
+        self.definition = definition
+        self.traits = traits or ToolTraits()
+        self.plugin = plugin
+        self.version = version
+        self.schema = ParameterSchema(definition.parameters)
+        self._load = load
+        self._tool: Tool | None = None
+        self._loading = asyncio.Lock()
+
+    @property
+    def origin(self) -> str:
+        """``plugin@version``."""
+        return f"{self.plugin}@{self.version}" if self.version else self.plugin
+
+    async def tool(self) -> Tool:
+        """Return the tool, loaded in a thread at the first call.
+
+        Raises:
+            PluginError: its code cannot be loaded.
+        """
+        if self._tool is None:
+            async with self._loading:
+                if self._tool is None:
+                    self._tool = await asyncio.to_thread(self._prepare)
+        return self._tool
+
+    def _prepare(self) -> Tool:
+        # The first check imports the validator and compiles the schema, for tens of milliseconds.
+        self.schema.findings({})
+        return self._load()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """What became of a call's name and arguments.
+
+    Attributes:
+        tool: the tool, or ``None`` when there is none of that name.
+        params: the arguments, cast as far as they could be.
+        error: text for the model when the call cannot run, else ``None``.
+    """
+
+    tool: RegisteredTool | None
+    params: JsonObject
+    error: str | None
+
+
+class ToolRegistry:
+    """Tools by name. Changes take effect with the next `get_definitions`.
+
+    Args:
+        describe_missing: returns a sentence on an unknown name, such as which plugin would
+            bring it, or an empty string.
+    """
+
+    def __init__(self, describe_missing: Callable[[str], str] = lambda _name: "") -> None:
+        self._tools: dict[str, RegisteredTool] = {}
+        self._definitions: tuple[ToolDefinition, ...] | None = None
+        self._describe_missing = describe_missing
+
+    def register(
+        self, tool: Tool | RegisteredTool, *, plugin: str = "application", version: str = ""
+    ) -> None:
+        """Add a tool.
+
+        Args:
+            tool: the tool, or one whose code is loaded later.
+            plugin: who gives it; ignored for a `RegisteredTool`, which knows.
+            version: version of that plugin.
+
+        Raises:
+            NameConflict: the name is taken; both owners are named.
+            PluginRejected: the name is no tool name.
+        """
+        entry = (
+            tool
+            if isinstance(tool, RegisteredTool)
+            else RegisteredTool(
+                tool.definition,
+                lambda: tool,
+                plugin=plugin,
+                version=version,
+                traits=ToolTraits.of(tool),
+            )
+        )
+        name = entry.definition.name
+        if not _NAME.fullmatch(name):
+            raise PluginRejected(
+                entry.plugin,
+                f"tool name '{name}' is not usable",
+                "use 1 to 64 letters, digits, '_' and '-'",
+            )
+        if name in self._tools:
+            raise NameConflict("tool", name, (self._tools[name].plugin, entry.plugin))
+        self._tools[name] = entry
+        self._definitions = None
+
+    def unregister(self, name: str) -> bool:
+        """Remove a tool; False when there is none of that name."""
+        self._definitions = None
+        return self._tools.pop(name, None) is not None
+
+    def replace(self, plugin: str, tools: Iterable[RegisteredTool]) -> None:
+        """Make `tools` all that `plugin` has here, as one change.
+
+        Raises:
+            NameConflict: another plugin has one of the names; nothing is changed.
+            PluginRejected: a name is no tool name; nothing is changed.
+        """
+        candidate = ToolRegistry()
+        candidate._tools = {
+            name: entry for name, entry in self._tools.items() if entry.plugin != plugin
+        }
+        for entry in tools:
+            candidate.register(entry)
+        self._tools = candidate._tools
+        self._definitions = None
+
+    def narrowed(self, names: Iterable[str]) -> ToolRegistry:
+        """Return a registry with only those of `names` that exist here."""
+        wanted = set(names)
+        result = ToolRegistry(self._describe_missing)
+        result._tools = {name: entry for name, entry in self._tools.items() if name in wanted}
+        return result
+
+    def get(self, name: str) -> RegisteredTool | None:
+        """Return the tool of that name, or ``None``."""
+        return self._tools.get(name)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tool of that name."""
+        return name in self._tools
+
+    def names(self) -> list[str]:
+        """Return all names, in the order of `get_definitions`."""
+        return [definition.name for definition in self.get_definitions()]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __iter__(self) -> Iterator[RegisteredTool]:
+        return iter([self._tools[name] for name in self.names()])
+
+    def get_definitions(self) -> tuple[ToolDefinition, ...]:
+        """Return what the model is told: native tools by name, then those of MCP servers.
+
+        Equal from turn to turn until the registry changes, since prompt caches depend on it.
+        """
+        if self._definitions is None:
+            entries = sorted(self._tools, key=lambda name: (name.startswith("mcp_"), name))
+            self._definitions = tuple(self._tools[name].definition for name in entries)
+        return self._definitions
+
+    def is_repeatable(self, name: str) -> bool:
+        """Whether a call of that tool may be run again after a crash."""
+        entry = self._tools.get(name)
+        return entry is not None and entry.traits.repeatable
+
+    def compactable_names(self) -> frozenset[str]:
+        """Return the tools whose old results may be left out of requests."""
+        return frozenset(n for n, entry in self._tools.items() if entry.traits.compactable)
+
+    def prepare_call(self, name: str, params: object) -> PreparedCall:
+        """Find the tool, cast the arguments and validate them. Runs and imports nothing.
+
+        Args:
+            name: as the model wrote it.
+            params: the arguments, an object if the model did well.
+        """
+        entry = self._tools.get(name)
+        if entry is None:
+            return PreparedCall(None, {}, with_hint(self._unknown(name)))
+        if not isinstance(params, dict):
+            findings = entry.schema.findings(params)
+            return PreparedCall(entry, {}, with_hint(f"Error: {name}: {'; '.join(findings)}"))
+        cast = cast_params(entry.definition.parameters, params)
+        findings = entry.schema.findings(cast)
+        if findings:
+            problem = f"Error: invalid arguments for {name}: {'; '.join(findings)}"
+            return PreparedCall(entry, cast, with_hint(problem))
+        return PreparedCall(entry, cast, None)
+
+    def _unknown(self, name: str) -> str:
+        names = self.names()
+        close = nearest(name, names)
+        parts = [f"Error: there is no tool '{name}'."]
+        if close:
+            parts.append(f"Did you mean {' or '.join(close)}?")
+        if missing := self._describe_missing(name):
+            parts.append(missing)
+        parts.append(f"Available tools: {', '.join(names) or 'none'}.")
+        return " ".join(parts)

@@ -1,0 +1,1 @@
+"""Turns: from one message to its stored reply."""

@@ -1,0 +1,93 @@
+"""TurnRecorder: a turn on disk while it runs, and what stays of it when it breaks off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nanobot_core.agent.run import EventSink
+from nanobot_core.contracts.store import Checkpoint
+from nanobot_core.errors import SessionError
+from nanobot_core.events import RunEvent, StreamRestarted, TextStreamed, TurnInfo
+from nanobot_core.messages import Message, ToolCall
+from nanobot_core.sessions.history import storable, unknown_outcome
+
+if TYPE_CHECKING:
+    from nanobot_core.sessions.session import Session, Sessions
+
+STORED_RESULT_CHARS = 4_000
+INTERRUPTED = "[The turn was stopped here.]"
+
+
+class TurnRecorder:
+    """Stores a turn's messages as they come, with a checkpoint that a crash leaves behind.
+
+    Args:
+        sessions: where to store.
+        session: the session of the turn.
+        turn: the turn.
+        on_event: told of every event that `watch` gets.
+    """
+
+    def __init__(
+        self, sessions: Sessions, session: Session, turn: TurnInfo, on_event: EventSink
+    ) -> None:
+        self._sessions = sessions
+        self._session = session
+        self._checkpoint = Checkpoint(turn_id=turn.id)
+        self._on_event = on_event
+        self._open: dict[str, ToolCall] = {}
+        self._said: list[str] = []
+
+    async def begin(self, message: Message) -> None:
+        """Store the user's message: from here on a crash leaves a checkpoint."""
+        self._checkpoint = replace(self._checkpoint, inbound_id=message.inbound_id)
+        await self._sessions.append(self._session, message, checkpoint=self._checkpoint)
+
+    async def watch(self, event: RunEvent) -> None:
+        """Pass `event` on, and remember what the user has read of the answer."""
+        if isinstance(event, TextStreamed):
+            self._said.append(event.text)
+        elif isinstance(event, StreamRestarted):
+            self._said.clear()
+        await self._on_event(event)
+
+    async def record(self, messages: Sequence[Message], running: Sequence[ToolCall]) -> None:
+        """Store `messages`; `running` are calls that come next."""
+        self._said.clear()
+        self._open.update({call.id: call for call in running})
+        for message in messages:
+            if message.tool_call_id:
+                self._open.pop(message.tool_call_id, None)
+        iteration = self._checkpoint.iteration + (1 if running else 0)
+        self._checkpoint = replace(self._checkpoint, iteration=iteration, running=tuple(self._open))
+        await self._sessions.append(
+            self._session,
+            *(storable(message, STORED_RESULT_CHARS) for message in messages),
+            checkpoint=self._checkpoint,
+        )
+
+    async def end(self, answer: Message) -> None:
+        """Store the final answer, and end the checkpoint."""
+        stored = storable(answer, STORED_RESULT_CHARS)
+        await self._sessions.append(self._session, stored, checkpoint=None)
+
+    async def break_off(self, *, stopped: bool) -> None:
+        """Make the history legal for whoever comes next; where that fails, the checkpoint stays.
+
+        Args:
+            stopped: on purpose, so that the open task is not to be taken up again.
+        """
+        if self._session.state.checkpoint is None:
+            return  # not begun, or ended by a step that was stored before it was cancelled
+        results = [unknown_outcome(call) for call in self._open.values()]
+        if stopped:
+            said = "\n\n".join(part for part in ("".join(self._said).strip(), INTERRUPTED) if part)
+            results.append(Message(role="assistant", content=said))
+        try:
+            await self._sessions.append(self._session, *results, checkpoint=None)
+        except SessionError as error:
+            from loguru import logger
+
+            logger.bind(session=self._session.key).warning("turn not ended on disk: {}", error)

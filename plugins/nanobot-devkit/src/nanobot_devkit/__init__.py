@@ -1,0 +1,3 @@
+"""For plugin authors: scaffold, manifest, check."""
+
+__all__: list[str] = []

@@ -1,0 +1,105 @@
+"""``nanobot plugins new``, ``build`` and ``check``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from nanobot_devkit.findings import check_plugin
+from nanobot_devkit.location import locate_plugin
+from nanobot_devkit.manifest_file import derive, is_fresh, write
+from nanobot_devkit.naming import NameRefusedError, parse_name
+from nanobot_devkit.scaffold import write_package
+
+Target = Annotated[
+    str, typer.Argument(metavar="PATH|ID", help="Folder of the package, or id of the plugin.")
+]
+
+
+class PackageKind(StrEnum):
+    """What a new plugin gives."""
+
+    tool = "tool"
+    channel = "channel"
+    provider = "provider"
+    memory = "memory"
+    hook = "hook"
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Id of the plugin: letters, digits and hyphens.")],
+    kind: Annotated[PackageKind, typer.Option("--kind", "-k", help="What the plugin gives.")],
+    path: Annotated[
+        Path, typer.Option("--path", metavar="DIR", help="Folder to write the package into.")
+    ] = Path(),
+) -> None:
+    """Write a new plugin package that passes its tests.
+
+    Example: nanobot plugins new weather --kind tool
+    """
+    try:
+        names = parse_name(name)
+        folder = write_package(names, kind.value, path)
+    except NameRefusedError as error:
+        _fail(str(error), 2)
+    except FileExistsError as error:
+        _fail(f"'{error.args[0]}' is there already; choose another name or --path", 2)
+    except NotADirectoryError as error:
+        _fail(f"'{error.args[0]}' is no folder; create it first", 2)
+    typer.echo(f"Wrote {folder}. Next:\n")
+    typer.echo(f"  python3 -m pip install -e {folder}")
+    typer.echo(f"  python3 -m pip install pytest && python3 -m pytest {folder}")
+    typer.echo(f"  nanobot plugins check {names.id}")
+
+
+def build(
+    target: Target = ".",
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 when the manifest is stale.")
+    ] = False,
+) -> None:
+    """Derive a plugin's manifest from its code, in a child process.
+
+    Example: nanobot plugins build ./nanobot-weather
+    """
+    plugin = locate_plugin(target)
+    manifest = derive(plugin)
+    if is_fresh(plugin, manifest):
+        typer.echo(f"{plugin.manifest_file} is up to date")
+    elif check:
+        _fail(f"{plugin.manifest_file} is stale; run nanobot plugins build {plugin.id}", 1)
+    else:
+        write(plugin, manifest)
+        typer.echo(f"Wrote {plugin.manifest_file}")
+
+
+def check(
+    target: Target = ".",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Tell what keeps a plugin from being published; exit 1 when something does.
+
+    Example: nanobot plugins check weather
+    """
+    plugin = locate_plugin(target)
+    findings = check_plugin(plugin)
+    if as_json:
+        data = {"plugin": plugin.id, "findings": [asdict(finding) for finding in findings]}
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    elif not findings:
+        typer.echo(f"{plugin.id}: nothing to mend")
+    else:
+        for finding in findings:
+            typer.echo(f"{finding.rule}: {finding.message}; {finding.remedy}")
+    if findings:
+        raise typer.Exit(1)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"Error: {message}", err=True)
+    raise typer.Exit(code)

@@ -1,0 +1,114 @@
+"""Where an installed plugin lies, found by its id or by its folder, without importing it."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from importlib.metadata import Distribution, EntryPoint, distributions
+from pathlib import Path
+
+from nanobot_core import PluginNotFound, PluginRejected
+from nanobot_devkit.scaffold import MANIFEST_FILE
+
+GROUP = "nanobot"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginLocation:
+    """An installed plugin and its files.
+
+    Attributes:
+        id: the plugin's id.
+        module: its entry module.
+        package: folder of its top-level package.
+        distribution: what it was installed with.
+        project: folder with its ``pyproject.toml``, or ``None`` where only a wheel is installed.
+    """
+
+    id: str
+    module: str
+    package: Path
+    distribution: Distribution
+    project: Path | None
+
+    @property
+    def manifest_file(self) -> Path:
+        """Where the manifest stands, or would stand."""
+        return self.package / MANIFEST_FILE
+
+
+def locate_plugin(target: str) -> PluginLocation:
+    """Return the plugin that `target` means.
+
+    Args:
+        target: id of an installed plugin, or a folder with its ``pyproject.toml``.
+
+    Raises:
+        PluginNotFound: nothing of that name is installed; the error says what to do.
+        PluginRejected: the folder's ``pyproject.toml`` names no plugin, or several.
+    """
+    installed = _installed()
+    if target in installed:
+        return _describe(*installed[target])
+    folder = Path(target)
+    if not (folder / "pyproject.toml").is_file():
+        raise PluginNotFound(
+            target,
+            "no plugin of that id is installed, and no folder of that name has a pyproject.toml",
+            "see nanobot plugins list",
+        )
+    plugin_id = _id_in(folder)
+    if plugin_id in installed:
+        located = _describe(*installed[plugin_id])
+        if located.package.is_relative_to(folder.resolve()):
+            return located
+        reason = f"another copy of it is installed, in {located.package}"
+    else:
+        reason = "it is not installed"
+    raise PluginNotFound(plugin_id, reason, f"first run: python3 -m pip install -e {target}")
+
+
+def _installed() -> dict[str, tuple[EntryPoint, Distribution]]:
+    found: dict[str, tuple[EntryPoint, Distribution]] = {}
+    for distribution in distributions():
+        for entry in distribution.entry_points:
+            if entry.group == GROUP:
+                found.setdefault(entry.name, (entry, distribution))
+    return found
+
+
+def _describe(entry: EntryPoint, distribution: Distribution) -> PluginLocation:
+    package = entry.module.partition(".")[0]
+    spec = PathFinder.find_spec(package)
+    folder = next(iter(spec.submodule_search_locations or ()), None) if spec else None
+    if folder is None:
+        raise PluginRejected(
+            entry.name,
+            f"its entry point names '{entry.module}', and there is no package '{package}'",
+            "correct the entry point, or install it again",
+        )
+    path = Path(folder).resolve()
+    return PluginLocation(entry.name, entry.module, path, distribution, _project_of(path))
+
+
+def _project_of(package: Path) -> Path | None:
+    """The folder above a package that is a working copy, in the ``src`` layout or without it."""
+    folders = (package.parent, package.parent.parent)
+    return next((folder for folder in folders if (folder / "pyproject.toml").is_file()), None)
+
+
+def _id_in(folder: Path) -> str:
+    file = folder / "pyproject.toml"
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+        ids = list(data["project"]["entry-points"][GROUP])
+    except (tomllib.TOMLDecodeError, KeyError, TypeError):
+        ids = []
+    if len(ids) != 1:
+        raise PluginRejected(
+            str(folder),
+            f"{file} names {len(ids) or 'no'} plugins under project.entry-points.{GROUP}",
+            "name exactly one there" if not ids else f"give one of its ids: {', '.join(ids)}",
+        )
+    return str(ids[0])

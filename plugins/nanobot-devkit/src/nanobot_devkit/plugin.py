@@ -1,0 +1,32 @@
+"""Entry point: three commands under ``nanobot plugins``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nanobot_core import CliGroup, on
+
+
+@on.contribute_cli
+def contribute_cli() -> Iterable[CliGroup]:
+    """Give ``new``, ``build`` and ``check``."""
+    return (
+        CliGroup(
+            name="new",
+            summary="Write a new plugin package that passes its tests.",
+            app="nanobot_devkit.commands:new",
+            parent="plugins",
+        ),
+        CliGroup(
+            name="build",
+            summary="Derive a plugin's manifest from its code.",
+            app="nanobot_devkit.commands:build",
+            parent="plugins",
+        ),
+        CliGroup(
+            name="check",
+            summary="Tell what keeps a plugin from being published.",
+            app="nanobot_devkit.commands:check",
+            parent="plugins",
+        ),
+    )

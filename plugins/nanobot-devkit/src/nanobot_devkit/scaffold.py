@@ -1,0 +1,147 @@
+"""Writes a new plugin package from templates, with its manifest derived from the written code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import date
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
+from shutil import copytree, ignore_patterns
+from string import Template
+from typing import Literal, TypeAlias
+
+from nanobot_core import PluginLoadFailed, __version__
+from nanobot_devkit.naming import PluginNames
+
+Kind: TypeAlias = Literal["tool", "channel", "provider", "memory", "hook"]
+MANIFEST_FILE = "nanobot-plugin.json"
+_SUFFIX = ".tmpl"
+_REQUIREMENTS: dict[Kind, tuple[str, ...]] = {
+    "tool": ("pydantic>=2.8,<3",),
+    "provider": ("httpx>=0.27",),
+}
+"""What the code of a kind imports besides nanobot-core."""
+_LIMIT_S = 90.0
+# The examination looks for plugins on the search path of the process that asks for it. So a child
+# with the written code on its path describes it, and nothing needs to be installed.
+_DERIVE = """\
+import json, sys
+sys.path.insert(1, sys.argv[2])
+from nanobot_core import NanobotError, examine_plugin, manifest_to_json
+try:
+    print(json.dumps(manifest_to_json(examine_plugin(sys.argv[1]))))
+except NanobotError as error:
+    sys.exit(str(error))
+"""
+
+
+def write_package(names: PluginNames, kind: Kind, folder: Path) -> Path:
+    """Write a complete package and return its folder.
+
+    Nothing is left behind when it fails. Blocks for a second or two.
+
+    Args:
+        names: what the plugin is called.
+        kind: what it shall give.
+        folder: existing folder in which the package's own folder is made.
+
+    Raises:
+        FileExistsError: the package's folder is there already.
+        NotADirectoryError: `folder` is no folder.
+        PluginLoadFailed: the written code could not be examined.
+    """
+    target = folder / names.distribution
+    if not folder.is_dir():
+        raise NotADirectoryError(folder)
+    if target.exists():
+        raise FileExistsError(target)
+    with tempfile.TemporaryDirectory() as stage:
+        project = Path(stage)
+        for path, text in render_files(names, kind):
+            file = project / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        manifest = project / "src" / names.package / MANIFEST_FILE
+        manifest.write_text(
+            _derive_manifest(names, project / "src", _target(names, kind)), encoding="utf-8"
+        )
+        copytree(project, target, ignore=ignore_patterns("*.dist-info", "__pycache__"))
+    return target
+
+
+def render_files(names: PluginNames, kind: Kind) -> Iterator[tuple[PurePosixPath, str]]:
+    """Yield path and text of every file of the package but the manifest."""
+    requirements = (f"nanobot-core{core_range(__version__)}", *_REQUIREMENTS.get(kind, ()))
+    values = {
+        "id": names.id,
+        "distribution": names.distribution,
+        "package": names.package,
+        "snake": names.snake,
+        "pascal": names.pascal,
+        "title": names.title,
+        "kind": kind,
+        "target": _target(names, kind),
+        "dependencies": ", ".join(f'"{requirement}"' for requirement in requirements),
+        "year": str(date.today().year),  # noqa: DTZ011 - the author's own calendar
+    }
+    templates = files("nanobot_devkit") / "templates"
+    for part in ("base", kind):
+        for name, template in _walk(templates / part):
+            path = Template(name.removesuffix(_SUFFIX)).substitute(values)
+            text = Template(template.read_text(encoding="utf-8")).substitute(values)
+            yield PurePosixPath(path), text
+
+
+def core_range(version: str) -> str:
+    """Return the releases of nanobot-core that a plugin written today may use.
+
+    Until 1.0 a minor release may break plugins, afterwards only a major one.
+    """
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return f">={major}.{minor},<{major}.{minor + 1}" if major == 0 else f">={major},<{major + 1}"
+
+
+def _walk(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
+    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
+        if entry.is_dir():
+            yield from _walk(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(_SUFFIX):
+            yield f"{prefix}{entry.name}", entry
+
+
+def _target(names: PluginNames, kind: Kind) -> str:
+    """Return the value of the entry point: a class where the plugin keeps something."""
+    module = f"{names.package}.plugin"
+    return f"{module}:{names.pascal}Plugin" if kind == "hook" else module
+
+
+def _derive_manifest(names: PluginNames, source: Path, target: str) -> str:
+    """Return the manifest of the package in `source`, derived in a child process."""
+    metadata = source / f"{names.package}-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {names.distribution}\nVersion: 0.1.0\n", encoding="utf-8"
+    )
+    (metadata / "entry_points.txt").write_text(
+        f"[nanobot]\n{names.id} = {target}\n", encoding="utf-8"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", _DERIVE, names.id, str(source)],
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+    if child.returncode:
+        raise PluginLoadFailed(names.id, child.stderr.strip().rpartition("\n")[2])
+    return render_manifest(json.loads(child.stdout))
+
+
+def render_manifest(manifest: object) -> str:
+    """Return a manifest's plain data as it is written into the package."""
+    return json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

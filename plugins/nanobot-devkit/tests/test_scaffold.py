@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from nanobot_core import PluginLoadFailed
+from nanobot_devkit import scaffold
+from nanobot_devkit.naming import PluginNames
+from nanobot_devkit.scaffold import Kind, core_range, write_package
+
+LIMIT_S = 50.0
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_package_passes_its_own_tests(
+    kind: Kind, write: Callable[[str, Kind], Path], install: Callable[[Path], Path]
+) -> None:
+    if kind == "provider":
+        pytest.importorskip("httpx")
+    project = write(f"sample-{kind}", kind)
+    install(project)
+
+    child = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        cwd=project,
+    )
+
+    assert child.returncode == 0, child.stdout + child.stderr
+    assert "passed" in child.stdout
+    assert "skipped" not in child.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_package_has_nothing_to_mend(
+    kind: Kind,
+    write: Callable[[str, Kind], Path],
+    install: Callable[[Path], Path],
+    nanobot: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    install(write(f"sample-{kind}", kind))
+
+    checked = nanobot("plugins", "check", f"sample-{kind}", "--json")
+    built = nanobot("plugins", "build", f"sample-{kind}", "--check")
+
+    assert json.loads(checked.stdout) == {"plugin": f"sample-{kind}", "findings": []}
+    assert checked.returncode == 0
+    assert built.returncode == 0, built.stderr
+
+
+def test_a_new_package_is_complete_and_names_itself(write: Callable[[str, Kind], Path]) -> None:
+    project = write("air-quality", "tool")
+
+    found = {path.relative_to(project).as_posix() for path in project.rglob("*") if path.is_file()}
+    assert found == {
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+        "src/nanobot_air_quality/__init__.py",
+        "src/nanobot_air_quality/nanobot-plugin.json",
+        "src/nanobot_air_quality/plugin.py",
+        "src/nanobot_air_quality/py.typed",
+        "src/nanobot_air_quality/settings.py",
+        "src/nanobot_air_quality/tool.py",
+        "tests/conftest.py",
+        "tests/test_tool.py",
+    }
+    manifest = json.loads((project / "src/nanobot_air_quality/nanobot-plugin.json").read_text())
+    assert manifest["id"] == "air-quality"
+    assert "$" not in (project / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("0.1.0", ">=0.1,<0.2"), ("0.9.3.dev1", ">=0.9,<0.10"), ("2.3.1", ">=2,<3")],
+)
+def test_the_range_of_the_core_ends_before_the_next_breaking_release(
+    version: str, expected: str
+) -> None:
+    assert core_range(version) == expected
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "nanobot-weather").mkdir()
+
+    with pytest.raises(FileExistsError):
+        write_package(PluginNames("weather"), "tool", tmp_path)
+
+    assert list((tmp_path / "nanobot-weather").iterdir()) == []
+
+
+def test_nothing_is_left_behind_when_the_code_cannot_be_examined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaffold, "_DERIVE", "import sys; sys.exit('cannot examine')")
+
+    with pytest.raises(PluginLoadFailed, match="cannot examine"):
+        write_package(PluginNames("weather"), "tool", tmp_path)
+
+    assert list(tmp_path.iterdir()) == []

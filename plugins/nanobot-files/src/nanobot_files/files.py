@@ -1,0 +1,128 @@
+"""What the tools of one application share: settings, guard, and who has read which version."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from nanobot_core import PathGuard, ToolInputError
+from nanobot_files.settings import FilesSettings
+
+if TYPE_CHECKING:
+    from nanobot_core import PluginContext
+
+_MAX_VERSIONS = 4_096
+
+
+class Version(NamedTuple):
+    """Tells whether a file is still the one that was read."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, facts: os.stat_result) -> Version:
+        """Return the version that `facts` describe."""
+        return cls(facts.st_ino, facts.st_size, facts.st_mtime_ns)
+
+
+class FileVersions:
+    """Which version of a file each session saw last. Bounded: the oldest are forgotten."""
+
+    def __init__(self, limit: int = _MAX_VERSIONS) -> None:
+        self._limit = limit
+        self._seen: OrderedDict[tuple[str, Path], Version] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def remember(self, session_key: str, path: Path, version: Version) -> None:
+        """Note that the session knows this version."""
+        with self._lock:
+            self._seen[session_key, path] = version
+            self._seen.move_to_end((session_key, path))
+            while len(self._seen) > self._limit:
+                self._seen.popitem(last=False)
+
+    def is_stale(self, session_key: str, path: Path, version: Version) -> bool:
+        """Whether the session saw the file, and another version of it."""
+        with self._lock:
+            return self._seen.get((session_key, path), version) != version
+
+
+class Loaded(NamedTuple):
+    """A file in memory: its content, version and permissions."""
+
+    data: bytes
+    version: Version
+    mode: int
+
+
+class Files:
+    """What the tools of one application have in common; they take it by ``ctx.shared(Files)``.
+
+    Attributes:
+        settings: the section ``tools.files``.
+        versions: what the sessions have seen.
+        writing: held while a file is read, changed and written back, so that two sessions cannot
+            undo each other's changes.
+        search_path: value of ``PATH``, or ``None``.
+    """
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self.settings = ctx.settings(FilesSettings)
+        self.versions = FileVersions()
+        self.writing = threading.Lock()
+        self.search_path = ctx.environment(("PATH",)).get("PATH")
+        self._protected = ctx.protected_paths
+        self._restricted = ctx.restrict_to_workspace
+
+    def guard(self, workspace: Path) -> PathGuard:
+        """Return the guard for a call in `workspace`."""
+        return PathGuard(
+            workspace,
+            read_roots=self.settings.extra_read_roots,
+            write_roots=self.settings.extra_write_roots,
+            restricted=self._restricted,
+            protected=self._protected,
+        )
+
+    def load(self, guard: PathGuard, path: Path) -> Loaded:
+        """Read a whole file that is to be changed.
+
+        Raises:
+            ToolError: it cannot be read.
+            ToolInputError: it is larger than the settings allow.
+        """
+        limit = self.settings.max_edit_bytes
+        with guard.open_read(path) as file:
+            facts = os.fstat(file.fileno())
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise ToolInputError(
+                f"'{path}' has {max(facts.st_size, len(data)):,} bytes and files are edited up to "
+                f"{limit:,}; change it with a command instead"
+            )
+        return Loaded(data, Version.of(facts), facts.st_mode)
+
+    def save(self, guard: PathGuard, session_key: str, path: Path, data: bytes) -> None:
+        """Write a whole file and note that the session knows it."""
+        guard.write_atomic(path, data)
+        self.note_saved(guard, session_key, path)
+
+    def note_saved(self, guard: PathGuard, session_key: str, path: Path) -> None:
+        """Note that the session knows the file as it is now."""
+        with guard.open_read(path) as file:
+            version = Version.of(os.fstat(file.fileno()))
+        self.versions.remember(session_key, path, version)
+
+    def stale_note(self, session_key: str, path: Path, version: Version) -> str:
+        """Return a warning when the file is not the one that the session read, else nothing."""
+        if not self.versions.is_stale(session_key, path, version):
+            return ""
+        return (
+            "\nWarning: the file had changed since you last read it; read it again to see what "
+            "else is different."
+        )

@@ -1,0 +1,67 @@
+"""notebook_edit: one cell of a Jupyter notebook."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from nanobot_core import ToolContext, ToolInputError
+from nanobot_files.base import FileParams, FileTool
+from nanobot_files.document import require_characters
+from nanobot_files.notebook import Notebook
+from nanobot_files.worker import run_to_end
+
+_DONE = {"replace": "Replaced", "insert": "Inserted", "delete": "Deleted"}
+
+
+class NotebookEditParams(FileParams):
+    """Parameters of `NotebookEditTool`."""
+
+    path: str = Field(description="Notebook (.ipynb), absolute or relative to the workspace.")
+    cell_index: int = Field(ge=0, description="Number of the cell, from 0; insert puts it there.")
+    new_source: str = Field(default="", description="The whole source of the cell.")
+    cell_type: Literal["code", "markdown", "raw"] | None = Field(
+        default=None, description="Kind of the cell; insert makes code by default."
+    )
+    edit_mode: Literal["replace", "insert", "delete"] = Field(
+        default="replace", description="What to do."
+    )
+
+
+class NotebookEditTool(FileTool[NotebookEditParams]):
+    """Changes one cell and keeps the notebook valid."""
+
+    name = "notebook_edit"
+    description = (
+        "Replace, insert or delete one cell of a Jupyter notebook (.ipynb), by its number from 0. "
+        "A code cell that is changed loses its outputs. For other files use edit_file."
+    )
+    parameters_model = NotebookEditParams
+
+    async def run(self, context: ToolContext, params: NotebookEditParams) -> str:
+        """Edit the notebook."""
+        return await run_to_end(lambda: self._edit(context, params))
+
+    def _edit(self, context: ToolContext, params: NotebookEditParams) -> str:
+        source = require_characters(params.new_source)
+        guard = self._files.guard(context.workspace)
+        path = guard.resolve_write(params.path)
+        if path.suffix.lower() != ".ipynb":
+            raise ToolInputError(f"'{params.path}' is no notebook (.ipynb); use edit_file")
+        with self._files.writing:
+            loaded = self._files.load(guard, path)
+            notebook = Notebook.parse(loaded.data, params.path)
+            index = params.cell_index
+            match params.edit_mode:
+                case "replace":
+                    notebook.replace(index, source, params.cell_type)
+                case "insert":
+                    notebook.insert(index, source, params.cell_type or "code")
+                case "delete":
+                    notebook.delete(index)
+            data = notebook.render()
+            note = self._files.stale_note(context.session_key, path, loaded.version)
+            self._files.save(guard, context.session_key, path, data)
+        done = _DONE[params.edit_mode]
+        return f"{done} cell {index} of {params.path}; it has {len(notebook)} cells now{note}"

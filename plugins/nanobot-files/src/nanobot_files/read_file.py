@@ -1,0 +1,153 @@
+"""read_file: a page of a text file, or an image."""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import os
+from io import BufferedReader
+from pathlib import Path
+from typing import NoReturn
+
+from pydantic import Field
+
+from nanobot_core import (
+    ImageBlock,
+    PathGuard,
+    TextBlock,
+    ToolContext,
+    ToolInputError,
+    ToolOutput,
+)
+from nanobot_files.base import FileParams, FileTool
+from nanobot_files.document import SAMPLE_BYTES, detect_encoding
+from nanobot_files.files import Version
+from nanobot_files.page import Page, PageLimits, read_page
+from nanobot_files.worker import Watch, run_to_end
+
+_COUNTED_BYTES = 64_000_000
+"""Larger files are not read to their end only to tell how many lines they have."""
+
+_OFFICE = frozenset({".docx", ".xlsx", ".pptx", ".doc", ".xls", ".ppt", ".odt", ".ods", ".odp"})
+
+
+class ReadFileParams(FileParams):
+    """Parameters of `ReadFileTool`."""
+
+    path: str = Field(description="File, absolute or relative to the workspace.")
+    offset: int = Field(default=1, ge=1, description="Number of the first line, from 1.")
+    limit: int | None = Field(default=None, ge=1, description="Most lines to read.")
+
+
+class ReadFileTool(FileTool[ReadFileParams]):
+    """Reads text page by page without loading the file, and hands images to the model."""
+
+    name = "read_file"
+    description = (
+        "Read a text file, or look at an image (PNG, JPEG, GIF, WebP). Text comes as LINE|CONTENT; "
+        "the part before the first | is no part of the file. Long files come in pages: go on with "
+        "offset. Use grep to find something in files, list_dir for a folder. This does not send "
+        "the file to the user."
+    )
+    parameters_model = ReadFileParams
+    read_only = True
+    compactable = True
+
+    async def run(self, context: ToolContext, params: ReadFileParams) -> ToolOutput:
+        """Read one page."""
+        watch = Watch()
+        return await run_to_end(lambda: self._read(context, params, watch), watch)
+
+    def _read(self, context: ToolContext, params: ReadFileParams, watch: Watch) -> ToolOutput:
+        guard = self._files.guard(context.workspace)
+        path = guard.resolve_read(params.path)
+        try:
+            opened = guard.open_read(path)
+        except ToolInputError as error:
+            _suggest(guard, path, error)
+        with opened as file:
+            facts = os.fstat(file.fileno())
+            sample = file.peek(SAMPLE_BYTES)[:SAMPLE_BYTES]
+            if media_type := _image_type(sample):
+                output: ToolOutput = self._show(file, media_type, params.path, path)
+            else:
+                output = self._page(file, params, facts.st_size, watch)
+        self._files.versions.remember(context.session_key, path, Version.of(facts))
+        return output
+
+    def _show(
+        self, file: BufferedReader, media_type: str, shown: str, path: Path
+    ) -> tuple[TextBlock, ImageBlock]:
+        limit = self._files.settings.max_image_bytes
+        data = file.read(limit + 1)
+        if len(data) > limit:
+            raise ToolInputError(
+                f"the image '{shown}' is larger than {limit:,} bytes; scale it down with a command"
+            )
+        block = ImageBlock(media_type, base64.b64encode(data).decode(), str(path))
+        return TextBlock(f"{shown}: {media_type}, {len(data):,} bytes"), block
+
+    def _page(self, file: BufferedReader, params: ReadFileParams, size: int, watch: Watch) -> str:
+        sample = file.read(SAMPLE_BYTES)
+        encoding = detect_encoding(sample)
+        if encoding is None or sample.startswith(b"%PDF-"):
+            raise ToolInputError(_binary(params.path, size, sample))
+        file.seek(len(encoding.bom))
+        limits = PageLimits(
+            first=params.offset,
+            max_lines=params.limit,
+            max_chars=self._files.settings.max_page_chars,
+            count_on=size <= _COUNTED_BYTES,
+        )
+        page = read_page(file, encoding, limits, watch)
+        if not page.lines:
+            if params.offset == 1:
+                return f"{params.path} is empty."
+            raise ToolInputError(
+                f"'{params.path}' has {page.total} lines; choose an offset up to that"
+            )
+        return "\n".join([*page.lines, _note(page, size)])
+
+
+def _note(page: Page, size: int) -> str:
+    if page.total is None:
+        of = f"a file of {size:,} bytes"
+    elif page.last >= page.total:
+        return f"\n[end of file, {page.total} lines]"
+    else:
+        of = f"{page.total}"
+    return f"\n[lines {page.first}-{page.last} of {of}; read on with offset={page.last + 1}]"
+
+
+def _image_type(sample: bytes) -> str | None:
+    if sample.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if sample.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if sample.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if sample.startswith(b"RIFF") and sample[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+def _binary(shown: str, size: int, sample: bytes) -> str:
+    if sample.startswith(b"%PDF-") or Path(shown).suffix.lower() in _OFFICE:
+        return (
+            f"'{shown}' is a PDF or office document, and nanobot-files has no extra yet that reads "
+            "these; convert it to text with a command (pdftotext, pandoc) and read that"
+        )
+    return f"'{shown}' is a binary file of {size:,} bytes and not text; use a command to inspect it"
+
+
+def _suggest(guard: PathGuard, path: Path, error: ToolInputError) -> NoReturn:
+    """Raise `error`, with the names beside `path` that are spelt like it."""
+    try:
+        with guard.open_directory(path.parent) as folder, os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except ToolInputError:
+        raise error from None
+    close = difflib.get_close_matches(path.name, names, n=3)
+    if path.name in names or not close:
+        raise error
+    raise ToolInputError(f"{error}; similar names there: {', '.join(close)}") from error

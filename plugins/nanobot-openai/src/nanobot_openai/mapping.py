@@ -1,0 +1,185 @@
+"""From a `ChatRequest` to the body of ``POST /chat/completions``. Pure functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nanobot_core import ChatRequest, Content, ImageBlock, JsonObject, JsonValue, Message, ToolCall
+
+if TYPE_CHECKING:
+    from nanobot_core import ProviderSpec
+    from nanobot_openai.dialect import Dialect
+
+EMPTY = "(empty)"
+"""Stands for a message without content, which services refuse."""
+
+BLOCK_OWNER = "provider"
+"""Key of a provider block that names who made it; only that provider gets it back."""
+
+_CACHE_HERE: JsonObject = {"type": "ephemeral"}
+
+
+def body_of(
+    request: ChatRequest, *, spec: ProviderSpec, dialect: Dialect, stream: bool
+) -> JsonObject:
+    """Return the body for `request`.
+
+    The request's ``extra`` goes over what is derived here, and the spec's overrides for the model
+    go over both, because the service refuses the request without them.
+    """
+    messages = _messages(request.messages, spec.name, dialect)
+    if spec.prompt_cache and "claude" in request.model.lower():
+        _mark_for_cache(messages)
+    body: JsonObject = {"model": request.model, "messages": list[JsonValue](messages)}
+    if request.max_tokens is not None:
+        body[dialect.max_tokens_field] = request.max_tokens
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.tools:
+        body["tools"] = [tool.to_schema() for tool in request.tools]
+        # `auto` is what services do unasked, and some refuse the field while the model thinks.
+        if request.tool_choice != "auto":
+            body["tool_choice"] = request.tool_choice
+    body |= _thinking(request, dialect)
+    if stream:
+        body["stream"] = True
+        if dialect.stream_usage:
+            body["stream_options"] = {"include_usage": True}
+    body |= request.extra
+    for part, fields in spec.model_overrides:
+        if part in request.model.lower():
+            body |= fields
+    return body
+
+
+def _thinking(request: ChatRequest, dialect: Dialect) -> JsonObject:
+    effort = request.reasoning_effort
+    if effort is None:
+        return {}
+    if dialect.thinking == "type":
+        return {"thinking": {"type": "disabled" if effort == "none" else "enabled"}}
+    if dialect.thinking == "flag":
+        return {"enable_thinking": effort != "none"}
+    return {"reasoning_effort": effort}
+
+
+def _messages(history: Sequence[Message], provider: str, dialect: Dialect) -> list[JsonObject]:
+    messages: list[JsonObject] = []
+    shown: list[JsonValue] = []
+    for message in history:
+        if message.role == "tool":
+            messages.append(_tool_message(message))
+            shown += _images(message.content)
+            continue
+        if shown:
+            messages.append(_tool_images(shown))
+            shown = []
+        if message.role == "assistant":
+            messages.append(_assistant_message(message, provider, dialect))
+        elif message.role == "user":
+            messages.append({"role": "user", "content": _content(message.content)})
+        else:
+            messages.append({"role": "system", "content": message.text or EMPTY})
+    if shown:
+        messages.append(_tool_images(shown))
+    return messages
+
+
+def _tool_message(message: Message) -> JsonObject:
+    return {
+        "role": "tool",
+        "tool_call_id": message.tool_call_id or "",
+        "content": message.text or EMPTY,
+    }
+
+
+def _tool_images(images: list[JsonValue]) -> JsonObject:
+    """Tool messages may hold only text, so their images follow the last of them as the user's."""
+    note: JsonObject = {"type": "text", "text": "Images from the tool results above:"}
+    return {"role": "user", "content": [note, *images]}
+
+
+def _assistant_message(message: Message, provider: str, dialect: Dialect) -> JsonObject:
+    wire: JsonObject = {"role": "assistant", "content": message.text or EMPTY}
+    if message.tool_calls:
+        wire["content"] = message.text or None
+        calls = [_tool_call(call) for call in message.tool_calls]
+        if dialect.return_reasoning and message.reasoning:
+            wire["reasoning_content"] = message.reasoning
+        _hand_back(message.provider_blocks, provider, wire, calls)
+        wire["tool_calls"] = list[JsonValue](calls)
+    else:
+        _hand_back(message.provider_blocks, provider, wire, [])
+    return wire
+
+
+def _hand_back(
+    blocks: Sequence[JsonObject], provider: str, wire: JsonObject, calls: list[JsonObject]
+) -> None:
+    """Put what `answer.py` kept of this provider's own answer back where it was."""
+    for block in blocks:
+        if block.get(BLOCK_OWNER) != provider:
+            continue
+        if details := block.get("reasoning_details"):
+            wire["reasoning_details"] = details
+        position, extra = block.get("call"), block.get("extra_content")
+        if isinstance(position, int) and position < len(calls) and extra:
+            calls[position]["extra_content"] = extra
+
+
+def _tool_call(call: ToolCall) -> JsonObject:
+    # Services parse the arguments of old calls too: text that was no JSON would fail each request.
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+
+
+def _content(content: Content) -> JsonValue:
+    """Return the content of a user message.
+
+    It is a text where there are no images, because some servers of open models take no list.
+    """
+    if isinstance(content, str):
+        return content or EMPTY
+    parts: list[JsonValue] = []
+    for block in content:
+        if isinstance(block, ImageBlock):
+            parts.append(_image(block))
+        elif block.text:
+            parts.append({"type": "text", "text": block.text})
+    if any(isinstance(block, ImageBlock) for block in content):
+        return parts
+    return "\n".join(block.text for block in content if not isinstance(block, ImageBlock)) or EMPTY
+
+
+def _images(content: Content) -> list[JsonValue]:
+    blocks = () if isinstance(content, str) else content
+    return [_image(block) for block in blocks if isinstance(block, ImageBlock)]
+
+
+def _image(block: ImageBlock) -> JsonObject:
+    if not block.data:
+        return {"type": "text", "text": f"[image: {block.path or block.media_type}]"}
+    return {
+        "type": "image_url",
+        "image_url": {"url": f"data:{block.media_type};base64,{block.data}"},
+    }
+
+
+def _mark_for_cache(messages: list[JsonObject]) -> None:
+    """Mark the end of the stable part and the newest message.
+
+    This is Anthropic's prompt caching, as OpenRouter passes it on.
+    """
+    stable = [message for message in messages[:1] if message["role"] == "system"]
+    for message in [*stable, messages[-1]] if messages else []:
+        content = message["content"]
+        if isinstance(content, str):
+            message["content"] = [{"type": "text", "text": content, "cache_control": _CACHE_HERE}]
+        elif isinstance(content, list) and content and isinstance(content[-1], dict):
+            content[-1] = {**content[-1], "cache_control": _CACHE_HERE}

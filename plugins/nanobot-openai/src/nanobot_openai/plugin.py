@@ -1,0 +1,20 @@
+"""What the plugin contributes: one provider for each vendor of the table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nanobot_core import on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nanobot_core import PluginContext, ProviderSpec
+
+
+@on.contribute_providers
+def contribute_providers(ctx: PluginContext) -> Iterable[ProviderSpec]:
+    """Give the vendors of the table."""
+    from nanobot_openai.vendors import VENDORS
+
+    return VENDORS

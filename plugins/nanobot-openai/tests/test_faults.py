@@ -1,0 +1,311 @@
+"""The provider before a service that fails, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import traceback
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from nanobot_core import (
+    BadRequest,
+    ChatRequest,
+    Completed,
+    LLMProvider,
+    LLMResponse,
+    Message,
+    Overloaded,
+    ProviderError,
+    ProviderProtocolError,
+    ProviderTimeout,
+    RateLimited,
+    Unreachable,
+)
+from nanobot_core.testing import FakeClock, OpenAIServer, Reply, ScriptedCall
+from nanobot_openai.client import Client
+from nanobot_openai.endpoint import Endpoint
+from nanobot_openai.failure import FailureReader
+
+pytestmark = pytest.mark.anyio
+
+Serving = Callable[..., AbstractAsyncContextManager[tuple[LLMProvider, OpenAIServer]]]
+Build = Callable[..., LLMProvider]
+REQUEST = ChatRequest(messages=(Message(role="user", content="hello"),), model="test")
+EVENTS = "text/event-stream"
+
+
+@pytest.fixture(autouse=True)
+async def _bounded() -> AsyncIterator[None]:
+    async with asyncio.timeout(20):
+        yield
+
+
+def _open_handles() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def _stream(provider: LLMProvider) -> LLMResponse:
+    async for event in provider.chat_stream(REQUEST):
+        if isinstance(event, Completed):
+            return event.response
+    raise AssertionError("no answer")
+
+
+def _events(*payloads: object, end: bytes = b"data: [DONE]\n\n") -> Reply:
+    lines = b"".join(b"data: %b\n\n" % json.dumps(payload).encode() for payload in payloads)
+    return Reply(body=lines + end, content_type=EVENTS)
+
+
+def _delta(text: str, finish: str | None = None) -> dict[str, object]:
+    return {"choices": [{"delta": {"content": text}, "finish_reason": finish}]}
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        pytest.param(Reply(body=b""), ProviderProtocolError, id="empty body"),
+        pytest.param(Reply(body=b"", content_type=EVENTS), ProviderProtocolError, id="no event"),
+        pytest.param(Reply(body=b"{]"), ProviderProtocolError, id="no JSON"),
+        pytest.param(Reply(body=b"[]"), ProviderProtocolError, id="no object"),
+        pytest.param(Reply(body=b"{}"), ProviderProtocolError, id="no choice"),
+        pytest.param(_events("text"), ProviderProtocolError, id="events that are no chunks"),
+        pytest.param(_events(), ProviderProtocolError, id="nothing but the end"),
+        pytest.param(_events(_delta("x"), end=b""), ProviderProtocolError, id="no end"),
+        pytest.param(
+            Reply(body=b"data: {]\n\n", content_type=EVENTS), ProviderProtocolError, id="bad event"
+        ),
+        pytest.param(
+            Reply(body=b"x", content_type="image/png"), ProviderProtocolError, id="content type"
+        ),
+        pytest.param(
+            Reply(body=b"x", headers={"content-encoding": "gzip"}),
+            ProviderProtocolError,
+            id="compressed badly",
+        ),
+        pytest.param(
+            Reply(body=b"x" * 65_536, body_repeat=1_600), ProviderProtocolError, id="100 MB of JSON"
+        ),
+        pytest.param(
+            Reply(body=b"data: " + b"x" * 65_530, body_repeat=1_600, content_type=EVENTS),
+            ProviderProtocolError,
+            id="100 MB in one event",
+        ),
+        pytest.param(
+            Reply(body=b": " + b"x" * 65_533 + b"\n", body_repeat=1_600, content_type=EVENTS),
+            ProviderProtocolError,
+            id="100 MB of nothing",
+        ),
+        pytest.param(
+            Reply(status=500, body=b"x" * 65_536, body_repeat=1_600),
+            Overloaded,
+            id="100 MB of error",
+        ),
+        pytest.param(
+            _events(_delta("x"), {"error": {"code": 502, "message": "m"}}),
+            Overloaded,
+            id="error chunk",
+        ),
+        pytest.param(
+            Reply(body=b'event: error\ndata: {"code": 429}\n\n', content_type=EVENTS),
+            RateLimited,
+            id="error event",
+        ),
+        pytest.param(Reply(body=b'{"error": {"code": 400}}'), BadRequest, id="error as an answer"),
+        pytest.param(_events(_delta("x", "error")), Overloaded, id="the service gave up"),
+        pytest.param(Reply(text="x" * 999, stop_after_bytes=900), Unreachable, id="cut"),
+        pytest.param(
+            Reply(text="x" * 999, stop_after_bytes=900, stop="reset"), Unreachable, id="reset"
+        ),
+        pytest.param(
+            Reply(status=307, body=b"", headers={"location": "/x"}), BadRequest, id="moved"
+        ),
+    ],
+)
+async def test_a_failing_service_gives_a_typed_error_and_leaves_nothing_open(
+    serving: Serving, reply: Reply, error: type[ProviderError]
+) -> None:
+    async with serving(reply) as (provider, server):
+        handles, tasks = _open_handles(), len(asyncio.all_tasks())
+        with pytest.raises(ProviderError) as raised:
+            await _stream(provider)
+        await provider.aclose()
+        await server.wait_for_connections(0)
+        gc.collect()
+        assert _open_handles() <= handles
+        assert len(asyncio.all_tasks()) <= tasks
+    assert type(raised.value) is error
+
+
+@pytest.mark.parametrize("stop_after_bytes", [0, 600])
+async def test_a_silent_service_is_left_after_the_time_limit(
+    serving: Serving, stop_after_bytes: int
+) -> None:
+    reply = Reply(text="x" * 999, stop_after_bytes=stop_after_bytes, stop="stall")
+    async with serving(reply, timeout_s=0.1) as (provider, server):
+        with pytest.raises(ProviderTimeout):
+            await _stream(provider)
+        await server.requests[0].disconnected.wait()
+
+
+async def test_failed_tls_is_told_as_unreachable(build: Build) -> None:
+    async def answer_plainly(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"no TLS here\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer_plainly, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        provider = build(api_base=f"https://127.0.0.1:{port}")
+        with pytest.raises(Unreachable, match="SSL"):
+            await _stream(provider)
+        await provider.aclose()
+
+
+async def test_a_proxy_that_refuses_is_told_as_unreachable(serving: Serving, build: Build) -> None:
+    async with serving() as (_, server):
+        provider = build(api_base="https://service.invalid/v1", proxy=server.origin)
+        with pytest.raises(Unreachable, match="proxy"):
+            await _stream(provider)
+        await provider.aclose()
+
+
+async def test_requests_go_through_the_proxy(serving: Serving, build: Build) -> None:
+    async with serving(Reply(text="through")) as (_, server):
+        provider = build(api_base="http://service.invalid/v1", proxy=server.origin)
+        assert (await _stream(provider)).content == "through"
+        assert server.requests[0].headers["host"] == "service.invalid"
+        await provider.aclose()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        _events(_delta("whole", "stop"), end=b""),
+        _events(_delta("whole")),
+        Reply(
+            body=json.dumps({"choices": [{"message": {"content": "whole"}}]}).encode(),
+        ),
+        Reply(
+            body=b'data: {"choices": [{"delta": {"content": "whole"}}]}\n\ndata: [DONE]\n\n',
+            content_type="",
+        ),
+    ],
+    ids=["no mark of the end", "no finish reason", "not streamed", "no content type"],
+)
+async def test_an_answer_that_is_complete_in_its_own_way_is_taken(
+    serving: Serving, reply: Reply
+) -> None:
+    async with serving(reply) as (provider, _):
+        assert (await _stream(provider)).content == "whole"
+
+
+@pytest.mark.parametrize("write_bytes", [1, 2, 7, 64])
+async def test_any_division_of_the_stream_gives_the_same_answer(
+    serving: Serving, write_bytes: int
+) -> None:
+    call = ScriptedCall(name="look", arguments='{"at": "Köln 🦀"}')
+    reply = Reply(text="Grüße 🦀", reasoning="hm", calls=(call,), write_bytes=write_bytes)
+    async with serving(reply) as (provider, _):
+        response = await _stream(provider)
+    assert (response.content, response.reasoning) == ("Grüße 🦀", "hm")
+    assert response.tool_calls[0].arguments == {"at": "Köln 🦀"}
+    assert response.usage.total_tokens == 15
+
+
+async def test_a_service_that_never_ends_the_stream_does_not_hold_the_answer(
+    serving: Serving,
+) -> None:
+    body = _events(_delta("whole", "stop")).body or b""
+    reply = Reply(body=body + b": x", content_type=EVENTS, stop_after_bytes=len(body), stop="stall")
+    async with serving(reply) as (provider, server):
+        assert (await _stream(provider)).content == "whole"
+        await server.requests[0].disconnected.wait()
+
+
+async def test_an_answer_without_usage_counts_nothing(serving: Serving) -> None:
+    async with serving(Reply(text="x", usage=None)) as (provider, _):
+        assert (await _stream(provider)).usage.total_tokens == 0
+
+
+async def test_one_connection_serves_call_after_call(serving: Serving) -> None:
+    async with serving() as (provider, server):
+        for _ in range(3):
+            await _stream(provider)
+            await provider.chat(REQUEST)
+        assert server.connections_seen == 1
+
+
+async def test_connections_beyond_those_worth_keeping_are_closed(serving: Serving) -> None:
+    gate = asyncio.Event()
+    async with serving(*[Reply(text="x", gate=gate)] * 40) as (provider, server):
+        async with asyncio.TaskGroup() as group:
+            for _ in range(40):
+                group.create_task(_stream(provider))
+            await server.wait_for_requests(40)
+            gate.set()
+        await server.wait_for_connections(32)
+        assert server.connections_seen == 40
+        assert server.connections_open == 32
+
+
+async def test_closing_during_a_call_leaves_no_connection(serving: Serving) -> None:
+    gate = asyncio.Event()
+    async with serving(Reply(text="x", gate=gate)) as (provider, server):
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(_stream(provider))
+            await server.wait_for_requests(1)
+            await provider.aclose()
+            gate.set()
+        assert call.result().content == "x"
+        await server.wait_for_connections(0)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(status=401, body=b'{"error": "Bearer sk-canary-1"}'),
+        Reply(status=400, body=b'{"error": "you sent sk-canary-1 and hd-canary-2"}'),
+        Reply(body=b"x", content_type="sk-canary-1"),
+        Reply(body=b'{"error": {"message": "hd-canary-2", "code": "sk-canary-1"}}'),
+        Reply(text="x", stop_after_bytes=0),
+    ],
+)
+async def test_no_secret_stands_in_an_error_or_its_traceback(
+    serving: Serving, reply: Reply
+) -> None:
+    section = {"api_key": "sk-canary-1", "extra_headers": {"X-Key": "hd-canary-2"}}
+    async with serving(reply, **section) as (provider, server):
+        with pytest.raises(ProviderError) as raised:
+            await _stream(provider)
+        assert server.requests[0].headers["authorization"] == "Bearer sk-canary-1"
+        assert server.requests[0].headers["x-key"] == "hd-canary-2"
+    text = "".join(traceback.format_exception(raised.value)) + repr(raised.value)
+    assert "canary" not in text
+
+
+def _tree(kind: type[Exception]) -> list[type[Exception]]:
+    return [kind, *(found for below in kind.__subclasses__() for found in _tree(below))]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [*_tree(httpx.HTTPError), *_tree(httpx.StreamError), httpx.InvalidURL, httpx.CookieConflict],
+)
+async def test_every_error_of_the_http_library_becomes_ours(
+    tmp_path: Path, kind: type[Exception]
+) -> None:
+    endpoint = Endpoint(url="http://h", headers={}, proxy=None, timeout_s=1, secrets=())
+    reader = FailureReader(provider="v", key_hint="", secrets=("canary",), clock=FakeClock())
+    client = Client(endpoint, reader)
+    error = kind.__new__(kind, "canary")
+    Exception.__init__(error, "canary")
+    found = client.failure_of(error)
+    assert isinstance(found, ProviderError)
+    assert kind.__name__ in str(found)
+    assert "canary" not in str(found)
+    await client.aclose()

@@ -1,0 +1,221 @@
+"""Requests in the form of the wire."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nanobot_core import (
+    ChatRequest,
+    ImageBlock,
+    Message,
+    ProviderSpec,
+    Role,
+    TextBlock,
+    ToolCall,
+    ToolDefinition,
+)
+from nanobot_openai.dialect import dialect_of
+from nanobot_openai.mapping import body_of
+from nanobot_openai.vendors import VENDORS
+
+SPECS = {spec.name: spec for spec in VENDORS}
+IMAGE = ImageBlock("image/png", "QUJD")
+IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
+TOOL = ToolDefinition(name="look", description="Look.", parameters={"type": "object"})
+
+
+def _body(
+    *messages: Message, vendor: str = "custom", stream: bool = True, **fields: Any
+) -> dict[str, Any]:
+    spec: ProviderSpec = SPECS[vendor]
+    request = ChatRequest(messages=messages, **{"model": "m", **fields})
+    return body_of(request, spec=spec, dialect=dialect_of(vendor), stream=stream)
+
+
+def _wire(*messages: Message, vendor: str = "custom", **fields: Any) -> list[dict[str, Any]]:
+    wire: list[dict[str, Any]] = _body(*messages, vendor=vendor, **fields)["messages"]
+    return wire
+
+
+def test_a_plain_request_holds_nothing_that_was_not_asked_for() -> None:
+    assert _body(Message(role="user", content="hi"), stream=False) == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+    }
+
+
+def test_a_streamed_request_asks_for_usage() -> None:
+    body = _body(Message(role="user", content="hi"))
+    assert body["stream"] is True
+    assert body["stream_options"] == {"include_usage": True}
+
+
+def test_a_vendor_that_refuses_stream_options_gets_none() -> None:
+    body = _body(Message(role="user", content="hi"), vendor="mistral")
+    assert body["stream"] is True
+    assert "stream_options" not in body
+
+
+def test_limits_and_tools_are_sent() -> None:
+    body = _body(max_tokens=9, temperature=0.0, tools=(TOOL,), tool_choice="required")
+    assert (body["max_tokens"], body["temperature"]) == (9, 0.0)
+    assert body["tools"] == [TOOL.to_schema()]
+    assert body["tool_choice"] == "required"
+
+
+def test_tool_choice_is_left_out_where_it_says_nothing() -> None:
+    assert "tool_choice" not in _body(tools=(TOOL,))
+    assert "tool_choice" not in _body(tool_choice="required")
+
+
+def test_openai_gets_the_limit_under_its_own_name() -> None:
+    body = _body(max_tokens=9, vendor="openai")
+    assert body["max_completion_tokens"] == 9
+    assert "max_tokens" not in body
+
+
+@pytest.mark.parametrize(
+    ("vendor", "effort", "fields"),
+    [
+        ("openai", "high", {"reasoning_effort": "high"}),
+        ("deepseek", "low", {"thinking": {"type": "enabled"}}),
+        ("zhipu", "none", {"thinking": {"type": "disabled"}}),
+        ("dashscope", "none", {"enable_thinking": False}),
+        ("siliconflow", "medium", {"enable_thinking": True}),
+    ],
+)
+def test_effort_takes_the_vendors_form(
+    vendor: str, effort: Literal["none", "low", "medium", "high"], fields: dict[str, Any]
+) -> None:
+    body = _body(vendor=vendor, reasoning_effort=effort)
+    assert {key: body.get(key) for key in fields} == fields
+
+
+def test_extra_goes_over_the_rest_and_overrides_go_over_extra() -> None:
+    body = _body(vendor="moonshot", model="kimi-k2.5", temperature=0.1, extra={"temperature": 0.2})
+    assert body["temperature"] == 1.0
+    other = _body(vendor="moonshot", model="kimi-k2", temperature=0.1, extra={"temperature": 0.2})
+    assert other["temperature"] == 0.2
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+def test_empty_content_is_never_sent_empty(role: Role) -> None:
+    assert _wire(Message(role=role, tool_call_id="c"))[0]["content"] == "(empty)"
+    blocks = Message(role=role, content=(TextBlock(""),), tool_call_id="c")
+    assert _wire(blocks)[0]["content"] == "(empty)"
+
+
+def test_an_assistant_that_only_calls_tools_has_null_content() -> None:
+    call = ToolCall("c1", "look", {"at": "Köln"})
+    wire = _wire(Message(role="assistant", tool_calls=(call,)))[0]
+    assert wire["content"] is None
+    assert wire["tool_calls"] == [
+        {
+            "id": "c1",
+            "type": "function",
+            "function": {"name": "look", "arguments": '{"at": "Köln"}'},
+        }
+    ]
+
+
+def test_arguments_that_were_no_json_are_sent_as_json() -> None:
+    call = ToolCall("c1", "look", {}, unparsed='{"at": ')
+    wire = _wire(Message(role="assistant", tool_calls=(call,)))[0]
+    assert json.loads(wire["tool_calls"][0]["function"]["arguments"]) == {}
+
+
+def test_images_of_a_user_keep_their_place() -> None:
+    message = Message(role="user", content=(IMAGE, TextBlock(""), TextBlock("what is it?")))
+    assert _wire(message)[0]["content"] == [IMAGE_PART, {"type": "text", "text": "what is it?"}]
+
+
+def test_texts_without_an_image_are_sent_as_one_text() -> None:
+    message = Message(role="user", content=(TextBlock("a"), TextBlock("b")))
+    assert _wire(message)[0]["content"] == "a\nb"
+
+
+def test_an_image_whose_data_is_gone_is_named() -> None:
+    message = Message(role="user", content=(ImageBlock("image/png", "", path="cat.png"),))
+    assert _wire(message)[0]["content"] == [{"type": "text", "text": "[image: cat.png]"}]
+
+
+def test_images_of_tools_follow_the_last_result_as_the_users() -> None:
+    results = [
+        Message(role="tool", content=(TextBlock("seen"), IMAGE), tool_call_id="a"),
+        Message(role="tool", content="done", tool_call_id="b"),
+    ]
+    for rest in ([], [Message(role="assistant", content="I see")]):
+        wire = _wire(*results, *rest)
+        assert wire[0] == {"role": "tool", "tool_call_id": "a", "content": "seen"}
+        assert wire[1] == {"role": "tool", "tool_call_id": "b", "content": "done"}
+        assert wire[2]["role"] == "user"
+        assert wire[2]["content"][1] == IMAGE_PART
+        assert len(wire) == 3 + len(rest)
+
+
+@pytest.mark.parametrize(("vendor", "returned"), [("deepseek", True), ("openai", False)])
+def test_thinking_that_led_to_calls_goes_back_to_vendors_that_want_it(
+    vendor: str, returned: bool
+) -> None:
+    calling = Message(role="assistant", tool_calls=(ToolCall("c", "look", {}),), reasoning="hm")
+    spoken = Message(role="assistant", content="done", reasoning="hm")
+    wire = _wire(calling, spoken, vendor=vendor)
+    assert ("reasoning_content" in wire[0]) is returned
+    assert "reasoning_content" not in wire[1]
+
+
+def test_blocks_go_back_to_the_provider_that_made_them_only() -> None:
+    details = [{"type": "reasoning.text", "text": "hm"}]
+    blocks: Any = (
+        {"provider": "openrouter", "reasoning_details": details},
+        {"provider": "openrouter", "call": 0, "extra_content": {"sig": "x"}},
+        {"provider": "openrouter", "call": 7, "extra_content": {"sig": "lost"}},
+        {"type": "thinking", "signature": "of another plugin"},
+    )
+    calling = Message(
+        role="assistant", tool_calls=(ToolCall("c", "look", {}),), provider_blocks=blocks
+    )
+    spoken = Message(role="assistant", content="x", provider_blocks=blocks[:1])
+    wire = _wire(calling, spoken, vendor="openrouter")
+    assert wire[0]["reasoning_details"] == wire[1]["reasoning_details"] == details
+    assert wire[0]["tool_calls"][0]["extra_content"] == {"sig": "x"}
+    other = _wire(calling, vendor="openai")[0]
+    assert "reasoning_details" not in other
+    assert "extra_content" not in other["tool_calls"][0]
+
+
+def test_claude_behind_openrouter_is_told_where_to_cache() -> None:
+    history = [
+        Message(role="system", content="rules"),
+        Message(role="user", content="old"),
+        Message(role="user", content=(IMAGE, TextBlock("new"))),
+    ]
+    wire = _wire(*history, vendor="openrouter", model="anthropic/claude-sonnet")
+    assert wire[0]["content"][0]["cache_control"] == {"type": "ephemeral"}
+    assert wire[1]["content"] == "old"
+    assert wire[2]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert _wire(*history, vendor="openrouter", model="x-ai/grok")[0]["content"] == "rules"
+    assert _wire(vendor="openrouter", model="claude") == []
+
+
+_BLOCKS = st.lists(
+    st.one_of(st.builds(TextBlock, st.text()), st.just(IMAGE), st.just(ImageBlock("image/png", "")))
+).map(tuple)
+_CALLS = st.lists(st.builds(ToolCall, st.text(), st.text(), st.just({}))).map(tuple)
+_MESSAGES = st.builds(
+    Message,
+    role=st.sampled_from(["system", "user", "assistant", "tool"]),
+    content=st.one_of(st.text(), _BLOCKS),
+    tool_calls=_CALLS,
+)
+
+
+@given(st.lists(_MESSAGES), st.sampled_from(sorted(SPECS)))
+def test_every_message_has_content_and_only_known_keys(history: list[Message], vendor: str) -> None:
+    for wire in _wire(*history, vendor=vendor, model="claude"):
+        assert wire.keys() <= {"role", "content", "tool_calls", "tool_call_id"}
+        assert wire["content"] or wire.get("tool_calls")

@@ -1,0 +1,40 @@
+"""What ``nanobot doctor`` asks about shell commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nanobot_core import CheckResult
+from nanobot_shell.sandbox import INSTALL_HINT
+from nanobot_shell.shell import Shell
+
+if TYPE_CHECKING:
+    from nanobot_core import PluginContext
+
+
+async def check_sandbox(ctx: PluginContext) -> CheckResult:
+    """Say whether commands really run in a sandbox, and if not, why."""
+    shell = ctx.shared(Shell)
+    probe = await shell.probe()
+    if probe.sandbox is not None and shell.holds_home:
+        return CheckResult(
+            status="warning",
+            message="commands see the whole home folder, because it lies in the workspace",
+            remedy="set the workspace to a folder of its own",
+        )
+    if probe.sandbox is not None:
+        network = "on" if shell.settings.sandbox_network else "off"
+        return CheckResult(status="ok", message=f"commands run in bubblewrap, network {network}")
+    if shell.settings.sandbox == "none":
+        return CheckResult(
+            status="warning",
+            message="commands run without a sandbox, because tools.exec.sandbox is none",
+            remedy="set tools.exec.sandbox to auto, unless the whole host is isolated",
+        )
+    required = shell.settings.sandbox == "bwrap"
+    effect = "no command can run" if required else "commands run without a sandbox"
+    return CheckResult(
+        status="error" if required else "warning",
+        message=f"{effect}, because {probe.reason}",
+        remedy=INSTALL_HINT,
+    )

@@ -1,0 +1,109 @@
+"""The tool `exec`: one shell command."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nanobot_core import ModelTool, ToolContext, ToolInputError, ToolResult
+from nanobot_shell.guard import refusal_of_folder
+from nanobot_shell.report import render_end, render_output
+from nanobot_shell.shell import Shell
+
+if TYPE_CHECKING:
+    from nanobot_core import PluginContext
+
+_MAX_TIMEOUT_S = 600
+_ENDING_GRACE_S = 15
+
+
+class ExecParameters(BaseModel):
+    """Arguments of `exec`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    command: Annotated[str, Field(min_length=1, description="Shell command line.")]
+    working_dir: Annotated[
+        str | None, Field(description="Folder to run in; the workspace when left out.")
+    ] = None
+    timeout: Annotated[
+        int | None,
+        Field(ge=1, le=_MAX_TIMEOUT_S, description="Seconds until it is ended; 60 by default."),
+    ] = None
+    background: Annotated[
+        bool, Field(description="Return an id at once; the command goes on (see exec_session).")
+    ] = False
+
+
+class ExecTool(ModelTool[ExecParameters]):
+    """Runs a command under the guard's terms; the guard itself is a hook in `plugin.py`."""
+
+    name = "exec"
+    description = (
+        "Run a shell command in the workspace and return stdout, stderr and the exit code. "
+        "Prefer read_file, edit_file, grep and glob to cat, sed, grep and find. There is no "
+        "terminal and no input: use -y and other non-interactive flags. Everything the command "
+        "started ends with it; use background=true for servers and other long work. Long output "
+        "is cut in the middle: filter it or send it to a file."
+    )
+    parameters_model = ExecParameters
+    exclusive = True
+    timeout_s = _MAX_TIMEOUT_S + _ENDING_GRACE_S
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self._shell = ctx.shared(Shell)
+        self._is_restricted = ctx.restrict_to_workspace
+
+    async def run(self, context: ToolContext, params: ExecParameters) -> ToolResult:
+        """Run the command and report; a non-zero exit code is a result, not an error."""
+        folder = await asyncio.to_thread(self._folder, params.working_dir)
+        if params.background:
+            return await self._run_in_background(context, params.command, folder)
+        settings = self._shell.settings
+        limit_s = params.timeout or settings.timeout_s
+        process = await self._shell.start(params.command, folder)
+        await process.finish(limit_s)
+        text = render_output(process.stdout, process.stderr, settings.max_output_chars)
+        if process.timed_out:
+            ending = (
+                f"The command was ended after {limit_s} seconds, with all it had started; give a "
+                "longer timeout (at most 600) or use background=true"
+            )
+            return ToolResult(render_end(text, ending), is_error=True, data={"timed_out": True})
+        code = process.exit_code
+        return ToolResult(render_end(text, f"Exit code: {code}"), data={"exit_code": code})
+
+    async def _run_in_background(
+        self, context: ToolContext, command: str, folder: Path
+    ) -> ToolResult:
+        sessions = self._shell.sessions
+        async with sessions.starting:
+            sessions.require_room()
+            process = await self._shell.start(command, folder, with_input=True)
+            session = sessions.add(context.session_key, command, process)
+        return ToolResult(
+            f"Started in the background as {session.id}; use exec_session to poll, write or kill",
+            data={"id": session.id},
+        )
+
+    def _folder(self, working_dir: str | None) -> Path:
+        """Return the folder to start in; blocking.
+
+        Raises:
+            ToolInputError: there is no such folder, or it lies outside where it must not.
+        """
+        workspace = self._shell.workspace
+        if self._is_restricted and (reason := refusal_of_folder(workspace, working_dir)):
+            raise ToolInputError(reason)
+        try:
+            folder = (workspace / Path(working_dir or "").expanduser()).resolve()
+            if folder.is_dir():
+                return folder
+        except (OSError, ValueError, RuntimeError) as error:
+            msg = f"working_dir {working_dir!r} cannot be used: {error}"
+            raise ToolInputError(msg) from error
+        msg = f"working_dir {working_dir!r} is no folder; name an existing one"
+        raise ToolInputError(msg)

@@ -1,0 +1,115 @@
+"""Entry point: what the plugin gives, and the gate that every command passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from nanobot_core import Check, ContextBlock, Deny, LazyTool, SettingsSection, on
+
+if TYPE_CHECKING:
+    from nanobot_core import (
+        ContextRequested,
+        Decision,
+        PluginContext,
+        ToolCallProposed,
+        ToolDefinition,
+        ToolsOffered,
+    )
+    from nanobot_shell.settings import ExecSettings
+    from nanobot_shell.shell import Shell
+
+TOOL_NAMES = frozenset({"exec", "exec_session"})
+
+
+class ShellPlugin:
+    """Implementations of hooks; one instance belongs to one application."""
+
+    def __init__(self) -> None:
+        self._ctx: PluginContext | None = None
+
+    @on.contribute_settings
+    def contribute_settings(self) -> Iterable[SettingsSection]:
+        """Say where the settings stand."""
+        return (
+            SettingsSection(
+                "tools.exec",
+                "nanobot_shell.settings:ExecSettings",
+                environment=("HOME", "LANG", "TERM", "PATH"),
+            ),
+        )
+
+    @on.contribute_tools
+    def contribute_tools(self, ctx: PluginContext) -> Iterable[LazyTool]:
+        """Give `exec` and `exec_session`."""
+        return (
+            LazyTool("exec", "nanobot_shell.exec_tool:ExecTool"),
+            LazyTool("exec_session", "nanobot_shell.session_tool:ExecSessionTool"),
+        )
+
+    @on.contribute_checks
+    def contribute_checks(self) -> Iterable[Check]:
+        """Give the check of the sandbox."""
+        return (Check(name="command sandbox", run="nanobot_shell.checks:check_sandbox"),)
+
+    @on.start
+    def start(self, ctx: PluginContext) -> None:
+        """Keep the context, which the hooks below receive only here."""
+        self._ctx = ctx
+
+    @on.offer_tools
+    def offer_tools(self, event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
+        """Leave the tools out of channels that the settings do not name."""
+        channels = self._settings.channels
+        if not channels or event.turn.channel in channels:
+            return None
+        return tuple(each for each in event.tools if each.name not in TOOL_NAMES)
+
+    @on.authorize_tool_call
+    async def authorize_tool_call(self, event: ToolCallProposed) -> Decision | None:
+        """Refuse commands that the guard refuses, and every call from a channel without them."""
+        # An alias gives a tool another name; its origin stays.
+        is_ours = event.origin.partition("@")[0] == self._context.id
+        if not is_ours and event.call.name not in TOOL_NAMES:
+            return None
+        channels = self._settings.channels
+        if channels and event.turn.channel not in channels:
+            return Deny(f"{event.call.name} is not available in channel '{event.turn.channel}'")
+        command = event.call.arguments.get("command")
+        working_dir = event.call.arguments.get("working_dir")
+        if not isinstance(command, str):
+            return None
+        reason = await self._shell.refusal(
+            command, working_dir if isinstance(working_dir, str) else None
+        )
+        return Deny(reason) if reason else None
+
+    @on.gather_context
+    def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock] | None:
+        """Tell the model about the shell that it has."""
+        from nanobot_shell.briefing import render_briefing
+
+        channels = self._settings.channels
+        if channels and event.turn.channel not in channels:
+            return None
+        text = render_briefing(self._settings)
+        return (ContextBlock(name="Shell", text=text, placement="stable", max_tokens=200),)
+
+    @property
+    def _shell(self) -> Shell:
+        from nanobot_shell.shell import Shell
+
+        return self._context.shared(Shell)
+
+    @property
+    def _settings(self) -> ExecSettings:
+        from nanobot_shell.settings import ExecSettings
+
+        return self._context.settings(ExecSettings)
+
+    @property
+    def _context(self) -> PluginContext:
+        if self._ctx is None:
+            msg = "the shell plugin was used before its start hook was called"
+            raise RuntimeError(msg)
+        return self._ctx

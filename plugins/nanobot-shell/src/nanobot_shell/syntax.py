@@ -1,0 +1,232 @@
+"""What a shell would run: the parsed command line as plain data.
+
+The parser is tree-sitter's bash grammar. It is error-tolerant, so a line that it had to guess at
+is marked incomplete and nothing that it found there is relied upon for allowing.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
+
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED_IN_QUOTES = re.compile(r'\\([$`"\\])')
+_COMMON_ESCAPES = re.compile(r"""(?:[^\\]|\\(?:[abfnrtv\\'"]|x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2}))*""")
+"""Escapes of ``$'…'`` that Python reads as bash does."""
+_GLOB = re.compile(r"(?<!\\)[*?\[]")
+_BRACES = re.compile(r"(?<!\\)\{")
+_LINE_CONTINUATION = "\\\n"
+_STATIC_NODES = {"word", "number", "variable_name", "test_operator", "file_descriptor"}
+_HIDDEN_INPUT = {"heredoc_redirect", "herestring_redirect"}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a command, quotes removed.
+
+    Attributes:
+        text: the word; where it is not literal, as written.
+        is_literal: the shell passes on exactly `text`.
+        has_glob: a pattern that the shell replaces by file names stands in it.
+    """
+
+    text: str
+    is_literal: bool = True
+    has_glob: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A redirection to or from a file."""
+
+    operator: str
+    target: Word
+
+    @property
+    def writes(self) -> bool:
+        """Whether the file is opened for writing."""
+        return ">" in self.operator
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A simple command.
+
+    Attributes:
+        words: name and arguments; empty for a mere assignment or redirection.
+        assigned: values that are assigned in or before it.
+        redirects: its redirections.
+        source: as written.
+    """
+
+    words: tuple[Word, ...]
+    assigned: tuple[Word, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A command line.
+
+    Attributes:
+        commands: every simple command in order, those of substitutions and functions included.
+        is_complete: the parser understood all of it.
+        is_fork_bomb: a function starts itself in the background or in a pipe.
+    """
+
+    commands: tuple[Command, ...]
+    is_complete: bool
+    is_fork_bomb: bool = False
+
+
+def parse_script(text: str) -> Script:
+    """Return what the shell would run for `text`."""
+    source = text.replace(_LINE_CONTINUATION, "").encode("utf-8", "surrogateescape")
+    root = Parser(_language()).parse(source).root_node
+    nodes = list(_walk(root))
+    collector = _Collector()
+    for node in nodes:
+        collector.visit(node)
+    return Script(
+        commands=tuple(collector.commands),
+        is_complete=not root.has_error and "\0" not in text,
+        is_fork_bomb=any(
+            node.type == "function_definition" and _starts_itself(node) for node in nodes
+        ),
+    )
+
+
+@lru_cache(maxsize=1)
+def _language() -> Language:
+    return Language(tree_sitter_bash.language())
+
+
+def _walk(root: Node) -> Iterator[Node]:
+    """Yield all nodes, parents first; without recursion, since depth is the writer's choice."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(node.named_children))
+
+
+@dataclass(slots=True)
+class _Collector:
+    commands: list[Command] = field(default_factory=list)
+
+    def visit(self, node: Node) -> None:
+        if node.type in {"command", "declaration_command", "unset_command"}:
+            self.commands.append(_command(node))
+        elif node.type == "redirected_statement" and node.child_by_field_name("body") is None:
+            self.commands.append(Command((), redirects=_redirects(node), source=_text(node)))
+        elif node.type == "variable_assignment" and not _inside_command(node):
+            self.commands.append(Command((), assigned=(_assigned(node),), source=_text(node)))
+
+
+def _command(node: Node) -> Command:
+    words: list[Word] = []
+    assigned: list[Word] = []
+    if node.type != "command":
+        words.append(Word(_text(node).split(maxsplit=1)[0]))
+    for child in node.named_children:
+        if child.type == "variable_assignment":
+            assigned.append(_assigned(child))
+        elif child.type == "command_name":
+            words.append(_word(child.named_children[0]) if child.named_children else _word(child))
+        elif not child.type.endswith("redirect"):
+            words.append(_word(child))
+    return Command(tuple(words), tuple(assigned), _redirects(node), _text(node))
+
+
+def _redirects(node: Node) -> tuple[Redirect, ...]:
+    """Return the redirections of `node` and of all statements that it is the body of."""
+    found: list[Redirect] = []
+    current: Node | None = node
+    while current is not None and current.type != "command_substitution":
+        for child in current.named_children:
+            if child.type in _HIDDEN_INPUT:
+                found.append(Redirect("<<", Word(_text(child), is_literal=False)))
+            elif child.type == "file_redirect":
+                found.append(_file_redirect(child))
+        current = current.parent
+    return tuple(found)
+
+
+def _file_redirect(node: Node) -> Redirect:
+    operator = next((_text(child) for child in node.children if not child.is_named), ">")
+    target = node.child_by_field_name("destination")
+    return Redirect(operator, _word(target) if target else Word("", is_literal=False))
+
+
+def _assigned(node: Node) -> Word:
+    value = node.child_by_field_name("value")
+    return _word(value) if value else Word("")
+
+
+def _inside_command(node: Node) -> bool:
+    parent = node.parent
+    return parent is not None and parent.type in {"command", "declaration_command"}
+
+
+def _word(node: Node) -> Word:
+    source = _text(node)
+    if node.type in _STATIC_NODES:
+        braces = bool(_BRACES.search(source)) and source != "{}"
+        return Word(
+            _ESCAPED.sub(r"\1", source), is_literal=not braces, has_glob=bool(_GLOB.search(source))
+        )
+    if node.type == "raw_string":
+        return Word(source[1:-1])
+    if node.type == "ansi_c_string":
+        return _ansi_word(source[2:-1])
+    if node.type in {"string", "translated_string"}:
+        literal = all(child.type == "string_content" for child in node.named_children)
+        body = source.removeprefix("$")[1:-1]
+        return Word(_ESCAPED_IN_QUOTES.sub(r"\1", body) if literal else body, is_literal=literal)
+    if node.type == "concatenation":
+        return _joined(node, source)
+    return Word(source, is_literal=False)
+
+
+def _joined(node: Node, source: str) -> Word:
+    parts = [_word(child) for child in node.named_children]
+    between = len(source.encode("utf-8", "surrogateescape")) - sum(
+        child.end_byte - child.start_byte for child in node.named_children
+    )
+    return Word(
+        "".join(part.text for part in parts),
+        is_literal=not between and all(part.is_literal for part in parts),
+        has_glob=any(part.has_glob for part in parts),
+    )
+
+
+def _ansi_word(body: str) -> Word:
+    if not _COMMON_ESCAPES.fullmatch(body):
+        return Word(body, is_literal=False)
+    try:
+        return Word(codecs.decode(body.encode("ascii"), "unicode_escape"))
+    except ValueError:
+        return Word(body, is_literal=False)
+
+
+def _starts_itself(function: Node) -> bool:
+    name = function.child_by_field_name("name")
+    body = function.child_by_field_name("body")
+    if name is None or body is None:
+        return False
+    calls_itself = any(
+        node.type == "command_name" and _text(node) == _text(name) for node in _walk(body)
+    )
+    spreads = any(node.type == "pipeline" for node in _walk(body)) or "&" in _text(body)
+    return calls_itself and spreads
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "surrogateescape")

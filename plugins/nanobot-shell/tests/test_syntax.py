@@ -1,0 +1,142 @@
+"""Reading of command lines, also of those that nobody would write."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nanobot_shell.capture import Capture
+from nanobot_shell.guard import Guard
+from nanobot_shell.settings import ExecSettings
+from nanobot_shell.syntax import parse_script
+from nanobot_shell.unwrap import read_command_line
+
+_FRAGMENTS = st.sampled_from(
+    [
+        "rm",
+        "'",
+        '"',
+        "\\",
+        "$(",
+        ")",
+        "`",
+        "|",
+        ";",
+        "&",
+        "{",
+        "}",
+        "<<",
+        "\n",
+        " ",
+        "$IFS",
+        "é",
+        "#",
+    ]
+)
+
+
+@given(st.text() | st.lists(_FRAGMENTS, max_size=30).map("".join))
+def test_any_text_is_read_or_called_unreadable(text: str) -> None:
+    reading = read_command_line(text)
+
+    assert isinstance(reading.unreadable, str)
+    assert all(isinstance(step.name, str) for step in reading.steps)
+
+
+@given(
+    st.text() | st.lists(_FRAGMENTS, max_size=30).map("".join),
+    st.none() | st.text(),
+    st.booleans(),
+)
+def test_guard_answers_to_any_text(command: str, working_dir: str | None, restricted: bool) -> None:
+    guard = Guard(
+        settings=ExecSettings(deny_patterns=("never",), allow_patterns=(".",)),
+        workspace=Path("/nonexistent"),
+        is_restricted=restricted,
+        is_sandboxed=False,
+    )
+
+    assert isinstance(guard.refusal(command, working_dir), str)
+
+
+@given(
+    st.lists(
+        st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=8),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_quoted_words_come_out_as_the_shell_would_pass_them(words: list[str]) -> None:
+    quoted = ["'" + word.replace("'", "'\"'\"'") + "'" for word in words]
+
+    [command] = parse_script("printf " + " ".join(quoted)).commands
+
+    assert [word.text for word in command.words[1:]] == words
+    assert all(word.is_literal and not word.has_glob for word in command.words)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        r"a\ b",
+        '"a b"',
+        "a''b",
+        r'"a\"b\$c\d"',
+        r"$'a\tb\x41'",
+        "a\\\nb",
+        r"\a\b",
+        "x=y",
+        "'*'",
+        "\"a\"b'c'd",
+    ],
+)
+def test_literal_words_are_what_bash_makes_of_them(spelling: str) -> None:
+    wanted = subprocess.run(
+        ["/bin/bash", "-c", f"printf %s {spelling}"], capture_output=True, text=True, check=True
+    ).stdout
+
+    [command] = parse_script(f"printf {spelling}").commands
+
+    assert command.words[1].text == wanted
+    assert command.words[1].is_literal
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "$x",
+        "${x}",
+        "a$x",
+        '"$x"',
+        "$(x)",
+        "`x`",
+        "{a,b}",
+        "a{b,c}",
+        "<(x)",
+        "$((1))",
+        r"$'\q'",
+        r"$'\x4'",
+    ],
+)
+def test_words_that_the_shell_decides_are_not_literal(spelling: str) -> None:
+    assert not parse_script(f"echo {spelling}").commands[0].words[1].is_literal
+
+
+@given(st.lists(st.binary(max_size=3000), max_size=20), st.integers(2, 500))
+def test_capture_keeps_both_ends_and_stays_small(pieces: list[bytes], max_chars: int) -> None:
+    capture = Capture(max_chars)
+    for piece in pieces:
+        capture.feed(piece)
+    whole = b"".join(pieces).decode("utf-8", "replace")
+
+    text = capture.text(max_chars)
+
+    assert capture.total_bytes == sum(map(len, pieces))
+    assert len(text) <= max_chars + 60
+    if len(whole) <= max_chars:
+        assert text == whole
+    else:
+        assert text.startswith(whole[: max_chars // 2])

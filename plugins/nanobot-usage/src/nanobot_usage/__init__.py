@@ -1,0 +1,3 @@
+"""Usage, cost and budgets of model calls."""
+
+__all__: list[str] = []

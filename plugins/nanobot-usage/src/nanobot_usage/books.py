@@ -1,0 +1,208 @@
+"""Books: what was spent, what may be spent, and what to say of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nanobot_core import BudgetExceeded, BudgetsSettings, LimitError
+from nanobot_usage.settings import UsageSettings
+from nanobot_usage.spent import NANO_PER_USD, Spent, nano_usd_of
+from nanobot_usage.store import Call, UsageStore
+
+if TYPE_CHECKING:
+    from nanobot_core import Budget, PluginContext, TurnInfo, Usage, UsageRecorded
+
+WARN_AT = 0.8
+"""Part of a budget at which the owner is warned and the economy model steps in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One budget and how much of it is used.
+
+    Attributes:
+        scope: ``turn``, ``session`` or ``day``.
+        key: which turn, session or day.
+        part: used part, from 0; 1 and more means used up.
+        used: the used amount in words.
+        limit: the budget in words.
+    """
+
+    scope: str
+    key: str
+    part: float
+    used: str
+    limit: str
+
+
+@dataclass(slots=True)
+class _TurnAccount:
+    """A turn under way.
+
+    Attributes:
+        recorded: what its calls in the store have spent.
+        ahead: calls that were answered and are not in the store yet, oldest first. The core tells
+            of a call later than it answers it, and a budget must not be overrun meanwhile.
+    """
+
+    session: str
+    recorded: Spent = field(default_factory=Spent)
+    ahead: list[Spent] = field(default_factory=list)
+    is_warned: bool = False
+
+    @property
+    def waiting(self) -> Spent:
+        return sum(self.ahead, Spent())
+
+
+class Books:
+    """The books of one application.
+
+    Args:
+        ctx: the plugin's context.
+        store: where calls are recorded.
+    """
+
+    def __init__(self, ctx: PluginContext, store: UsageStore) -> None:
+        self.settings = ctx.settings(UsageSettings)
+        self._budgets = ctx.settings(BudgetsSettings)
+        self._clock = ctx.clock
+        self._logger = ctx.logger
+        self._store = store
+        self._turns: dict[str, _TurnAccount] = {}
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether the owner has set any budget."""
+        return any(
+            budget.tokens is not None or budget.usd is not None
+            for budget in (self._budgets.turn, self._budgets.session, self._budgets.day)
+        )
+
+    async def record(self, event: UsageRecorded) -> None:
+        """Put one call into the store."""
+        call = Call(
+            day=self._today(),
+            model=event.model,
+            session=event.session_key,
+            source=event.source,
+            plugin=event.plugin,
+            prompt_tokens=event.usage.prompt_tokens,
+            completion_tokens=event.usage.completion_tokens,
+            cached_tokens=event.usage.cached_tokens,
+            reasoning_tokens=event.usage.reasoning_tokens,
+            nano_usd=nano_usd_of(event.model, event.usage, self.settings.prices),
+        )
+        await asyncio.to_thread(self._store.add, call)
+        account = self._turns.get(event.turn_id or "")
+        if account is not None:
+            account.recorded += call.spent
+            del account.ahead[:1]
+
+    def count_ahead(self, turn: TurnInfo, model: str, usage: Usage) -> None:
+        """Count a call that was answered, until `record` is told of it."""
+        nano_usd = nano_usd_of(model, usage, self.settings.prices) or 0
+        self._account(turn).ahead.append(Spent(usage.total_tokens, nano_usd))
+
+    def close_turn(self, turn: TurnInfo) -> None:
+        """Forget a turn that is over."""
+        self._turns.pop(turn.id, None)
+
+    def spent_in_turn(self, turn: TurnInfo) -> Spent:
+        """Return what a turn under way has spent."""
+        account = self._account(turn)
+        return account.recorded + account.waiting
+
+    async def demand(self, turn: TurnInfo) -> None:
+        """Return when another call is within every budget.
+
+        Raises:
+            BudgetExceeded: one is used up.
+            LimitError: budgets are set and cannot be compared with what was spent.
+        """
+        if not self.has_budget:
+            return
+        try:
+            standings = await self.standings(turn)
+        except sqlite3.Error as error:
+            msg = (
+                f"budgets are set, and the record of usage cannot be read ({error}); mend it or "
+                "remove the budgets to go on"
+            )
+            raise LimitError(msg) from error
+        for standing in standings:
+            if standing.part >= 1:
+                raise BudgetExceeded(standing.scope, standing.used, standing.limit)
+
+    async def is_short(self, turn: TurnInfo) -> bool:
+        """Whether 80% of a budget are spent."""
+        return any(standing.part >= WARN_AT for standing in await self.standings(turn))
+
+    async def warnings(self, turn: TurnInfo) -> list[str]:
+        """Return a sentence for each budget of which 80% are spent, each once; log it as well."""
+        sentences = []
+        for standing in await self.standings(turn):
+            if WARN_AT <= standing.part < 1 and await self._is_first(standing, turn):
+                sentence = (
+                    f"{standing.part:.0%} of the {standing.scope} budget are used "
+                    f"({standing.used} of {standing.limit})"
+                )
+                bound = self._logger.bind(turn=turn.id, session=turn.session_key)
+                bound.warning("budget: {}", sentence)
+                sentences.append(sentence)
+        return sentences
+
+    async def standings(self, turn: TurnInfo) -> list[Standing]:
+        """Return every budget that is set, for a turn."""
+        if not self.has_budget:
+            return []
+        day = self._today()
+        in_store = await asyncio.to_thread(
+            lambda: (
+                self._store.total("session", turn.session_key),
+                self._store.total("day", day),
+            )
+        )
+        accounts = list(self._turns.values())
+        session = [each.waiting for each in accounts if each.session == turn.session_key]
+        return [
+            *_standings("turn", turn.id, self._budgets.turn, self.spent_in_turn(turn)),
+            *_standings(
+                "session",
+                turn.session_key,
+                self._budgets.session,
+                sum(session, in_store[0]),
+            ),
+            *_standings(
+                "day",
+                day,
+                self._budgets.day,
+                sum((each.waiting for each in accounts), in_store[1]),
+            ),
+        ]
+
+    async def _is_first(self, standing: Standing, turn: TurnInfo) -> bool:
+        if standing.scope != "turn":
+            return await asyncio.to_thread(self._store.mark_warned, standing.scope, standing.key)
+        account = self._account(turn)
+        was_warned, account.is_warned = account.is_warned, True
+        return not was_warned
+
+    def _account(self, turn: TurnInfo) -> _TurnAccount:
+        return self._turns.setdefault(turn.id, _TurnAccount(turn.session_key))
+
+    def _today(self) -> str:
+        return self._clock.now().date().isoformat()
+
+
+def _standings(scope: str, key: str, budget: Budget, spent: Spent) -> Iterator[Standing]:
+    if budget.tokens is not None:
+        part = spent.tokens / budget.tokens if budget.tokens else 1.0
+        yield Standing(scope, key, part, f"{spent.tokens:,}", f"{budget.tokens:,} tokens")
+    if budget.usd is not None:
+        part = spent.nano_usd / (budget.usd * NANO_PER_USD) if budget.usd else 1.0
+        yield Standing(scope, key, part, f"${spent.usd:.4f}", f"${budget.usd:g}")

@@ -1,0 +1,118 @@
+"""Entry point: hooks that record, limit and tell what model calls cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from nanobot_core import CliGroup, SettingsSection, SlashCommand, on
+from nanobot_usage.log import TurnLog, WorkLog
+
+if TYPE_CHECKING:
+    from nanobot_core import (
+        ChatRequest,
+        ContentReady,
+        LLMResponse,
+        ModelCallRequested,
+        ModelRequested,
+        PluginContext,
+        TurnOutcome,
+        UsageRecorded,
+    )
+    from nanobot_usage.books import Books
+
+
+class UsagePlugin(TurnLog, WorkLog):
+    """Implementations of hooks; one instance belongs to one application."""
+
+    def __init__(self) -> None:
+        self._open_books: Books | None = None
+
+    @on.contribute_settings
+    def contribute_settings(self) -> Iterable[SettingsSection]:
+        """Say where the settings stand."""
+        return (
+            SettingsSection("usage", "nanobot_usage.settings:UsageSettings"),
+            SettingsSection("budgets", "nanobot_core:BudgetsSettings"),
+        )
+
+    @on.contribute_commands
+    def contribute_commands(self, ctx: PluginContext) -> Iterable[SlashCommand]:
+        """Give ``/usage``."""
+        return (
+            SlashCommand(
+                name="usage",
+                summary="show tokens and cost of today and of this session",
+                handler="nanobot_usage.report:answer_usage",
+            ),
+        )
+
+    @on.contribute_cli
+    def contribute_cli(self) -> Iterable[CliGroup]:
+        """Give ``nanobot usage``."""
+        return (
+            CliGroup(
+                name="usage",
+                summary="Show tokens and cost by model, session or day.",
+                app="nanobot_usage.commands:usage",
+            ),
+        )
+
+    @on.start
+    async def start(self, ctx: PluginContext) -> None:
+        """Open the record."""
+        from nanobot_usage.books import Books
+        from nanobot_usage.store import UsageStore
+
+        self._log_context = ctx
+        store = await asyncio.to_thread(UsageStore, ctx.data_dir)
+        ctx.on_dispose(lambda: asyncio.to_thread(store.close))
+        self._open_books = Books(ctx, store)
+
+    @on.choose_model
+    async def choose_model(self, event: ModelRequested) -> str | None:
+        """Name the economy model when a budget runs short."""
+        economy = self._books.settings.economy_model
+        return economy if economy and await self._books.is_short(event.turn) else None
+
+    @on.wrap_model_call(tryfirst=True)
+    async def wrap_model_call(
+        self,
+        event: ModelCallRequested,
+        call_next: Callable[[ChatRequest], Awaitable[LLMResponse]],
+    ) -> LLMResponse:
+        """End the turn instead of making a call for which a budget has nothing left."""
+        await self._books.demand(event.turn)
+        response = await call_next(event.request)
+        self._books.count_ahead(event.turn, event.request.model, response.usage)
+        return response
+
+    @on.usage_recorded
+    async def usage_recorded(self, event: UsageRecorded) -> None:
+        """Record a call."""
+        await self._books.record(event)
+
+    @on.finalize_content(trylast=True)
+    async def finalize_content(self, event: ContentReady) -> str | None:
+        """Put warnings and, where it is wanted, tokens and cost below the answer."""
+        from nanobot_usage.report import render_spent
+
+        lines = [f"*{warning}*" for warning in await self._books.warnings(event.turn)]
+        spent = self._books.spent_in_turn(event.turn)
+        if self._books.settings.footer and spent.tokens:
+            lines.append(f"*{render_spent(spent)}*")
+        return "\n\n".join([event.content, *lines]) if lines else None
+
+    @on.after_turn
+    def after_turn(self, event: TurnOutcome) -> None:
+        """Log how the turn ended, and forget it."""
+        self._log_turn_end(event)
+        self._books.close_turn(event.turn)
+
+    @property
+    def _books(self) -> Books:
+        if self._open_books is None:
+            msg = "the usage plugin was used before its start hook was called"
+            raise RuntimeError(msg)
+        return self._open_books

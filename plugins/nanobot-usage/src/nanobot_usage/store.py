@@ -1,0 +1,229 @@
+"""The record of model calls, in SQLite. Several processes may share one file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Literal, TypeAlias
+
+from nanobot_usage.spent import Spent
+
+FILE_NAME = "usage.sqlite"
+BUSY_LIMIT_S = 5.0
+SCHEMA_VERSION = 1
+Grouping: TypeAlias = Literal["model", "session", "day", "source", "plugin"]
+
+# `totals` repeats sums of `usage`, so that a check before a call costs two look-ups whatever was
+# recorded before. Both are written in one transaction.
+_SCHEMA = """
+CREATE TABLE usage (
+    day TEXT NOT NULL,
+    model TEXT NOT NULL,
+    session TEXT NOT NULL,
+    source TEXT NOT NULL,
+    plugin TEXT NOT NULL,
+    calls INTEGER NOT NULL,
+    prompt_tokens INTEGER NOT NULL,
+    completion_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    reasoning_tokens INTEGER NOT NULL,
+    nano_usd INTEGER NOT NULL,
+    unpriced_calls INTEGER NOT NULL,
+    PRIMARY KEY (day, model, session, source, plugin)
+) WITHOUT ROWID;
+CREATE TABLE totals (
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    tokens INTEGER NOT NULL,
+    nano_usd INTEGER NOT NULL,
+    warned INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (scope, key)
+) WITHOUT ROWID;
+"""
+_COUNTERS = (
+    "calls",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "nano_usd",
+    "unpriced_calls",
+)
+_ADD_CALL = """
+INSERT INTO usage VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    calls = calls + 1,
+    prompt_tokens = prompt_tokens + excluded.prompt_tokens,
+    completion_tokens = completion_tokens + excluded.completion_tokens,
+    cached_tokens = cached_tokens + excluded.cached_tokens,
+    reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens,
+    nano_usd = nano_usd + excluded.nano_usd,
+    unpriced_calls = unpriced_calls + excluded.unpriced_calls
+"""
+
+
+class StoreTooNewError(RuntimeError):
+    """The file was written by a later release."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One model call.
+
+    Attributes:
+        day: ``YYYY-MM-DD``, in UTC.
+        nano_usd: what it cost in billionths of a dollar; ``None`` where no price is known.
+    """
+
+    day: str
+    model: str
+    session: str
+    source: str
+    plugin: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    nano_usd: int | None = None
+
+    @property
+    def spent(self) -> Spent:
+        """What counts towards budgets."""
+        return Spent(self.prompt_tokens + self.completion_tokens, self.nano_usd or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Sums of all calls of one model, session, day, source or plugin."""
+
+    key: str
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    nano_usd: int
+    unpriced_calls: int
+
+    @property
+    def spent(self) -> Spent:
+        """Tokens and money."""
+        return Spent(self.prompt_tokens + self.completion_tokens, self.nano_usd)
+
+
+class UsageStore:
+    """Blocks: call its methods in a thread. They may be called from any thread.
+
+    Args:
+        folder: existing folder of the file.
+
+    Raises:
+        sqlite3.Error: the file cannot be opened, or is no such file.
+        StoreTooNewError: a later release wrote it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = Lock()
+        # Transactions are begun by hand: reading a total and writing it back is one.
+        self._connection = sqlite3.connect(
+            folder / FILE_NAME, timeout=BUSY_LIMIT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def add(self, call: Call) -> None:
+        """Record one call."""
+        tokens = (
+            call.prompt_tokens,
+            call.completion_tokens,
+            call.cached_tokens,
+            call.reasoning_tokens,
+        )
+        priced = (call.nano_usd or 0, 1 if call.nano_usd is None else 0)
+        key = (call.day, call.model, call.session, call.source, call.plugin)
+        with self._transaction() as connection:
+            connection.execute(_ADD_CALL, (*key, *tokens, *priced))
+            for scope, name in (("day", call.day), ("session", call.session)):
+                connection.execute(
+                    "INSERT INTO totals (scope, key, tokens, nano_usd) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT DO UPDATE SET tokens = tokens + excluded.tokens, "
+                    "nano_usd = nano_usd + excluded.nano_usd",
+                    (scope, name, call.spent.tokens, call.spent.nano_usd),
+                )
+
+    def total(self, scope: str, key: str) -> Spent:
+        """Return what was spent in a ``day`` or a ``session``."""
+        with self._lock:
+            row = self._connection.execute(
+                "SELECT tokens, nano_usd FROM totals WHERE scope = ? AND key = ?", (scope, key)
+            ).fetchone()
+        return Spent(*row) if row else Spent()
+
+    def mark_warned(self, scope: str, key: str) -> bool:
+        """Note that a total was warned of, and tell whether this was the first time."""
+        with self._transaction() as connection:
+            cursor = connection.execute(
+                "INSERT INTO totals VALUES (?, ?, 0, 0, 1) "
+                "ON CONFLICT DO UPDATE SET warned = 1 WHERE warned = 0",
+                (scope, key),
+            )
+            return cursor.rowcount == 1
+
+    def lines(self, by: Grouping, first_day: str) -> list[Line]:
+        """Return sums from a day on, the dearest and largest first; days in their order."""
+        sums = ", ".join(f"SUM({name})" for name in _COUNTERS)
+        order = "1" if by == "day" else "7 DESC, SUM(prompt_tokens + completion_tokens) DESC, 1"
+        query = f"SELECT {by}, {sums} FROM usage WHERE day >= ? GROUP BY 1 ORDER BY {order}"  # noqa: S608 - by is a Grouping
+        with self._lock:
+            rows: Sequence[tuple[str, int, int, int, int, int, int, int]]
+            rows = self._connection.execute(query, (first_day,)).fetchall()
+        return [
+            Line(
+                key=key,
+                calls=calls,
+                prompt_tokens=prompt,
+                completion_tokens=completion,
+                cached_tokens=cached,
+                reasoning_tokens=reasoning,
+                nano_usd=nano_usd,
+                unpriced_calls=unpriced,
+            )
+            for key, calls, prompt, completion, cached, reasoning, nano_usd, unpriced in rows
+        ]
+
+    def close(self) -> None:
+        """Close the file. Calling it twice is harmless."""
+        with self._lock:
+            self._connection.close()
+
+    def _prepare(self) -> None:
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        with self._transaction() as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > SCHEMA_VERSION:
+                msg = (
+                    f"{FILE_NAME} has format {version}, this release knows {SCHEMA_VERSION}; "
+                    "upgrade nanobot-usage"
+                )
+                raise StoreTooNewError(msg)
+            if version == 0:
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")

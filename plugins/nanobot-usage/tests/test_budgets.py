@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, closing
+from pathlib import Path
+
+import pytest
+
+from nanobot_core import JsonObject, Nanobot, Tool, ToolCall, ToolContext, Usage
+from nanobot_core.testing import FakeReply
+from nanobot_usage.store import FILE_NAME, UsageStore
+
+pytestmark = pytest.mark.anyio
+
+Start = Callable[..., AbstractAsyncContextManager[Nanobot]]
+Reply = Callable[..., FakeReply]
+LIMIT_S = 5.0
+
+
+def store_of(tmp_path: Path, home: str = "home") -> UsageStore:
+    return UsageStore(tmp_path / home / "plugins" / "usage-here")
+
+
+async def ask(bot: Nanobot, text: str = "hello", **options: str) -> str:
+    async with asyncio.timeout(LIMIT_S):
+        outcome = await bot.run(text, **options)  # type: ignore[arg-type]  # session and model are texts
+    return outcome.reply or f"failed: {outcome.error}"
+
+
+async def test_every_call_is_recorded_with_its_cost(
+    start: Start, reply: Reply, tmp_path: Path
+) -> None:
+    prices: JsonObject = {"large": {"input": 1, "output": 10}}
+    async with start(
+        reply(tokens=100, usd=0.5), reply(tokens=100), usage={"prices": prices}
+    ) as bot:
+        await ask(bot)
+        await ask(bot, session="sdk:other")
+
+    with closing(store_of(tmp_path)) as store:
+        (line,) = store.lines("model", "2000-01-01")
+        sessions = store.lines("session", "2000-01-01")
+        (plugin,) = store.lines("plugin", "2000-01-01")
+    assert (line.key, line.calls, line.spent.tokens) == ("script/large", 2, 200)
+    assert line.nano_usd == 500_000_000 + 90 * 1_000 + 10 * 10_000
+    assert [each.key for each in sessions] == ["sdk:default", "sdk:other"]
+    assert plugin.key == "script"
+
+
+@pytest.mark.parametrize(
+    ("budgets", "told"),
+    [
+        ({"day": {"tokens": 100}}, "the day budget is used up (100 of 100 tokens)"),
+        ({"session": {"tokens": 90}}, "the session budget is used up (100 of 90 tokens)"),
+        ({"day": {"usd": 0.25}}, "the day budget is used up ($0.2500 of $0.25)"),
+        ({"turn": {"tokens": 0}}, "the turn budget is used up (0 of 0 tokens)"),
+    ],
+)
+async def test_the_call_after_the_last_token_of_a_budget_is_not_made(
+    start: Start, reply: Reply, budgets: JsonObject, told: str
+) -> None:
+    async with start(reply(usd=0.25), budgets=budgets) as bot:
+        if "turn" not in budgets:
+            assert (await ask(bot)).startswith("Hello.")
+
+        assert (await ask(bot)).startswith(told)
+
+
+async def test_a_turn_ends_within_itself_when_its_budget_is_used_up(
+    start: Start, tmp_path: Path
+) -> None:
+    call = FakeReply(tool_calls=(ToolCall("1", "nothing", {}),), usage=Usage(prompt_tokens=60))
+    async with start(call, call, budgets={"turn": {"tokens": 100}}) as bot:
+        bot.tools.register(NothingTool())
+
+        assert (await ask(bot)).startswith("the turn budget is used up (120 of 100 tokens)")
+
+
+async def test_another_session_is_not_held_to_the_session_budget(
+    start: Start, reply: Reply
+) -> None:
+    async with start(reply(), reply(), budgets={"session": {"tokens": 100}}) as bot:
+        await ask(bot)
+
+        assert (await ask(bot, session="sdk:other")).startswith("Hello.")
+
+
+async def test_budgets_survive_a_restart(start: Start, reply: Reply) -> None:
+    budgets: JsonObject = {"day": {"tokens": 100}}
+    async with start(reply(), budgets=budgets) as bot:
+        await ask(bot)
+
+    async with start(budgets=budgets) as bot:
+        assert (await ask(bot)).startswith("the day budget is used up")
+
+
+async def test_eighty_per_cent_are_told_once_also_over_a_restart(
+    start: Start, reply: Reply
+) -> None:
+    budgets: JsonObject = {"day": {"tokens": 120}}
+    async with start(reply(tokens=100), budgets=budgets) as bot:
+        assert "83% of the day budget are used (100 of 120 tokens)" in await ask(bot)
+
+    async with start(reply(tokens=10), budgets=budgets) as bot:
+        assert await ask(bot) == "Hello."
+
+
+async def test_a_turn_budget_is_warned_of_in_every_turn(start: Start, reply: Reply) -> None:
+    async with start(reply(), reply(), budgets={"turn": {"tokens": 120}}) as bot:
+        for _ in range(2):
+            assert "83% of the turn budget" in await ask(bot)
+
+
+async def test_two_applications_side_by_side_keep_their_own_books(
+    start: Start, reply: Reply, tmp_path: Path
+) -> None:
+    budgets: JsonObject = {"day": {"tokens": 100}}
+    async with (
+        start(reply(), home="one", budgets=budgets) as one,
+        start(reply(tokens=40), home="two", budgets=budgets) as two,
+        asyncio.timeout(LIMIT_S),
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(ask(one))
+        group.create_task(ask(two))
+
+    with (
+        closing(store_of(tmp_path, "one")) as store_one,
+        closing(store_of(tmp_path, "two")) as store_two,
+    ):
+        (line_one,) = store_one.lines("model", "2000-01-01")
+        (line_two,) = store_two.lines("model", "2000-01-01")
+    assert (line_one.spent.tokens, line_two.spent.tokens) == (100, 40)
+
+
+async def test_two_applications_on_one_home_share_a_budget(start: Start, reply: Reply) -> None:
+    budgets: JsonObject = {"day": {"tokens": 100}}
+    async with start(reply(), budgets=budgets) as one:
+        await ask(one)
+        await bot_is_idle(one)
+        async with start(budgets=budgets) as two:
+            assert (await ask(two)).startswith("the day budget is used up")
+
+
+async def test_without_a_readable_record_no_call_is_made_while_budgets_are_set(
+    start: Start, reply: Reply, tmp_path: Path
+) -> None:
+    async with start(reply(), budgets={"day": {"tokens": 100}}) as bot:
+        file = tmp_path / "home" / "plugins" / "usage-here" / FILE_NAME
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("DROP TABLE totals")
+
+        assert "the record of usage cannot be read" in await ask(bot)
+
+
+async def test_the_economy_model_steps_in_at_eighty_per_cent(
+    start: Start, reply: Reply, tmp_path: Path
+) -> None:
+    usage = {"economy_model": "script/small"}
+    async with start(
+        reply(tokens=80), reply(tokens=10), usage=usage, budgets={"day": {"tokens": 100}}
+    ) as bot:
+        await ask(bot)
+        await ask(bot)
+
+    with closing(store_of(tmp_path)) as store:
+        lines = {line.key: line.spent.tokens for line in store.lines("model", "2000-01-01")}
+    assert lines == {"script/large": 80, "script/small": 10}
+
+
+async def test_the_footer_tells_what_the_turn_cost(start: Start, reply: Reply) -> None:
+    async with start(reply(tokens=1_500, usd=0.5), usage={"footer": True}) as bot:
+        assert await ask(bot) == "Hello.\n\n*1,500 tokens, $0.5000*"
+
+
+async def test_without_settings_answers_stay_as_they_are(start: Start, reply: Reply) -> None:
+    async with start(reply(tokens=1_500, usd=0.5)) as bot:
+        assert await ask(bot) == "Hello."
+
+
+async def test_the_slash_command_tells_sums_and_budgets(start: Start, reply: Reply) -> None:
+    async with start(reply(), reply(), budgets={"day": {"tokens": 1_000, "usd": 2}}) as bot:
+        await ask(bot, session="sdk:other")
+        await ask(bot)
+        await bot_is_idle(bot)
+
+        answer = await ask(bot, "/usage")
+
+    assert "- Today: 200 tokens (budget 1,000 tokens and $2)" in answer
+    assert "- This session: 100 tokens\n" in answer
+    assert "- script/large today: 200 tokens (2 of 2 calls without a price)" in answer
+
+
+async def bot_is_idle(bot: Nanobot) -> None:
+    """Return when every queued event was told."""
+    assert await bot.plugins.hooks.queues.drain(LIMIT_S)
+
+
+class NothingTool(Tool):
+    name = "nothing"
+    description = "Do nothing."
+    parameters: JsonObject = {"type": "object", "properties": {}}  # noqa: RUF012 - the contract has it so
+
+    async def execute(self, context: ToolContext, arguments: JsonObject) -> str:
+        return "done"

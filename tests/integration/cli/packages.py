@@ -1,0 +1,129 @@
+"""Plugin packages that a test writes, installed as far as Python can tell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.integration.cli.conftest import CommandLine
+from tests.integration.cli.terminal import LIMIT_S
+
+_HEAD = """\
+from __future__ import annotations
+from pathlib import Path
+Path(__file__).with_name("imported").touch()
+from nanobot_core import LazyTool, PluginFacts, ProviderSpec, SettingsSection, on
+"""
+_SETTINGS = """\
+from __future__ import annotations
+from typing import Literal
+from pydantic import Field
+from nanobot_core import PluginSettings
+class Part(PluginSettings):
+    size: int = 1
+class Model(PluginSettings):
+    part: Part = Part()
+    mode: Literal["fast", "exact"] = "fast"
+    count: int = Field(default=1, ge=1, le=9)
+    unit: str = "K"
+    limit_s: float = 5
+    token: str | None = None
+"""
+_TOOL = """\
+from nanobot_core import tool
+@tool
+def {name}(city: str) -> str:
+    '''Report on one city.'''
+    return city
+"""
+_DERIVE = """\
+import json, sys
+from nanobot_core import examine_plugin, manifest_to_json
+print(json.dumps(manifest_to_json(examine_plugin(sys.argv[1]))))
+"""
+
+
+@dataclass(frozen=True)
+class Packages:
+    """A folder of plugins, and a command line that knows them.
+
+    Attributes:
+        folder: where the packages lie.
+        nanobot: the command line.
+    """
+
+    folder: Path
+    nanobot: CommandLine
+
+    def add(self, plugin_id: str, code: str = "", *, described: bool = True) -> None:
+        """Install a plugin with a settings model and a tool named as it is, if `code` gives them.
+
+        Args:
+            plugin_id: its id.
+            code: hook implementations.
+            described: it has a manifest.
+        """
+        package = self.folder / f"nanobot_{plugin_id}"
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "plugin.py").write_text(_HEAD + code)
+        (package / "settings.py").write_text(_SETTINGS)
+        (package / "tool.py").write_text(_TOOL.format(name="weather"))
+        info = self.folder / f"nanobot_{plugin_id}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: nanobot-{plugin_id}\nVersion: 1.2\nSummary: A sample.\n"
+        )
+        (info / "entry_points.txt").write_text(
+            f"[nanobot]\n{plugin_id} = nanobot_{plugin_id}.plugin\n"
+            f"[nanobot.manifest]\n{plugin_id} = nanobot_{plugin_id}:nanobot-plugin.json\n"
+        )
+        if described:
+            self._derive(plugin_id, package)
+
+    def imported(self) -> Collection[str]:
+        """Return the ids of plugins whose entry module was imported by a command."""
+        return {
+            marker.parent.name.removeprefix("nanobot_") for marker in self.folder.glob("*/imported")
+        }
+
+    def _derive(self, plugin_id: str, package: Path) -> None:
+        child = subprocess.run(
+            [sys.executable, "-c", _DERIVE, plugin_id],
+            env=dict(self.nanobot.environ),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert child.returncode == 0, child.stderr
+        (package / "nanobot-plugin.json").write_text(child.stdout)
+        (package / "imported").unlink()
+
+
+def packages_for(bare: CommandLine, folder: Path) -> Packages:
+    """Return an empty set of packages that `bare` is extended by."""
+    folder.mkdir()
+    path = os.pathsep.join([bare.environ["PYTHONPATH"], str(folder)])
+    return Packages(folder, CommandLine(bare.home, {**bare.environ, "PYTHONPATH": path}))
+
+
+SETTINGS = """
+@on.contribute_settings
+def contribute_settings():
+    return [SettingsSection("tools.{id}", "nanobot_{id}.settings:Model")]
+"""
+TOOL = """
+@on.contribute_tools
+def contribute_tools(ctx):
+    return [LazyTool("weather", "nanobot_{id}.tool:weather")]
+"""
+HOOK = """
+@on.finalize_content{options}
+def finalize_content(event):
+    return None
+"""

@@ -1,0 +1,90 @@
+"""``nanobot agent`` on a terminal."""
+
+from __future__ import annotations
+
+import stat
+
+from tests.integration.cli.conftest import CommandLine
+
+ASK = "\ntools: {approval: [{tool: ping, action: ask}]}\n"
+CTRL_C, CTRL_D, ALT_ENTER, ENTER = "\x03", "\x04", "\x1b\r", "\r"
+
+
+def test_a_chat_answers_until_ctrl_d(nanobot: CommandLine) -> None:
+    with nanobot.on_terminal("agent") as terminal:
+        terminal.expect("scripted-1 by scripted")
+        terminal.expect(">")
+        terminal.send(f"say **first** answer{ENTER}")
+        terminal.expect("first answer")
+        terminal.expect(">")
+        terminal.send(f"say second{ENTER}")
+        terminal.expect("second\r\n")
+        terminal.expect(">")
+        terminal.send(CTRL_D)
+
+        assert terminal.wait() == 0
+
+
+def test_exit_ends_a_chat(nanobot: CommandLine) -> None:
+    with nanobot.on_terminal("agent") as terminal:
+        terminal.expect(">")
+        terminal.send(f"exit{ENTER}")
+
+        assert terminal.wait() == 0
+
+
+def test_ctrl_c_stops_the_turn_and_not_the_program(nanobot: CommandLine) -> None:
+    with nanobot.on_terminal("agent") as terminal:
+        terminal.expect(">")
+        terminal.send(f"hang{ENTER}")
+        terminal.expect("It begins")
+        terminal.send(CTRL_C)
+        terminal.expect("stopped; what was done so far is kept")
+        terminal.expect(">")
+        terminal.send(f"say alive{ENTER}")
+        terminal.expect("alive\r\n")
+
+
+def test_a_line_goes_on_after_a_backslash_and_after_alt_enter(nanobot: CommandLine) -> None:
+    with nanobot.on_terminal("agent", "--no-markdown") as terminal:
+        terminal.expect(">")
+        terminal.send(f"say one\\{ENTER}two{ALT_ENTER}three{ENTER}")
+        terminal.expect("one\r\ntwo\r\nthree")
+        terminal.expect(">")
+
+
+def test_a_yes_lets_a_tool_run(nanobot: CommandLine) -> None:
+    nanobot.configure((nanobot.home / "config.yaml").read_text() + ASK)
+    with nanobot.on_terminal("agent") as terminal:
+        terminal.expect(">")
+        terminal.send(f"call it{ENTER}")
+        terminal.expect('"word": "once"')
+        terminal.expect("Allow it? [y/N]")
+        terminal.send(f"y{ENTER}")
+        terminal.expect("The tool said: pong once")
+
+
+def test_ctrl_c_at_a_question_is_a_no(nanobot: CommandLine) -> None:
+    nanobot.configure((nanobot.home / "config.yaml").read_text() + ASK)
+    with nanobot.on_terminal("agent", "-m", "call it") as terminal:
+        terminal.expect("Allow it? [y/N]")
+        terminal.send(CTRL_C)
+        terminal.expect("not approved")
+
+        assert terminal.wait() == 0
+
+
+def test_the_history_is_for_its_owner_alone(nanobot: CommandLine) -> None:
+    with nanobot.on_terminal("agent") as terminal:
+        terminal.expect(">")
+        terminal.send(f"say remembered{ENTER}")
+        terminal.expect("remembered\r\n")
+
+    history = nanobot.home / "history"
+    assert "+say remembered" in history.read_text()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal(nanobot: CommandLine) -> None:
+    with nanobot.on_terminal("agent", "-m", "say a\x1b]0;title\x07b", "--no-markdown") as terminal:
+        terminal.expect("a]0;titleb")

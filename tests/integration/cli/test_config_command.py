@@ -1,0 +1,232 @@
+"""``nanobot config``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from tests.integration.cli.conftest import CommandLine
+from tests.integration.cli.packages import SETTINGS, Packages, packages_for
+
+SECRET = "sk-of-this-test-123456"
+
+
+@pytest.fixture
+def packages(bare: CommandLine, tmp_path: Path) -> Packages:
+    packages = packages_for(bare, tmp_path / "packages")
+    packages.add("alpha", SETTINGS.format(id="alpha"))
+    return packages
+
+
+def test_secrets_are_shown_by_no_command(bare: CommandLine) -> None:
+    bare.configure(f"providers: {{oracle: {{api_key: {SECRET}, api_base: here}}}}\n")
+
+    for words in (
+        ("show",),
+        ("show", "--json"),
+        ("get", "providers"),
+        ("get", "providers.oracle.apiKey"),
+        ("get", "providers.oracle.api_key", "--json"),
+    ):
+        done = bare("config", *words)
+        assert SECRET not in done.stdout + done.stderr
+        assert "********" in done.stdout
+
+
+def test_get_gives_defaults_too(bare: CommandLine) -> None:
+    assert bare("config", "get", "agents.defaults.max_tool_iterations").stdout == "200\n"
+    assert bare("config", "get", "agents.defaults.streaming").stdout == "true\n"
+    assert bare("config", "get", "agents.defaults.model").stdout == "\n"
+    assert "no value at" in bare("config", "get", "agents.default.model", code=1).stderr
+
+
+def test_set_changes_one_value_and_keeps_comments(packages: Packages) -> None:
+    file = packages.nanobot.configure("# mine\nagents:\n  defaults:\n    max_tokens: 9 # few\n")
+
+    packages.nanobot("config", "set", "agents.defaults.maxTokens", "10")
+    packages.nanobot("config", "set", "tools.alpha.unit", "F")
+
+    text = file.read_text()
+    assert text.startswith("# mine\nagents:\n  defaults:\n    max_tokens: 10 # few\n")
+    assert yaml.safe_load(text)["tools"] == {"alpha": {"unit": "F"}}
+    assert packages.imported() == set()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("agents.defaults.max_tokens", "many", "expected a valid integer"),
+        ("tools.alpha.limit_s", "soon", "expected number, found 'soon'"),
+        ("tools.alpha.unt", "K", "did you mean 'unit'?"),
+    ],
+)
+def test_set_refuses_what_does_not_fit(packages: Packages, key: str, value: str, told: str) -> None:
+    file = packages.nanobot.configure("owner: [me]\n")
+
+    assert told in packages.nanobot("config", "set", key, value, code=1).stderr
+    assert file.read_text() == "owner: [me]\n"
+
+
+def test_set_mends_a_file_that_is_wrong_elsewhere(bare: CommandLine) -> None:
+    file = bare.configure("agents: {defaults: {max_tokens: many, temperature: hot}}\n")
+
+    bare("config", "set", "agents.defaults.max_tokens", "100")
+
+    assert yaml.safe_load(file.read_text())["agents"]["defaults"]["max_tokens"] == 100
+
+
+WRONG = """\
+agents:
+  defaults:
+    max_tokens: many
+tools:
+  alpha:
+    unitt: K
+    colour: red
+    limit: [1]
+  exec:
+    timeout: 5
+  alhpa:
+    unit: K
+somewhere:
+  else: 1
+"""
+
+
+def test_check_tells_all_problems_at_once_with_file_and_line(packages: Packages) -> None:
+    # Whatever else is installed here, the shell must look as if it were not.
+    file = packages.nanobot.configure(WRONG.replace("exec", "exec_of_nobody"))
+
+    done = packages.nanobot("config", "check", code=1)
+    data = json.loads(packages.nanobot("config", "check", "--json", code=1).stdout)
+
+    found = {problem["path"]: (problem["line"], problem["remedy"]) for problem in data["problems"]}
+    assert found["agents.defaults.max_tokens"][0] == 3
+    assert found["tools.alpha.unitt"] == (6, "did you mean 'unit'?; plugin 'alpha' says so")
+    assert found["tools.alpha.colour"][1].startswith("remove it")
+    assert found["tools.alpha.limit"][0] == 8
+    assert found["tools.alhpa"][1] == "did you mean 'tools.alpha'?"
+    assert "install the plugin" in found["somewhere"][1]
+    assert f"{file}:6: tools.alpha.unitt" in done.stderr
+    assert packages.imported() == set()
+
+
+def test_a_section_of_a_known_plugin_that_is_missing_comes_with_its_package(
+    bare: CommandLine,
+) -> None:
+    bare.configure("tools: {exec: {timeout: 5}}\n")
+    program = (
+        "from nanobot_core.plugins import catalogue; "
+        "catalogue.load_installed = lambda folder: (); "
+        "from nanobot_core.cli import main; main()"
+    )
+    alone = CommandLine(bare.home, bare.environ, (sys.executable, "-c", program))
+
+    done = alone("config", "check", code=1)
+
+    assert "tools.exec: expected a section of an installed plugin" in done.stderr
+    assert "python3 -m pip install nanobot-shell" in done.stderr
+
+
+def test_values_that_the_plugin_would_take_are_no_problem(packages: Packages) -> None:
+    packages.nanobot.configure(
+        "tools: {alpha: {unit: 5, limitS: '7', token: null}}\nchannels: {alpha: {enabled: false}}\n"
+    )
+
+    assert "nothing is wrong" in packages.nanobot("config", "check").stdout
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ("[1]", "expected a mapping"),
+        ("{token: [a]}", "expected string or null"),
+        ("{mode: slow}", "expected one of fast, exact, found 'slow'"),
+        ("{count: 10}", "expected at most 9, found 10"),
+        ("{part: {colour: 1}}", "expected only known keys"),
+    ],
+)
+def test_a_section_of_another_form_is_told(packages: Packages, section: str, told: str) -> None:
+    packages.nanobot.configure(f"tools: {{alpha: {section}}}\n")
+
+    assert told in packages.nanobot("config", "check", code=1).stderr
+
+
+def test_an_undescribed_plugin_is_examined_in_a_child_and_checked_alike(
+    packages: Packages,
+) -> None:
+    packages.add("beta", SETTINGS.format(id="beta"), described=False)
+    packages.nanobot.configure("tools: {beta: {unitt: K}}\n")
+
+    assert "did you mean 'unit'?" in packages.nanobot("config", "check", code=1).stderr
+
+
+def test_the_schema_knows_the_sections_of_plugins(packages: Packages) -> None:
+    schema = json.loads(packages.nanobot("config", "schema").stdout)
+    Draft202012Validator.check_schema(schema)
+    validator = Draft202012Validator(schema)
+
+    good = {"agents": {"defaults": {"max_tokens": 5}}, "tools": {"alpha": {"limit_s": 3}}}
+    wrong = {"tools": {"alpha": {"limit_s": "long"}}}
+    assert list(validator.iter_errors(good)) == []
+    assert [error.json_path for error in validator.iter_errors(wrong)] == ["$.tools.alpha.limit_s"]
+
+
+def test_edit_opens_the_file_and_checks_it_afterwards(bare: CommandLine, tmp_path: Path) -> None:
+    file = bare.configure("owner: [me]\n")
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nprintf 'agents: {defaults: {max_tokens: x}}' > \"$1\"\n")
+    editor.chmod(0o700)
+    edited = CommandLine(bare.home, bare.environ, changes={"EDITOR": str(editor)})
+
+    done = edited("config", "edit", code=1)
+
+    assert "max_tokens" in file.read_text()
+    assert "expected a valid integer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("editor", "told"), [("/no/such/editor", "cannot start the editor"), ("false", "status 1")]
+)
+def test_an_editor_that_fails_is_told(bare: CommandLine, editor: str, told: str) -> None:
+    bare.configure("owner: [me]\n")
+    edited = CommandLine(bare.home, bare.environ, changes={"VISUAL": editor})
+
+    assert told in edited("config", "edit", code=1).stderr
+
+
+def test_without_a_file_there_is_nothing_to_edit_or_to_migrate(bare: CommandLine) -> None:
+    assert "run nanobot onboard" in bare("config", "edit", code=1).stderr
+    assert "is no JSON file" in bare("config", "migrate", code=1).stderr
+    named = str(bare.home / "absent.json")
+    assert "run nanobot onboard" in bare("--config", named, "config", "migrate", code=1).stderr
+    assert "there is no file" in bare("config", "check").stdout
+
+
+def test_migrate_writes_yaml_beside_the_json(bare: CommandLine) -> None:
+    old = bare.home / "config.json"
+    old.write_text('{"agents": {"defaults": {"maxTokens": 7}}}')
+
+    bare("config", "migrate")
+
+    assert bare("config", "get", "agents.defaults.max_tokens").stdout == "7\n"
+    assert yaml.safe_load((bare.home / "config.yaml").read_text())["agents"]
+    assert old.exists()
+
+
+def test_a_provider_with_the_cores_own_settings_is_checked(packages: Packages) -> None:
+    packages.add(
+        "beta",
+        "@on.contribute_providers\ndef contribute_providers(ctx):\n"
+        "    return [ProviderSpec(name='oracle', factory='a:b')]\n",
+    )
+    packages.nanobot.configure("providers: {oracle: {timeout_s: -1, api_key: k}}\n")
+
+    done = packages.nanobot("config", "check", code=1)
+
+    assert "providers.oracle.timeout_s: expected greater than 0, found -1" in done.stderr

@@ -1,0 +1,315 @@
+"""``nanobot plugins``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.cli.conftest import CommandLine
+from tests.integration.cli.packages import HOOK, SETTINGS, TOOL, Packages, packages_for
+
+LISTED = "plugins: {policy: listed, enabled: [alpha, beta]}\n"
+
+
+@pytest.fixture
+def packages(bare: CommandLine, tmp_path: Path) -> Packages:
+    return packages_for(bare, tmp_path / "packages")
+
+
+def test_list_shows_each_plugin_and_imports_none(packages: Packages) -> None:
+    packages.add("alpha", SETTINGS.format(id="alpha") + TOOL.format(id="alpha"))
+    packages.add("beta", HOOK.format(options=""))
+    packages.nanobot.configure("plugins: {policy: listed, enabled: [alpha]}")
+
+    lines = packages.nanobot("plugins", "list").stdout.splitlines()
+
+    assert lines[0].split("\t") == ["plugin", "state", "version", "gives", "about"]
+    assert "alpha\tfound\t1.2\ttools weather\tA sample." in lines
+    assert any(line.startswith("beta\tdisabled\t1.2") for line in lines)
+    assert packages.imported() == set()
+
+
+def test_list_without_any_plugin_says_what_to_install(
+    bare: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is installed here is hidden from the command."""
+    program = (
+        "import sys; from nanobot_core.plugins import catalogue; "
+        "catalogue.load_installed = lambda folder: (); "
+        "from nanobot_core.cli import main; main()"
+    )
+    alone = CommandLine(bare.home, bare.environ, (bare.command[0], "-c", program))
+
+    done = alone("plugins", "list")
+
+    assert "python3 -m pip install 'nanobot-core[standard]'" in done.stderr
+    assert done.stdout == ""
+
+
+def test_what_is_named_and_missing_comes_with_the_line_that_brings_it(packages: Packages) -> None:
+    packages.add("alpha")
+    packages.nanobot.configure("plugins: {policy: listed, enabled: [telegram]}")
+
+    listed = packages.nanobot("plugins", "list")
+    why = json.loads(packages.nanobot("plugins", "why", "telegram", "--json").stdout)
+
+    assert "telegram\tnot-installed" in listed.stdout
+    assert "pip install nanobot-telegram" in listed.stderr
+    assert (why["runs"], why["remedy"]) == (False, "pip install nanobot-telegram")
+
+
+def test_two_plugins_with_one_tool_name_are_told_with_the_remedy(packages: Packages) -> None:
+    for plugin_id in ("alpha", "beta"):
+        packages.add(plugin_id, TOOL.format(id=plugin_id))
+    packages.nanobot.configure(LISTED)
+
+    done = packages.nanobot("plugins", "list")
+    data = json.loads(packages.nanobot("plugins", "list", "--json").stdout)
+
+    assert "tool 'weather' is claimed by alpha and beta" in done.stderr
+    assert data["clashes"] == [
+        {
+            "kind": "tool",
+            "name": "weather",
+            "plugins": ["alpha", "beta"],
+            "remedy": "set tools.aliases.weather: alpha/weather",
+        }
+    ]
+    packages.nanobot.configure(LISTED + "tools: {aliases: {weather: alpha/weather}}\n")
+    assert json.loads(packages.nanobot("plugins", "list", "--json").stdout)["clashes"] == []
+
+
+def test_inspect_shows_what_a_plugin_gives_and_reads(packages: Packages) -> None:
+    packages.add("alpha", SETTINGS.format(id="alpha") + HOOK.format(options=""))
+
+    lines = packages.nanobot("plugins", "inspect", "alpha").stdout.splitlines()
+    data = json.loads(packages.nanobot("plugins", "inspect", "alpha", "--json").stdout)
+
+    assert lines[0] == "alpha 1.2 (nanobot-alpha): A sample."
+    assert "settings: tools.alpha" in lines
+    assert "hook: finalize_content" in lines
+    assert "reaches: changes answers" in lines
+    assert data["manifest"]["id"] == "alpha"
+    assert packages.imported() == set()
+
+
+def test_an_undescribed_plugin_is_said_to_be_so(packages: Packages) -> None:
+    packages.add("alpha", described=False)
+
+    assert "undescribed" in packages.nanobot("plugins", "inspect", "alpha").stdout
+
+
+@pytest.mark.parametrize("command", ["inspect", "why", "enable", "disable"])
+def test_a_mistyped_id_is_answered_with_the_nearest(packages: Packages, command: str) -> None:
+    packages.add("alpha")
+
+    assert "did you mean 'alpha'?" in packages.nanobot("plugins", command, "alhpa", code=1).stderr
+
+
+WHOLE = """
+@on.contribute_channels
+def contribute_channels(ctx):
+    from nanobot_core import ChannelSpec
+    return [ChannelSpec(name=name, factory="a:b") for name in ("line", "quiet")]
+
+@on.contribute_providers
+def contribute_providers(ctx):
+    return [ProviderSpec(name="oracle", factory="a:b")]
+
+@on.contribute_memory
+def contribute_memory(ctx):
+    from nanobot_core import MemorySpec
+    return [MemorySpec(name=name, factory="a:b") for name in ("diary", "notes")]
+
+@on.contribute_stores
+def contribute_stores(ctx):
+    from nanobot_core import StoreSpec
+    bus = StoreSpec(name="queue", factory="a:b", kind="bus")
+    return [
+        bus, *(StoreSpec(name=name, factory="a:b", kind="sessions") for name in ("jsonl", "sql"))
+    ]
+
+@on.contribute_commands
+def contribute_commands(ctx):
+    from nanobot_core import SlashCommand
+    return [SlashCommand(name="sing", summary="s", handler="a:b")]
+
+@on.contribute_cli
+def contribute_cli():
+    from nanobot_core import CliGroup
+    return [CliGroup(name="sing", summary="s", app="a:b", parent="plugins")]
+
+@on.contribute_skills
+def contribute_skills(ctx):
+    from nanobot_core import SkillSource
+    return [SkillSource(package="nanobot_alpha")]
+
+@on.contribute_services
+def contribute_services(ctx):
+    from nanobot_core import ServiceSpec
+    return [ServiceSpec(name="beat", factory="a:b")]
+"""
+
+
+def test_why_names_every_trigger_and_what_is_missing(packages: Packages) -> None:
+    packages.add("alpha", TOOL.format(id="alpha") + HOOK.format(options="") + WHOLE)
+    packages.nanobot.configure(
+        LISTED + "channels: {line: {enabled: true}}\nmemory: {backend: diary}\n"
+    )
+
+    told = packages.nanobot("plugins", "why", "alpha").stdout
+
+    for sentence in (
+        "alpha may run: named under plugins.enabled",
+        "starts with the agent, to hear finalize_content",
+        "tool 'weather' is offered",
+        "channels.line.enabled is true",
+        "channel 'quiet' is off; set channels.quiet.enabled to true",
+        "provider 'oracle'",
+        "memory.backend is 'diary'",
+        "memory backend 'notes' is not chosen",
+        "agents.defaults.session_store is 'jsonl'",
+        "store 'sql' is not chosen; set agents.defaults.session_store to sql",
+        "store 'queue' is not chosen; set gateway.bus to queue",
+        "'/sing' is typed",
+        "'nanobot plugins sing' needs it",
+        "starts with the gateway, for services 'beat'",
+        "starts when skills 'skills' is used",
+    ):
+        assert sentence in told, sentence
+    assert packages.imported() == set()
+
+
+def test_order_gives_the_reason_for_each_place(packages: Packages) -> None:
+    wishes = (
+        "@on.describe_plugin\ndef describe_plugin():\n    return PluginFacts(after=('beta',))\n"
+    )
+    packages.add("alpha", HOOK.format(options="") + wishes)
+    packages.add("beta", HOOK.format(options=""))
+    packages.add("delta", HOOK.format(options="(tryfirst=True)"))
+    packages.add("gamma", HOOK.format(options=""))
+    names = ["alpha", "beta", "delta", "gamma"]
+    packages.nanobot.configure(
+        f"plugins: {{policy: listed, enabled: {json.dumps(names)}, "
+        "order: {finalize_content: [gamma]}}"
+    )
+
+    places = json.loads(packages.nanobot("plugins", "order", "finalize_content", "--json").stdout)
+    table = packages.nanobot("plugins", "order", "finalize_content").stdout.splitlines()
+
+    assert [place["plugin"] for place in places] == ["gamma", "delta", "beta", "alpha"]
+    reasons = {place["plugin"]: place["reason"] for place in places}
+    assert reasons["gamma"] == "plugins.order.finalize_content names it"
+    assert reasons["delta"] == "an implementation asks to come first or last"
+    assert "after" in reasons["alpha"] or "first or last" in reasons["alpha"]
+    assert table[1].split("\t")[:2] == ["1", "gamma"]
+
+
+def test_order_of_a_contribution_follows_the_plugins_and_imports_none(packages: Packages) -> None:
+    packages.add("alpha", TOOL.format(id="alpha"))
+    packages.add("beta", TOOL.format(id="beta"))
+    packages.nanobot.configure(LISTED)
+
+    done = packages.nanobot("plugins", "order", "contribute_tools", "--json")
+
+    assert [place["plugin"] for place in json.loads(done.stdout)] == ["alpha", "beta"]
+    assert packages.imported() == set()
+
+
+def test_order_of_an_unknown_hook_is_wrong_use(packages: Packages) -> None:
+    done = packages.nanobot("plugins", "order", "finalise_content", code=2)
+
+    assert "did you mean 'finalize_content'" in done.stderr
+
+
+def test_order_of_a_hook_nobody_implements_says_so(packages: Packages) -> None:
+    packages.nanobot.configure("plugins: {policy: listed}")
+
+    assert "no enabled plugin" in packages.nanobot("plugins", "order", "choose_model").stdout
+
+
+def test_status_tells_a_plugin_that_fails_from_one_that_runs(packages: Packages) -> None:
+    packages.add("alpha", HOOK.format(options=""))
+    packages.add("beta", HOOK.format(options="") + "import no_such_module\n", described=False)
+    packages.nanobot.configure(LISTED)
+
+    done = packages.nanobot("plugins", "status")
+    reports = json.loads(packages.nanobot("plugins", "status", "--json").stdout)
+
+    states = {report["id"]: report["state"] for report in reports}
+    assert (states["alpha"], states["beta"]) == ("active", "import-error")
+    assert "no_such_module" in done.stdout + done.stderr
+
+
+def test_top_tells_what_each_plugin_costs(packages: Packages) -> None:
+    packages.add("alpha", TOOL.format(id="alpha"))
+    packages.nanobot.configure("plugins: {policy: listed, enabled: [alpha]}")
+
+    (cost,) = json.loads(packages.nanobot("plugins", "top", "--json").stdout)
+    table = packages.nanobot("plugins", "top").stdout.splitlines()
+
+    assert cost["id"] == "alpha"
+    assert cost["tools"] == 1
+    assert cost["prompt_chars"] > len("Report on one city.")
+    assert cost["start_ms"] > 0
+    assert table[1].startswith("alpha\t")
+
+
+def test_enable_and_disable_change_the_file_and_nothing_else_in_it(packages: Packages) -> None:
+    packages.add("alpha", HOOK.format(options=""))
+    file = packages.nanobot.configure(
+        "# mine\nplugins:\n  policy: listed  # only these\n  disabled: [alpha]\n"
+    )
+
+    enabled = packages.nanobot("plugins", "enable", "alpha")
+    after_enable = yaml.safe_load(file.read_text())["plugins"]
+    again = packages.nanobot("plugins", "enable", "alpha")
+    packages.nanobot("plugins", "disable", "alpha")
+    after_disable = yaml.safe_load(file.read_text())["plugins"]
+
+    assert enabled.stdout.strip() == "alpha is enabled; it reaches: changes answers"
+    assert "was enabled already" in again.stdout
+    assert (after_enable["enabled"], after_enable["disabled"]) == (["alpha"], [])
+    assert (after_disable["enabled"], after_disable["disabled"]) == ([], ["alpha"])
+    assert file.read_text().startswith("# mine\nplugins:\n  policy: listed  # only these\n")
+
+
+def test_enable_makes_the_file_where_there_is_none(packages: Packages) -> None:
+    packages.add("alpha")
+
+    packages.nanobot("plugins", "enable", "alpha")
+
+    written = yaml.safe_load((packages.nanobot.home / "config.yaml").read_text())
+    assert written == {"plugins": {"enabled": ["alpha"]}}
+
+
+def test_a_required_plugin_is_not_disabled(packages: Packages) -> None:
+    packages.add("alpha")
+    packages.nanobot.configure("plugins: {required: [alpha]}")
+
+    assert "plugins.required" in packages.nanobot("plugins", "disable", "alpha", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("owner", "wish", "expected"),
+    [
+        ("beta", "before=('alpha',)", {"beta": "before 'alpha'", "alpha": "'beta' wants to come"}),
+        ("alpha", "after=('beta',)", {"alpha": "after 'beta'", "beta": "'alpha' wants to come"}),
+    ],
+)
+def test_order_names_the_wish_on_both_sides(
+    packages: Packages, owner: str, wish: str, expected: dict[str, str]
+) -> None:
+    told = f"@on.describe_plugin\ndef describe_plugin():\n    return PluginFacts({wish})\n"
+    for plugin_id in ("alpha", "beta"):
+        packages.add(plugin_id, HOOK.format(options="") + (told if plugin_id == owner else ""))
+    packages.nanobot.configure(LISTED)
+
+    places = json.loads(packages.nanobot("plugins", "order", "finalize_content", "--json").stdout)
+
+    assert [place["plugin"] for place in places] == ["beta", "alpha"]
+    for place in places:
+        assert expected[place["plugin"]] in place["reason"]

@@ -1,0 +1,236 @@
+"""What the documentation says holds: its commands run, its programs run, its reference is whole."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.integration.page import Command, Program, Step, WrittenFile, steps_of
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+LIMIT_S = 120.0
+NEEDED = ("nanobot_devkit", "nanobot_files", "nanobot_offline")
+"""What the pages use; everything else they show works with the core alone."""
+
+TABLE_OF_CONTENTS = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HOOK_SECTION = re.compile(r"^### `(\w+)`\n\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+MARKER = re.compile(r"^<!-- generate: (.+?) -->$", re.MULTILINE)
+
+PAGES = sorted(page for page in [ROOT / "README.md", *DOCS.rglob("*.md")] if any(steps_of(page)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Someone who follows a page in an empty folder, with an environment of their own."""
+
+    folder: Path
+    home: Path
+    python: Path
+    environ: Mapping[str, str]
+
+    def follow(self, step: Step) -> None:
+        """Do one step, and fail unless it does what the page says."""
+        match step:
+            case Command():
+                run = self._run(["bash", "-c", step.line])
+                told = f"$ {step.line}\n{run.stdout}{run.stderr}"
+                failed = run.returncode != 0
+                assert not failed or step.expected is not None, told
+                assert step.is_met_by(run.stderr if failed else run.stdout), told
+            case WrittenFile():
+                path = self._place(step.path)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(step.text, "utf-8")
+                if path.suffix == ".py":
+                    compile(step.text, step.path, "exec")
+            case Program():
+                run = self._run([str(self.python), "-W", "error", "-c", step.text])
+                assert run.returncode == 0, f"{step.text}\n{run.stderr}"
+
+    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    def _place(self, path: str) -> Path:
+        home = "~/.nanobot/"
+        return self.home / path.removeprefix(home) if path.startswith(home) else self.folder / path
+
+
+@pytest.fixture(scope="session")
+def environment_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment of its own that sees everything installed in that of the tests.
+
+    What a page installs stays there. Its ``nanobot`` is written here, because console scripts
+    belong to the interpreter they were installed for.
+    """
+    for module in NEEDED:
+        if find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    (own,) = folder.glob("lib/python*/site-packages")
+    outer = sysconfig.get_path("purelib")
+    # `addsitedir` also reads the .pth files of editable installs, PYTHONPATH would not.
+    (own / "outer.pth").write_text(f"import site; site.addsitedir({outer!r})\n", "utf-8")
+    script = folder / "bin" / "nanobot"
+    script.write_text(f"#!{python}\nfrom nanobot_core.cli import main\n\nmain()\n", "utf-8")
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def reader(environment_folder: Path, tmp_path: Path) -> Reader:
+    folder, home = tmp_path / "reader", tmp_path / "home"
+    folder.mkdir()
+    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "HOME") if name in os.environ}
+    binaries = environment_folder / "bin"
+    environ = {
+        **kept,
+        "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "NANOBOT_HOME": str(home),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+    if find_spec("hatchling") and find_spec("editables"):
+        # pip takes the value for that of `build_isolation`: zero turns the isolation off.
+        environ["PIP_NO_BUILD_ISOLATION"] = "0"
+    return Reader(folder, home, binaries / "python", environ)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_reader_who_follows_the_page_gets_what_it_shows(page: Path, reader: Reader) -> None:
+    for step in steps_of(page):
+        reader.follow(step)
+
+
+@pytest.mark.timeout(600)
+def test_the_first_command_of_the_readme_prints_what_the_readme_shows(reader: Reader) -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    shown = re.search(r"^```sh\npython3 -m pip [^&]*&& (nanobot .*)\n```$", text, re.MULTILINE)
+    printed = re.search(r"^````text\n(.*?)^````$", text, re.MULTILINE | re.DOTALL)
+    assert shown, "the README has lost its first command"
+    assert printed, "the README does not show what its first command prints"
+
+    in_clone = replace(reader, folder=ROOT)
+
+    in_clone.follow(Command(shown[1], printed[1].strip()))
+
+
+def test_each_page_is_listed_in_a_table_of_contents() -> None:
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")}
+    listed = {"index"}
+    for page in DOCS.rglob("*.md"):
+        for body in TABLE_OF_CONTENTS.findall(page.read_text("utf-8")):
+            for entry in (line for line in body.splitlines() if line and line[0] != ":"):
+                found = page.parent.glob(f"{entry}.md")
+                listed |= {hit.relative_to(DOCS).with_suffix("").as_posix() for hit in found}
+
+    assert sorted(pages - listed) == []
+
+
+def generated(*markers: str) -> str:
+    """Return what markers of a page are replaced with, in a process of its own."""
+    text = "\n".join(f"<!-- generate: {marker} -->" for marker in markers)
+    run = subprocess.run(
+        [sys.executable, "-c", f"import generated; print(generated.expand({text!r}))"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(DOCS / "_ext"), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_each_hook_stands_in_the_reference_with_its_kind_and_its_signature() -> None:
+    from nanobot_core import on
+    from nanobot_core.hooks.caller import declared_hooks
+
+    reference = generated("hooks")
+
+    sections = dict(
+        re.findall(r"^### `(\w+)`\n\n(.*?)(?=^##|\Z)", reference, re.MULTILINE | re.DOTALL)
+    )
+    assert set(sections) == set(declared_hooks())
+    for name, point in declared_hooks().items():
+        assert sections[name].startswith(f"*{point.kind.value}*")
+        assert f"def {name}(" in sections[name]
+        assert getattr(on, name) is point
+
+
+def test_each_event_of_a_hook_stands_in_the_reference_with_its_fields() -> None:
+    reference = generated("events")
+
+    assert "### `ToolCallProposed`" in reference
+    assert "| `origin` | `str` | required | `plugin@version` that the tool" in reference
+    assert "### `TurnInfo`" in reference, "what stands in the fields is explained as well"
+
+
+def test_each_core_setting_stands_in_the_configuration_page() -> None:
+    from nanobot_core import Settings
+
+    page = generated("core-settings")
+
+    for section in Settings.model_fields:
+        assert f"| `{section}` |" in page
+    assert "| `json` | true or false | `false` |" in page, "keys are those of the file"
+
+
+def test_what_the_pages_want_generated_can_be_generated() -> None:
+    pages = (page.read_text("utf-8") for page in DOCS.rglob("*.md"))
+    markers = sorted({marker for page in pages for marker in MARKER.findall(page)})
+
+    assert {marker.split()[0] for marker in markers} >= {"hooks", "events", "core-settings"}
+    assert "<!-- generate" not in generated(*markers)
+
+
+@pytest.mark.parametrize(
+    ("expected", "output", "met"),
+    [
+        (None, "anything", True),
+        ("one", "one\n", True),
+        ("one", "one two", False),
+        ("one...three", "one two\nthree", True),
+        ("...two", "one two", True),
+        ("...two", "one two three", False),
+    ],
+)
+def test_dots_stand_for_any_output(expected: str | None, output: str, met: bool) -> None:
+    assert Command("true", expected).is_met_by(output) is met
+
+
+def test_blocks_are_read_by_their_language(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```console\n$ one\nsaid\n$ two\n```\n\n```sh\nthree\n```\n\n"
+        "```python\n# a/b.py\nx = 1\n```\n\n```python\nx = 2\n```\n\n```yaml\nx: 3\n```\n",
+        "utf-8",
+    )
+
+    assert list(steps_of(page)) == [
+        Command("one", "said"),
+        Command("two", None),
+        WrittenFile("a/b.py", "# a/b.py\nx = 1\n"),
+        Program("x = 2\n"),
+    ]

@@ -1,0 +1,74 @@
+"""How large things may be: the one table. Raising a figure is a line in a diff, with its reason.
+
+Modules, classes and functions are counted in lines of code, without blank lines, comments and
+docstrings; a file, which is what one reads in one sitting, in all lines but the blank ones. The aim
+tells authors what to strive for; only the limit fails.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Size(NamedTuple):
+    """Lines to strive for, and lines that fail when exceeded."""
+
+    aim: int
+    limit: int
+
+
+CORE: Final = 9800
+"""Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
+
+OUTSIDE_CORE: Final = frozenset({"cli", "testing"})
+
+MODULES: Final = {
+    "__init__": Size(200, 300),
+    "__main__": Size(5, 10),
+    "_version": Size(5, 10),
+    "agent": Size(1100, 1350),
+    "app": Size(500, 800),
+    "cli": Size(1800, 2200),
+    "clock": Size(250, 400),
+    "config": Size(900, 1150),
+    "errors": Size(250, 400),
+    "events": Size(150, 250),
+    "hooks": Size(800, 1000),
+    "messages": Size(300, 450),
+    "paths": Size(250, 400),
+    "plugins": Size(1900, 2300),
+    "sessions": Size(600, 900),
+    "testing": Size(900, 1400),
+    "text": Size(250, 400),
+    "tools": Size(600, 900),
+    "turns": Size(650, 1000),
+}
+"""Modules of the core, a package counted with all its files. A new one must be entered here."""
+
+FILES_OF: Final = {"contracts": Size(120, 220)}
+"""Packages whose files are limited one by one, and whose sum is not: one contract, one file."""
+
+FILE: Final = Size(150, 400)
+FUNCTION: Final = Size(25, 50)
+"""Without its docstring and its decorators."""
+CLASS: Final = Size(150, 250)
+
+PARAMETERS: Final = 6
+"""Those that can be given by position, `self` and `cls` left out."""
+PARAMETERS_WITH_KEYWORDS: Final = 8
+"""The same together with those given by keyword only."""
+PUBLIC_METHODS: Final = 12
+
+RAISED: Final[dict[tuple[str, str], int]] = {
+    # One typed field for each thing the host lends; the alternative is to hand over the host.
+    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 14,
+    ("methods", "nanobot_core/plugins/context.py::HostContext"): 14,
+    # A contract suite has one test for each promise of the contract.
+    ("methods", "nanobot_core/testing/provider.py::ProviderContract"): 13,
+    ("methods", "nanobot_core/testing/tool.py::ToolContract"): 14,
+}
+"""Exceptions: (rule, place) to the limit that holds there, with the reason beside it.
+
+The rule is a key such as `file`, `function`, `class`, `methods`, `parameters`; the place is what
+the finding prints, such as `nanobot_core/cli/agent.py::run`.
+"""

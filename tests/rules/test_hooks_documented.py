@@ -1,0 +1,136 @@
+"""Every hook is documented, called, used by a plugin of ours, and named in a test."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from nanobot_core.hooks.caller import declared_hooks
+from nanobot_core.hooks.kinds import Kind
+from nanobot_core.plugins.manifest import KINDS
+from tests.rules.checks.sample import write_tree
+
+LATER_PLUGIN: Final = "the first plugin of ours that uses it comes later"
+LATER_HOST: Final = "the part of the host that calls it comes later"
+
+UNUSED: Final = {
+    "check_health": LATER_PLUGIN,
+    "contribute_channels": LATER_PLUGIN,
+    "contribute_hookspecs": LATER_PLUGIN,
+    "contribute_jobs": LATER_PLUGIN,
+    "contribute_memory": LATER_PLUGIN,
+    "contribute_routes": LATER_PLUGIN,
+    "contribute_services": LATER_PLUGIN,
+    "contribute_skills": LATER_PLUGIN,
+    "contribute_stores": LATER_PLUGIN,
+    "contribute_transcribers": LATER_PLUGIN,
+    "describe_plugin": LATER_PLUGIN,
+    "present_approval": LATER_PLUGIN,
+    "rewrite_tool_result": LATER_PLUGIN,
+    "settings_changed": LATER_PLUGIN,
+    "stop": LATER_PLUGIN,
+}
+"""RESERVED, part one: hooks that no plugin in `plugins` implements yet, with the reason."""
+
+UNCALLED: Final = {
+    "contribute_hookspecs": LATER_HOST,
+    "settings_changed": LATER_HOST,
+}
+"""RESERVED, part two: hooks that nothing in `nanobot_core` calls or collects yet."""
+
+
+def hook_findings(root: Path, hooks: Iterable[tuple[str, str | None, Kind]]) -> list[str]:
+    """Name what is missing below `root` for each (name, docstring, kind)."""
+    used = _implemented(root.glob("plugins/*/src/**/*.py"))
+    core = "\n".join(
+        path.read_text("utf-8")
+        for path in root.glob("nanobot_core/**/*.py")
+        if path.parts[-2:] not in {("hooks", "specs.py"), ("hooks", "caller.py")}
+    )
+    folders = (root.glob("tests/**/*.py"), root.glob("plugins/*/tests/**/*.py"))
+    tests = "\n".join(
+        path.read_text("utf-8")
+        for folder in folders
+        for path in folder
+        if path.name != Path(__file__).name
+    )
+    findings = []
+    for name, docstring, kind in hooks:
+        if not docstring:
+            findings.append(f"{name}: has no docstring")
+        findings += _compare(name, name in used, UNUSED, ("is used by no plugin", "UNUSED"))
+        called = _is_called(name, kind, core)
+        findings += _compare(name, called, UNCALLED, ("is called nowhere", "UNCALLED"))
+        if name not in UNUSED and not re.search(rf"\b{name}\b", tests):
+            findings.append(f"{name}: is named in no test")
+    return findings
+
+
+def _compare(
+    name: str, done: bool, reserved: Mapping[str, str], words: tuple[str, str]
+) -> list[str]:
+    """An exception that is not needed any more is a finding, too."""
+    complaint, table = words
+    if done:
+        return [f"{name}: need not stand in {table}"] if name in reserved else []
+    return [] if name in reserved else [f"{name}: {complaint}"]
+
+
+def _is_called(name: str, kind: Kind, core: str) -> bool:
+    if name in KINDS.values():
+        return True
+    if kind in {Kind.CONTRIBUTE, Kind.OWN}:
+        return re.search(rf"""["']{name}["']""", core) is not None
+    return re.search(rf"\.{name}\(", core) is not None
+
+
+def _implemented(paths: Iterable[Path]) -> set[str]:
+    found = set()
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                for decorator in node.decorator_list:
+                    marker = decorator.func if isinstance(decorator, ast.Call) else decorator
+                    if isinstance(marker, ast.Attribute):
+                        found.add(marker.attr)
+                    elif isinstance(marker, ast.Name) and marker.id == "hookimpl":
+                        found.add(node.name)
+    return found
+
+
+def test_every_hook_is_documented_used_called_and_tested(repository: Path) -> None:
+    hooks = [
+        (name, point.declaration.__doc__, point.kind) for name, point in declared_hooks().items()
+    ]
+
+    assert hook_findings(repository, hooks) == []
+
+
+def test_the_tables_name_only_hooks_that_exist() -> None:
+    assert not ({*UNUSED, *UNCALLED} - set(declared_hooks()))
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    write_tree(
+        tmp_path,
+        {
+            "nanobot_core/a.py": "hooks.called(event)\n",
+            "plugins/x/src/x/plugin.py": "@on.called(blocking=True)\ndef f(event): ...\n",
+            "plugins/x/tests/test_x.py": "# called\n",
+        },
+    )
+
+    found = hook_findings(
+        tmp_path,
+        [("called", "Documented.", Kind.OBSERVE), ("forgotten", None, Kind.OBSERVE)],
+    )
+
+    assert found == [
+        "forgotten: has no docstring",
+        "forgotten: is used by no plugin",
+        "forgotten: is called nowhere",
+        "forgotten: is named in no test",
+    ]

@@ -1,0 +1,104 @@
+"""Sizes stay below the limits of the one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.rules import limits
+from tests.rules.checks.sample import write_tree
+from tests.rules.checks.sizes import size_findings
+
+HERE = "nanobot_core/text.py"
+PLUGIN = "plugins/nanobot-a/src/nanobot_a/plugin.py"
+
+
+def lines(count: int) -> str:
+    return "x = 1\n" * count
+
+
+def body(count: int) -> str:
+    return "    x = 1\n" * count
+
+
+def parameters(count: int, prefix: str = "p") -> str:
+    return ", ".join(f"{prefix}{number}" for number in range(count))
+
+
+def test_nothing_is_larger_than_its_limit(repository: Path) -> None:
+    assert size_findings(repository) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "finding"),
+    [
+        (PLUGIN, lines(401), f"{PLUGIN}: file has 401, the limit is 400"),
+        (
+            "nanobot_core/contracts/bus.py",
+            lines(221),
+            "nanobot_core/contracts/bus.py: file has 221, the limit is 220",
+        ),
+        (HERE, f"def f():\n{body(50)}", f"{HERE}::f: function has 51, the limit is 50"),
+        (
+            HERE,
+            f"class A:\n    class B:\n        def f(self, {parameters(7)}): ...\n",
+            f"{HERE}::A.B.f: parameters has 7, the limit is 6",
+        ),
+        (
+            HERE,
+            f"def f({parameters(6)}, *, {parameters(3, 'k')}): ...\n",
+            f"{HERE}::f: all-parameters has 9, the limit is 8",
+        ),
+        (HERE, f"class A:\n{body(250)}", f"{HERE}::A: class has 251, the limit is 250"),
+        (
+            HERE,
+            "class A:\n" + "".join(f"    def m{n}(self): ...\n" for n in range(13)),
+            f"{HERE}::A: methods has 13, the limit is 12",
+        ),
+        (
+            "nanobot_core/surprise.py",
+            "",
+            "nanobot_core/surprise: has no limit; enter it in tests/rules/limits.py",
+        ),
+    ],
+)
+def test_what_is_too_large_is_named(tmp_path: Path, path: str, text: str, finding: str) -> None:
+    assert size_findings(write_tree(tmp_path, {path: text})) == [finding]
+
+
+def test_a_package_is_measured_with_all_its_files(tmp_path: Path) -> None:
+    files = {f"nanobot_core/app/part{number}.py": lines(201) for number in range(4)}
+
+    found = size_findings(write_tree(tmp_path, files))
+
+    assert found == ["nanobot_core/app: module has 804, the limit is 800"]
+
+
+def test_the_core_is_measured_without_cli_and_testing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CORE", 10)
+    files = {"cli/a.py": lines(9), "testing/a.py": lines(9), "text.py": lines(11)}
+    write_tree(tmp_path, {f"nanobot_core/{name}": text for name, text in files.items()})
+
+    assert size_findings(tmp_path) == ["nanobot_core: core has 11, the limit is 10"]
+
+
+def test_docstrings_blank_lines_and_self_are_not_counted(tmp_path: Path) -> None:
+    docstring = '    """Say.\n' + "\n    more\n" * 60 + '    """\n\n\n'
+    method = f"class A:\n    def f(self, {parameters(6)}): ...\n"
+    write_tree(tmp_path, {HERE: f"def f():\n{docstring}{body(49)}\n{method}"})
+
+    assert size_findings(tmp_path) == []
+
+
+def test_a_raised_limit_holds_for_its_place_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(limits.RAISED, ("parameters", f"{HERE}::f"), 7)
+    text = f"def f({parameters(7)}): ...\ndef g({parameters(7)}): ...\n"
+
+    found = size_findings(write_tree(tmp_path, {HERE: text}))
+
+    assert found == [f"{HERE}::g: parameters has 7, the limit is 6"]

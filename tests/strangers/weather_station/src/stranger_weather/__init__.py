@@ -1,0 +1,3 @@
+"""A weather station: the plugin of somebody who only knows the public names of nanobot-core."""
+
+__all__: list[str] = []

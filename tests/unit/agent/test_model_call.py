@@ -1,0 +1,256 @@
+"""Model calls: retried, passed on, contained; what streamed in vain is declared void."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from nanobot_core import (
+    AuthenticationFailed,
+    BadRequest,
+    ChatRequest,
+    LLMProvider,
+    LLMResponse,
+    ModelRequested,
+    NoProvider,
+    Overloaded,
+    PluginError,
+    ProviderProtocolError,
+    ProviderTimeout,
+    RateLimited,
+    StreamBatch,
+    StreamEnded,
+    StreamEvent,
+    TextDelta,
+    on,
+)
+from nanobot_core.contracts.provider import Completed
+from nanobot_core.errors import ProviderError
+from nanobot_core.events import NoticeGiven, RunEvent, StreamRestarted
+from nanobot_core.testing import FakeProvider, FakeReply
+from tests.unit.agent.conftest import Bench, call
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("error", [RateLimited, Overloaded, ProviderTimeout])
+async def test_what_may_pass_is_tried_again_with_growing_waits(
+    bench: Bench, error: type[ProviderError]
+) -> None:
+    result = await bench.run(*[error("p", "not now")] * 3, "hello")
+    assert result.content == "hello"
+    assert [round(wait_s) for wait_s in bench.clock.slept_s[:1]] == [1]
+    assert len(bench.clock.slept_s) == 3
+    assert all(
+        base * 0.75 <= waited <= base * 1.25
+        for base, waited in zip((1, 2, 4), bench.clock.slept_s, strict=True)
+    )
+
+
+async def test_retry_after_is_obeyed_within_a_bound_and_told(bench: Bench) -> None:
+    result = await bench.run(
+        RateLimited("p", "slow down", retry_after_s=7),
+        RateLimited("p", "slow down", retry_after_s=10_000),
+        "hello",
+    )
+    assert result.content == "hello"
+    assert bench.clock.slept_s == [7, 60]
+    assert bench.told(NoticeGiven)[0].text == "slow down; trying again in 7 s"
+
+
+async def test_a_short_wait_is_not_told(bench: Bench) -> None:
+    await bench.run(RateLimited("p", "slow down", retry_after_s=0), "hello")
+    assert bench.told(NoticeGiven) == []
+
+
+@pytest.mark.parametrize("error", [AuthenticationFailed, BadRequest])
+async def test_what_cannot_pass_is_raised_at_once(bench: Bench, error: type[ProviderError]) -> None:
+    with pytest.raises(error):
+        await bench.run(
+            error("p", "no"), spec=bench.spec(fallback_models=["other"]), other=FakeProvider("x")
+        )
+    assert len(bench.provider.requests) == 1
+
+
+async def test_after_four_failures_the_error_is_raised(bench: Bench) -> None:
+    with pytest.raises(Overloaded):
+        await bench.run(*[Overloaded("p", "down")] * 4)
+
+
+async def test_the_next_fallback_answers_for_a_model_that_does_not(bench: Bench) -> None:
+    other = FakeProvider("from the other")
+    spec = bench.spec(fallback_models=["main", "absent", "other"])
+    result = await bench.run(*[Overloaded("p", "down")] * 4, spec=spec, other=other)
+    assert (result.content, result.model) == ("from the other", "other")
+    assert [event.text for event in bench.told(NoticeGiven)][-1] == "down; trying other"
+    assert other.requests[0].model == "wire-other"
+
+
+async def test_a_fallback_that_is_not_served_does_not_hide_the_failure(bench: Bench) -> None:
+    with pytest.raises(Overloaded):
+        await bench.run(
+            *[Overloaded("p", "down")] * 4, spec=bench.spec(model="main", fallback_models=["gone"])
+        )
+
+
+async def test_a_model_that_is_not_served_is_told(bench: Bench) -> None:
+    with pytest.raises(NoProvider, match="'ghost'"):
+        await bench.run(spec=bench.spec(model="ghost", fallback_models=["main"]))
+
+
+async def test_what_streamed_in_vain_is_declared_void_before_the_next_try(bench: Bench) -> None:
+    broken = FakeReply(pieces=("Hal",), error=Overloaded("p", "reset"))
+    result = await bench.run(broken, "Hello")
+    kinds = [event for event in bench.events if not isinstance(event, NoticeGiven)]
+    assert result.content == "Hello"
+    assert [type(event).__name__ for event in kinds] == [
+        "TextStreamed",
+        "StreamRestarted",
+        "TextStreamed",
+    ]
+
+
+async def test_it_is_declared_void_before_a_fallback_too(bench: Bench) -> None:
+    broken = FakeReply(pieces=("Hal",), error=Overloaded("p", "reset"))
+    result = await bench.run(
+        *[broken] * 4, spec=bench.spec(fallback_models=["other"]), other=FakeProvider("Hello")
+    )
+    assert result.content == "Hello"
+    assert len(bench.told(StreamRestarted)) == 4
+
+
+async def test_listeners_get_deltas_in_batches_without_void_ones(bench: Bench) -> None:
+    heard: list[str] = []
+
+    class Plugin:
+        @on.on_stream
+        def note(self, event: StreamBatch) -> None:
+            heard.append(event.text + event.reasoning)
+
+        @on.on_stream_end
+        def end(self, event: StreamEnded) -> None:
+            heard.append("end")
+
+    bench.plug(Plugin())
+    broken = FakeReply(pieces=("vo", "id"), error=Overloaded("p", "reset"))
+    await bench.run(broken, FakeReply(reasoning="hm", pieces=("a", "b", "c")))
+    assert heard == ["abchm", "end"]
+
+
+async def test_long_streams_are_told_while_they_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nanobot_core.agent import model_call
+
+    monkeypatch.setattr(model_call, "BATCH_S", 0.0)
+    heard: list[str] = []
+
+    class Plugin:
+        @on.on_stream
+        def note(self, event: StreamBatch) -> None:
+            heard.append(event.text)
+
+    bench.plug(Plugin())
+    await bench.run(FakeReply(pieces=("a", "b")))
+    assert heard == ["a", "b"]
+
+
+async def test_a_hook_chooses_the_model(bench: Bench) -> None:
+    class Plugin:
+        @on.choose_model
+        def choose(self, event: ModelRequested) -> str | None:
+            return "small" if event.iteration == 1 else None
+
+    small = FakeProvider(call("nope"))
+    bench.plug(Plugin())
+    result = await bench.run("done", small=small)
+    assert result.content == "done"
+    assert [request.model for request in small.requests] == ["wire-small"]
+    assert [request.model for request in bench.provider.requests] == ["wire-main"]
+
+
+class Odd(LLMProvider):
+    """Breaks the contract in one way or another."""
+
+    name = "odd"
+
+    def __init__(self, what: object) -> None:
+        self.what = what
+        self.closed = asyncio.Event()
+
+    async def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        try:
+            yield TextDelta("some")
+            if isinstance(self.what, BaseException):
+                raise self.what
+            if self.what is not None:
+                yield self.what  # type: ignore[misc]  # rubbish on purpose
+            if isinstance(self.what, Completed):
+                await asyncio.Event().wait()
+        finally:
+            self.closed.set()
+
+
+@pytest.mark.parametrize("what", [KeyError("x"), SystemExit(2), Completed("text")])  # type: ignore[arg-type]  # rubbish on purpose
+async def test_a_provider_that_breaks_its_contract_is_named_and_not_tried_again(
+    bench: Bench, what: object
+) -> None:
+    with pytest.raises(PluginError, match="plugin 'models': its provider 'service-of-main' failed"):
+        await bench.run_with(main=Odd(what))
+    assert bench.clock.slept_s == []
+
+
+async def test_a_fallback_answers_for_a_provider_that_breaks_its_contract(bench: Bench) -> None:
+    spec = bench.spec(fallback_models=["other"])
+    result = await bench.run_with(spec, main=Odd(KeyError("x")), other=FakeProvider("fine"))
+    assert result.content == "fine"
+    assert len(bench.told(StreamRestarted)) == 1
+
+
+async def test_a_stream_without_an_end_is_tried_again(bench: Bench) -> None:
+    with pytest.raises(ProviderProtocolError):
+        await bench.run_with(main=Odd(None))
+    assert len(bench.clock.slept_s) == 3
+
+
+async def test_the_stream_is_closed_as_soon_as_the_answer_is_there(bench: Bench) -> None:
+    odd = Odd(Completed(LLMResponse(content="some")))
+    result = await bench.run_with(main=odd)
+    assert result.content == "some"
+    assert odd.closed.is_set()
+
+
+async def test_the_stream_is_closed_when_nobody_can_hear_it(bench: Bench) -> None:
+    async def deaf(event: RunEvent) -> None:
+        raise OSError("gone")
+
+    odd = Odd(None)
+    with pytest.raises(OSError, match="gone"):
+        await bench.run_with(bench.spec(on_event=deaf), main=odd)
+    assert odd.closed.is_set()
+
+
+class Iterating(LLMProvider):
+    """Gives its events by an iterator that is no generator."""
+
+    name = "iterating"
+
+    def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        return self
+
+    def __init__(self) -> None:
+        self.events: Iterator[StreamEvent] = iter(
+            [TextDelta("hello"), Completed(LLMResponse(content="hello"))]
+        )
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        return next(self.events)
+
+
+async def test_a_stream_may_be_any_async_iterator(bench: Bench) -> None:
+    assert (await bench.run_with(main=Iterating())).content == "hello"

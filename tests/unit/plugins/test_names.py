@@ -1,0 +1,72 @@
+"""Names of tools do not depend on the order of loading, and no two tools share one."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import example, given, strategies as st
+
+from nanobot_core.plugins.names import MAX_NAME_CHARS, assign_tool_names, long_name
+
+plugins = st.sampled_from(["a", "b", "a__b", "files", "x" * 60])
+names = st.sampled_from(["c", "b__c", "read", "a__c", "tool.with.dots", "n" * 64])
+claims = st.dictionaries(plugins, st.lists(names, max_size=4), max_size=5)
+aliases = st.dictionaries(names, st.builds("{}/{}".format, plugins, names), max_size=3)
+
+
+def test_a_unique_name_stays_short() -> None:
+    assert assign_tool_names({"files": ["read"]}, {}).public == {("files", "read"): "read"}
+
+
+def test_a_contested_name_is_spelt_out_for_all_and_the_remedy_is_told() -> None:
+    found = assign_tool_names({"web": ["search"], "files": ["search"]}, {})
+
+    assert found.public == {
+        ("files", "search"): "files__search",
+        ("web", "search"): "web__search",
+    }
+    assert found.clashes[0].plugins == ("files", "web")
+    assert found.clashes[0].remedy == "set tools.aliases.search: files/search"
+
+
+def test_an_alias_settles_a_contest() -> None:
+    found = assign_tool_names({"web": ["search"], "files": ["search"]}, {"search": "web/search"})
+
+    assert found.public == {("files", "search"): "files__search", ("web", "search"): "search"}
+    assert found.clashes == ()
+
+
+def test_an_alias_for_a_tool_that_is_not_there_changes_nothing() -> None:
+    found = assign_tool_names({"files": ["search"]}, {"search": "web/search"})
+
+    assert found.public == {("files", "search"): "search"}
+
+
+def test_one_plugin_that_gives_a_tool_twice_is_no_contest() -> None:
+    assert assign_tool_names({"files": ["read", "read"]}, {}).clashes == ()
+
+
+@given(claims=claims, aliases=aliases, data=st.data())
+@example(
+    claims={"a": ["b__c"], "b": ["b__c"], "a__b": ["c"], "files": ["c"]}, aliases={}, data=None
+)
+def test_every_tool_has_one_usable_name_of_its_own(
+    claims: dict[str, list[str]], aliases: dict[str, str], data: st.DataObject | None
+) -> None:
+    found = assign_tool_names(claims, aliases)
+
+    assert len(set(found.public.values())) == len(found.public)
+    assert set(found.public) == {(each, name) for each in claims for name in claims[each]}
+    for (plugin, name), public in found.public.items():
+        assert len(public) <= MAX_NAME_CHARS
+        assert public in {name, *aliases} or re.fullmatch(r"[a-zA-Z0-9_-]+", public)
+        if public not in {name, *aliases}:
+            assert public.startswith(plugin[:20])
+    if data is not None:
+        order = data.draw(st.permutations(sorted(claims)))
+        assert assign_tool_names({each: claims[each] for each in order}, aliases) == found
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_a_long_name_is_one_that_providers_take(plugin: str, name: str) -> None:
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", long_name(plugin, name))

@@ -1,0 +1,254 @@
+"""Which plugins run, in which order, and the sentence that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nanobot_core import PluginFacts
+from nanobot_core.config.models import PluginsSettings
+from nanobot_core.plugins.index import InstalledPlugin
+from nanobot_core.plugins.manifest import Manifest
+from nanobot_core.plugins.selection import (
+    Narrowing,
+    Selection,
+    in_calling_order,
+    missing_plugins,
+    select,
+)
+
+
+def installed(
+    plugin_id: str,
+    *,
+    requires: Sequence[str] = (),
+    after: Sequence[str] = (),
+    before: Sequence[str] = (),
+    direct: bool = True,
+    bundled: bool = False,
+    problem: str = "",
+    file: str | None = None,
+) -> InstalledPlugin:
+    facts = PluginFacts(requires=tuple(requires), after=tuple(after), before=tuple(before))
+    return InstalledPlugin(
+        id=plugin_id,
+        target=f"acme_{plugin_id}.plugin",
+        distribution=f"acme-{plugin_id}",
+        version="1.0",
+        manifest=Manifest(id=plugin_id, facts=facts),
+        direct=direct,
+        bundled=bundled,
+        problem=problem,
+        file=file,
+    )
+
+
+def decide(
+    plugins: Sequence[InstalledPlugin],
+    narrowing: Narrowing | None = None,
+    **settings: Any,
+) -> dict[str, Selection]:
+    chosen = select(plugins, PluginsSettings.model_validate(settings), narrowing)
+    return {item.plugin.id: item for item in chosen}
+
+
+def enabled(chosen: dict[str, Selection]) -> set[str]:
+    return {plugin_id for plugin_id, item in chosen.items() if item.enabled}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [("direct", {"a", "named"}), ("listed", {"named"}), ("all", {"a", "carried", "named"})],
+)
+def test_the_policy_decides_on_plugins_that_nobody_names(policy: str, expected: set[str]) -> None:
+    plugins = [installed("a"), installed("carried", direct=False), installed("named")]
+
+    assert enabled(decide(plugins, policy=policy, enabled=["named"])) == expected
+
+
+def test_required_is_enabled_whatever_the_policy() -> None:
+    plugins = [installed("a", direct=False)]
+
+    assert enabled(decide(plugins, policy="listed", required=["a"])) == {"a"}
+
+
+def test_a_local_file_is_enabled_because_it_is_named() -> None:
+    chosen = decide([installed("mine", file="/x/mine.py")], policy="listed")
+
+    assert chosen["mine"].reason == "named under plugins.local"
+
+
+@pytest.mark.parametrize(
+    ("narrowing", "settings", "reason"),
+    [
+        (None, {"disabled": ["a"], "enabled": ["a"]}, "named under plugins.disabled"),
+        (Narrowing(safe=True), {"enabled": ["a"]}, "left out by --safe"),
+        (Narrowing(without=frozenset({"a"})), {"required": ["a"]}, "left out by --without"),
+        (None, {"policy": "listed"}, "policy 'listed' and not named"),
+    ],
+)
+def test_what_is_out_says_why(
+    narrowing: Narrowing | None, settings: dict[str, Any], reason: str
+) -> None:
+    chosen = decide([installed("a")], narrowing, **settings)
+
+    assert (chosen["a"].enabled, chosen["a"].reason) == (False, reason)
+
+
+def test_safe_keeps_what_belongs_to_the_core() -> None:
+    plugins = [installed("ours", bundled=True), installed("theirs")]
+
+    assert enabled(decide(plugins, Narrowing(safe=True))) == {"ours"}
+
+
+def test_a_problem_keeps_a_plugin_out_with_its_reason() -> None:
+    chosen = decide([installed("a", problem="it needs x")], enabled=["a"])["a"]
+
+    assert (chosen.state, chosen.reason) == ("incompatible", "it needs x")
+    assert "acme-a" in chosen.remedy
+
+
+def test_a_plugin_whose_code_was_examined_in_vain_is_out() -> None:
+    chosen = select([installed("a")], PluginsSettings(), broken={"a": ("raised", "mend it")})
+
+    assert (chosen[0].state, chosen[0].reason, chosen[0].remedy) == (
+        "import-error",
+        "raised",
+        "mend it",
+    )
+
+
+def test_what_an_enabled_plugin_requires_is_enabled_down_the_chain() -> None:
+    plugins = [
+        installed("a", requires=["b"]),
+        installed("b", requires=["c"], direct=False),
+        installed("c", direct=False),
+    ]
+
+    chosen = decide(plugins)
+
+    assert enabled(chosen) == {"a", "b", "c"}
+    assert chosen["c"].reason == "required by 'b'"
+
+
+@pytest.mark.parametrize(
+    ("last", "settings", "why"),
+    [
+        (None, {}, "not installed"),
+        ("c", {"disabled": ["c"]}, "named under plugins.disabled"),
+    ],
+)
+def test_a_chain_with_a_missing_end_is_out_as_a_whole(
+    last: str | None, settings: dict[str, Any], why: str
+) -> None:
+    plugins = [
+        installed("a", requires=["b"]),
+        installed("b", requires=["c"], direct=False),
+        installed("z"),
+    ]
+    if last:
+        plugins.append(installed(last))
+
+    chosen = decide(plugins, **settings)
+
+    assert enabled(chosen) == {"z"}
+    assert chosen["a"].state == "incompatible"
+    assert "it requires plugin 'b'" in chosen["a"].reason
+    assert why in chosen["a"].reason
+    assert chosen["b"].reason == "it came only as a dependency of another package"
+
+
+def test_safe_does_not_bring_back_strangers_that_are_required() -> None:
+    plugins = [installed("ours", bundled=True, requires=["theirs"]), installed("theirs")]
+
+    assert enabled(decide(plugins, Narrowing(safe=True))) == set()
+
+
+def test_only_those_whose_wishes_form_a_cycle_are_out() -> None:
+    plugins = [
+        installed("a", after=["b"]),
+        installed("b", after=["a"]),
+        installed("needs-a", requires=["a"]),
+        installed("bystander"),
+    ]
+
+    chosen = decide(plugins)
+
+    assert enabled(chosen) == {"bystander"}
+    assert chosen["a"].reason.startswith("its wishes for an order form a cycle: ")
+    assert "a" in chosen["needs-a"].reason
+
+
+def test_a_plugin_that_nobody_asked_cannot_put_another_one_out() -> None:
+    plugins = [installed("greedy", after=["files"], before=["files"]), installed("files")]
+
+    assert enabled(decide(plugins)) == {"files"}
+
+
+def test_plugins_that_require_each_other_are_out_with_the_cycle() -> None:
+    chosen = decide([installed("a", requires=["b"]), installed("b", requires=["a"])])
+
+    assert enabled(chosen) == set()
+    assert "cycle" in chosen["a"].reason
+
+
+def test_a_named_plugin_that_is_not_installed_comes_with_the_line_that_installs_it() -> None:
+    settings = PluginsSettings(enabled=["telegram", "fils"], required=["memory"])
+
+    missing = missing_plugins([installed("files")], settings)
+
+    assert [(item.id, item.required) for item in missing] == [
+        ("memory", True),
+        ("telegram", False),
+        ("fils", False),
+    ]
+    assert missing[1].remedy == "pip install nanobot-telegram"
+    assert "did you mean 'files'?" in missing[2].remedy
+
+
+def test_calling_order_refuses_a_cycle_and_shows_it() -> None:
+    with pytest.raises(ValueError, match="form a cycle: "):
+        in_calling_order([installed("a", before=["b"]), installed("b", before=["a"])])
+
+
+IDS = ["a", "b", "c", "d", "e"]
+wishes = st.lists(st.sampled_from([*IDS, "absent"]), max_size=2)
+plugin_sets = st.lists(
+    st.builds(
+        installed,
+        st.sampled_from(IDS),
+        requires=wishes,
+        after=wishes,
+        before=wishes,
+        direct=st.booleans(),
+        problem=st.sampled_from(["", "", "broken"]),
+    ),
+    unique_by=lambda plugin: plugin.id,
+)
+
+
+@given(plugins=plugin_sets, data=st.data())
+def test_whatever_is_installed_the_enabled_ones_fit_each_other(
+    plugins: list[InstalledPlugin], data: st.DataObject
+) -> None:
+    disabled = data.draw(st.lists(st.sampled_from(IDS)))
+    chosen = decide(plugins, disabled=disabled)
+    running = enabled(chosen)
+
+    order = [plugin.id for plugin in in_calling_order([chosen[name].plugin for name in running])]
+
+    assert not running & set(disabled)
+    for plugin_id in running:
+        manifest = chosen[plugin_id].plugin.manifest
+        assert manifest
+        facts = manifest.facts
+        assert set(facts.requires) <= running
+        for earlier in running & {*facts.requires, *facts.after}:
+            assert order.index(earlier) < order.index(plugin_id)
+    for item in chosen.values():
+        assert item.reason
+    shuffled = data.draw(st.permutations(plugins))
+    assert decide(shuffled, disabled=disabled) == chosen

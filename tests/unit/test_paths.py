@@ -1,0 +1,288 @@
+"""What PathGuard allows, how it opens and how it writes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nanobot_core import PathGuard, ToolDenied, ToolFailed, ToolInputError
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "workspace"
+    folder.mkdir()
+    return folder
+
+
+def test_relative_path_is_taken_from_the_workspace(workspace: Path) -> None:
+    assert PathGuard(workspace).resolve_read("a/b.txt") == workspace / "a/b.txt"
+
+
+def test_tilde_means_the_home_folder(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    guard = PathGuard(workspace, restricted=False)
+
+    assert guard.resolve_read("~/notes.txt") == tmp_path.resolve() / "notes.txt"
+    assert guard.resolve_read("~notes.txt") == workspace / "~notes.txt"
+
+
+def test_link_inside_the_workspace_is_followed(workspace: Path) -> None:
+    (workspace / "real.txt").write_text("content")
+    (workspace / "link.txt").symlink_to("real.txt")
+    guard = PathGuard(workspace)
+
+    with guard.open_read(guard.resolve_read("link.txt")) as file:
+        assert file.read() == b"content"
+
+
+def test_workspace_that_is_itself_reached_by_a_link_is_usable(
+    workspace: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(workspace)
+
+    assert PathGuard(link).resolve_write("a.txt") == workspace / "a.txt"
+
+
+def test_read_root_may_be_read_and_not_written(workspace: Path, tmp_path: Path) -> None:
+    skills = tmp_path.resolve() / "skills"
+    guard = PathGuard(workspace, read_roots=[skills])
+
+    assert guard.resolve_read(f"{skills}/a.md") == skills / "a.md"
+    with pytest.raises(ToolDenied, match="outside the allowed folders"):
+        guard.resolve_write(f"{skills}/a.md")
+
+
+def test_write_root_may_be_read_and_written(workspace: Path, tmp_path: Path) -> None:
+    shared = tmp_path.resolve() / "shared"
+    guard = PathGuard(workspace, write_roots=[shared])
+
+    assert guard.resolve_read(f"{shared}/a.md") == shared / "a.md"
+    assert guard.resolve_write(f"{shared}/a.md") == shared / "a.md"
+
+
+def test_unrestricted_guard_allows_paths_outside(workspace: Path, tmp_path: Path) -> None:
+    guard = PathGuard(workspace, restricted=False)
+
+    assert guard.resolve_write(f"{tmp_path}/x.txt") == tmp_path.resolve() / "x.txt"
+
+
+def test_refusal_names_the_path_and_the_allowed_folders(workspace: Path) -> None:
+    with pytest.raises(ToolDenied) as caught:
+        PathGuard(workspace).resolve_read("/etc/passwd")
+
+    assert "'/etc/passwd'" in str(caught.value)
+    assert str(workspace) in str(caught.value)
+
+
+def test_refusal_shows_control_characters_escaped_and_long_paths_cut(workspace: Path) -> None:
+    with pytest.raises(ToolDenied) as caught:
+        PathGuard(workspace).resolve_read("/outside/\x1b[31m/" + "a/" * 200)
+
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("restricted", [True, False])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "sessions/cli.jsonl",
+        "memory/history.jsonl",
+        "memory/.cursor",
+        "memory/.dream_cursor",
+        "memory/.git/config",
+        ".nanobot/state.json",
+        ".nanobot/tool-results/s/1.txt",
+        "sessions",
+    ],
+)
+def test_own_records_of_the_agent_are_not_written(
+    workspace: Path, path: str, restricted: bool
+) -> None:
+    with pytest.raises(ToolDenied, match="own records"):
+        PathGuard(workspace, restricted=restricted).resolve_write(path)
+
+
+def test_memory_files_for_people_are_writable(workspace: Path) -> None:
+    guard = PathGuard(workspace)
+
+    for name in ("memory/MEMORY.md", "memory/history.md", "session.md", "a/sessions/b"):
+        assert guard.resolve_write(name) == workspace / name
+
+
+def test_records_are_readable_except_the_hidden_folder(workspace: Path) -> None:
+    guard = PathGuard(workspace)
+
+    assert guard.may_read(workspace / "sessions/cli.jsonl")
+    assert guard.may_read(workspace / ".nanobot/tool-results/s/1.txt")
+    with pytest.raises(ToolDenied, match="belongs to nanobot"):
+        guard.resolve_read(".nanobot/journal.db")
+
+
+def test_protected_file_is_neither_read_nor_written(workspace: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("key: canary")
+    guard = PathGuard(workspace, restricted=False, protected=[config])
+
+    for resolve in (guard.resolve_read, guard.resolve_write):
+        with pytest.raises(ToolDenied, match="configuration"):
+            resolve(str(config))
+
+
+def test_missing_file_is_told_with_its_path(workspace: Path) -> None:
+    guard = PathGuard(workspace)
+
+    with pytest.raises(ToolInputError, match=r"gone\.txt.*no such file"):
+        guard.open_read(guard.resolve_read("gone.txt"))
+
+
+def test_folder_is_no_file(workspace: Path) -> None:
+    (workspace / "folder").mkdir()
+    guard = PathGuard(workspace)
+    path = guard.resolve_write("folder")
+
+    for act in (guard.open_read, guard.remove, lambda path: guard.write_atomic(path, b"")):
+        with pytest.raises(ToolInputError, match="it is a folder"):
+            act(path)
+
+
+def test_file_is_no_folder(workspace: Path) -> None:
+    (workspace / "file").write_text("")
+    guard = PathGuard(workspace)
+
+    with pytest.raises(ToolInputError, match="no folder"):
+        guard.write_atomic(guard.resolve_write("file/below.txt"), b"")
+    with (
+        pytest.raises(ToolInputError, match="no folder"),
+        guard.open_directory(workspace / "file"),
+    ):
+        pass
+
+
+def test_opened_folder_lists_its_entries(workspace: Path) -> None:
+    (workspace / "a").write_text("")
+    guard = PathGuard(workspace)
+
+    with guard.open_directory(workspace) as handle, os.scandir(handle) as entries:
+        assert [entry.name for entry in entries] == ["a"]
+
+
+def test_root_folder_can_be_opened_when_unrestricted(workspace: Path) -> None:
+    with PathGuard(workspace, restricted=False).open_directory(Path("/")) as handle:
+        assert os.path.samestat(os.fstat(handle), Path("/").stat())
+
+
+def test_closed_folder_leaves_no_descriptor(workspace: Path) -> None:
+    guard = PathGuard(workspace)
+    with guard.open_directory(workspace) as first:
+        pass
+    with guard.open_directory(workspace) as second:
+        pass
+
+    assert first == second
+
+
+def test_write_makes_folders_and_content(workspace: Path) -> None:
+    guard = PathGuard(workspace)
+
+    guard.write_atomic(guard.resolve_write("a/b/c.txt"), b"content")
+
+    assert (workspace / "a/b/c.txt").read_bytes() == b"content"
+    assert [path.name for path in (workspace / "a/b").iterdir()] == ["c.txt"]
+
+
+def test_write_keeps_the_mode_and_drops_setuid(workspace: Path) -> None:
+    script = workspace / "run.sh"
+    script.write_text("old")
+    script.chmod(0o4754)
+
+    PathGuard(workspace).write_atomic(script, b"new")
+
+    assert stat.S_IMODE(script.stat().st_mode) == 0o754
+    assert script.read_bytes() == b"new"
+
+
+def test_write_takes_the_mode_it_is_given(workspace: Path) -> None:
+    PathGuard(workspace).write_atomic(workspace / "run.sh", b"", mode=0o750)
+
+    assert stat.S_IMODE((workspace / "run.sh").stat().st_mode) == 0o750
+
+
+def test_new_file_follows_the_umask(workspace: Path) -> None:
+    former = os.umask(0o027)
+    try:
+        PathGuard(workspace).write_atomic(workspace / "new.txt", b"")
+    finally:
+        os.umask(former)
+
+    assert stat.S_IMODE((workspace / "new.txt").stat().st_mode) == 0o640
+
+
+def test_failed_write_leaves_the_former_content_and_nothing_else(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "a.txt").write_text("former")
+
+    def full(_handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ToolFailed, match="No space left"):
+        PathGuard(workspace).write_atomic(workspace / "a.txt", b"new")
+
+    assert (workspace / "a.txt").read_text() == "former"
+    assert [path.name for path in workspace.iterdir()] == ["a.txt"]
+
+
+def test_read_only_file_is_not_replaced(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace / "a.txt").write_text("former")
+    # The tests may run as root, whom no permission stops.
+    monkeypatch.setattr(os, "access", lambda *_args, **_options: False)
+
+    with pytest.raises(ToolInputError, match="does not permit"):
+        PathGuard(workspace).write_atomic(workspace / "a.txt", b"new")
+
+    assert (workspace / "a.txt").read_text() == "former"
+
+
+def test_remove_takes_the_file_away(workspace: Path) -> None:
+    (workspace / "a.txt").write_text("")
+
+    PathGuard(workspace).remove(workspace / "a.txt")
+
+    assert not (workspace / "a.txt").exists()
+
+
+@given(st.binary(max_size=2_000))
+def test_what_is_written_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    guard = PathGuard(tmp_path_factory.mktemp("w"))
+    path = guard.resolve_write("file")
+
+    guard.write_atomic(path, data)
+
+    with guard.open_read(path) as file:
+        assert file.read() == data
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_resolved_inside_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    workspace = tmp_path_factory.getbasetemp().resolve()
+
+    try:
+        path = PathGuard(workspace).resolve_read(text)
+    except (ToolDenied, ToolInputError):
+        return
+    assert path.is_relative_to(workspace)
