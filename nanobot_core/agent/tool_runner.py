@@ -110,9 +110,7 @@ class ToolRunner:
         except PluginError as error:
             return _Ready(call, entry, None, with_hint(f"Error: {error}"))
         prepared = self._spec.tools.prepare_call(call.name, call.arguments)
-        return _Ready(
-            replace(call, arguments=prepared.params), prepared.tool, tool, prepared.error
-        )
+        return _Ready(replace(call, arguments=prepared.params), prepared.tool, tool, prepared.error)
 
     async def _run_one(self, ready: _Ready, store: Store) -> Message:
         call, spec = ready.call, self._spec

@@ -124,17 +124,14 @@ def plugin_entries(parent: str) -> Iterator[Entry]:
     plugins claim becomes ``plugin__name`` for each of them.
     """
     from nanobot_core.config.environment import process_environment, resolve_home
-    from nanobot_core.plugins.index import load_installed
+    from nanobot_core.plugins.index import load_declarations
 
     found: dict[str, list[Entry]] = {}
-    for plugin in load_installed(resolve_home(process_environment()) / "cache"):
-        if plugin.problem or plugin.manifest is None:
-            continue
-        for group in plugin.manifest.of_kind("cli"):
-            if (group.detail.get("parent") or "") == parent:
-                summary = str(group.detail.get("summary") or group.summary)
-                entry = Entry(group.name, summary, str(group.detail["app"]), plugin.id)
-                found.setdefault(group.name, []).append(entry)
+    cache_dir = resolve_home(process_environment()) / "cache"
+    for plugin, group in load_declarations(cache_dir, "cli"):
+        if (group["detail"].get("parent") or "") == parent:
+            entry = Entry(group["name"], group["summary"], group["detail"]["app"], plugin)
+            found.setdefault(entry.name, []).append(entry)
     for name, claims in sorted(found.items()):
         for entry in claims:
             shown = name if len(claims) == 1 else f"{entry.plugin}__{name}"

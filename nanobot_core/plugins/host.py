@@ -298,10 +298,10 @@ class PluginHost:
         points = declared_hooks()
         for hook in self._settings.plugins.order:
             if hook not in points:
-                logger.warning(*_no_hook("plugins.order", hook, points))
+                logger.warning("{}", _no_hook("plugins.order", hook, points))
         for key in self._settings.plugins.limits:
             if (hook := key.rpartition(".")[2]) not in points:
-                logger.warning(*_no_hook("plugins.limits", hook, points))
+                logger.warning("{}", _no_hook("plugins.limits", hook, points))
 
     def _listens(self, manifest: Manifest) -> bool:
         """Whether a plugin implements a hook of the agent's work, or must react to its start."""
@@ -368,7 +368,7 @@ def _whose(error: PluginError, plugin_id: str) -> str:
     return f"it requires plugin '{error.plugin}', which cannot run: {error.reason}"
 
 
-def _no_hook(place: str, hook: str, known: Mapping[str, object]) -> tuple[str, str, str, str]:
+def _no_hook(place: str, hook: str, known: Mapping[str, object]) -> str:
     close = " or ".join(f"'{name}'" for name in nearest(hook, known))
     hint = f"did you mean {close}?" if close else "see nanobot explain hook"
-    return "{} names hook '{}', which does not exist; {}", place, hook, hint
+    return f"{place} names hook '{hook}', which does not exist; {hint}"

@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core._version import __version__
-from nanobot_core.plugins.manifest import (
-    Manifest,
-    manifest_from_index,
-    manifest_to_json,
-    parse_manifest,
-)
 
 if TYPE_CHECKING:
+    # Its classes are imported where one is made: a listing of commands does without them.
     from importlib.metadata import Distribution
+
+    from nanobot_core.plugins.manifest import Manifest
 
 ENTRY_POINT_GROUP = "nanobot"
 MANIFEST_GROUP = "nanobot.manifest"
 CORE = "nanobot-core"
 _FORMAT = 2
+_INDEX_FILE = "plugins.json"
+_UNUSABLE_INDEX = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""By these an index shows that it is absent, damaged, or that of another environment."""
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -86,7 +86,7 @@ def load_installed(cache_dir: Path) -> tuple[InstalledPlugin, ...]:
     Args:
         cache_dir: folder of the index file; where it cannot be written, every call scans.
     """
-    file = cache_dir / "plugins.json"
+    file = cache_dir / _INDEX_FILE
     key = _environment_key()
     found = _read_index(file, key)
     if found is None:
@@ -95,17 +95,46 @@ def load_installed(cache_dir: Path) -> tuple[InstalledPlugin, ...]:
     return tuple(_refreshed(plugin) for plugin in found)
 
 
+def load_declarations(cache_dir: Path, kind: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return (plugin id, declaration as plain data) of one kind, for usable plugins.
+
+    For listings, which need no more: no class of the manifest is imported while the index is warm.
+
+    Args:
+        cache_dir: folder of the index file.
+        kind: kind of contribution.
+    """
+    try:
+        return [
+            (item["id"], declaration)
+            for item in _index_items(cache_dir / _INDEX_FILE, _environment_key())
+            if not item["problem"]
+            for declaration in _declarations_of(item)
+            if declaration["kind"] == kind
+        ]
+    except _UNUSABLE_INDEX:
+        return [
+            (plugin.id, dataclasses.asdict(declaration))
+            for plugin in load_installed(cache_dir)
+            if plugin.manifest is not None and not plugin.problem
+            for declaration in plugin.manifest.of_kind(kind)
+        ]
+
+
 def scan_installed() -> tuple[InstalledPlugin, ...]:
     """Return all installed plugins, read from the distributions themselves."""
     return tuple(_refreshed(plugin) for plugin in _scan())
 
 
 def search_path() -> list[str]:
-    """Return ``sys.path`` without the current directory, from which nothing is ever loaded."""
-    here = str(Path.cwd())
-    first, rest = sys.path[:1], sys.path[1:]
-    # `python -m` and `python -c` put the current directory in front.
-    return [*(entry for entry in first if entry != here and entry), *filter(None, rest)]
+    """Return the folders where distributions count as installed.
+
+    Python puts the current folder, or that of the script, in front of ``sys.path``. What happens to
+    lie there was not installed by anybody, and must not be loaded.
+    """
+    first = sys.path[0] if sys.path else ""
+    is_implicit = not sys.flags.safe_path and not first.endswith("-packages")
+    return [entry for entry in (sys.path[1:] if is_implicit else sys.path) if entry]
 
 
 def refuse_double_ids(found: Sequence[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
@@ -202,6 +231,8 @@ def _describe(
 
 
 def _read_manifest(path: Path, plugin_id: str) -> tuple[Manifest | None, str]:
+    from nanobot_core.plugins.manifest import parse_manifest
+
     try:
         manifest = parse_manifest(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -223,6 +254,8 @@ def _refreshed(plugin: InstalledPlugin) -> InstalledPlugin:
 
 
 def _read_manifest_quickly(plugin: InstalledPlugin) -> tuple[Manifest | None, str]:
+    from nanobot_core.plugins.manifest import manifest_to_json
+
     path = Path(plugin.manifest_file or "")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -235,21 +268,10 @@ def _read_manifest_quickly(plugin: InstalledPlugin) -> tuple[Manifest | None, st
     return _read_manifest(path, plugin.id)
 
 
-def _search_path() -> list[str]:
-    """Return the folders where distributions count as installed.
-
-    Python puts the current folder, or that of the script, in front of ``sys.path``. What happens to
-    lie there was not installed by anybody, and must not be loaded.
-    """
-    first = sys.path[0] if sys.path else ""
-    is_implicit = not sys.flags.safe_path and not first.endswith("-packages")
-    return [entry for entry in (sys.path[1:] if is_implicit else sys.path) if entry]
-
-
 def _environment_key() -> list[Any]:
     """What the index depends on: it moves when anything is installed, upgraded or removed."""
     entries: list[list[Any]] = []
-    for entry in _search_path():
+    for entry in search_path():
         try:
             entries.append([entry, os.stat(entry).st_mtime_ns])  # noqa: PTH116 - hot path
         except OSError:
@@ -259,15 +281,36 @@ def _environment_key() -> list[Any]:
 
 def _read_index(file: Path, key: list[Any]) -> tuple[InstalledPlugin, ...] | None:
     try:
-        data = json.loads(file.read_bytes())
-        if data["key"] != key:
-            return None
-        return tuple(_plugin_from_index(item) for item in data["plugins"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return tuple(_plugin_from_index(item) for item in _index_items(file, key))
+    except _UNUSABLE_INDEX:
         return None
 
 
+def _index_items(file: Path, key: list[Any]) -> list[dict[str, Any]]:
+    """Return the plugins of an index as plain data.
+
+    Raises:
+        LookupError: the index is that of another environment.
+    """
+    data = json.loads(file.read_bytes())
+    if data["key"] != key:
+        raise LookupError(file)
+    items: list[dict[str, Any]] = data["plugins"]
+    return items
+
+
+def _declarations_of(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what a plugin of the index declares; a working copy's manifest is read anew."""
+    manifest = item["manifest"]
+    if item["editable"] and item["manifest_file"]:
+        manifest = json.loads(Path(item["manifest_file"]).read_bytes())
+    declarations: list[dict[str, Any]] = [] if manifest is None else manifest["declarations"]
+    return declarations
+
+
 def _plugin_from_index(item: dict[str, Any]) -> InstalledPlugin:
+    from nanobot_core.plugins.manifest import manifest_from_index
+
     manifest = item.pop("manifest")
     return InstalledPlugin(
         **item, manifest=None if manifest is None else manifest_from_index(manifest)

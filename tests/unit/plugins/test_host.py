@@ -412,7 +412,7 @@ async def test_slips_in_the_configuration_are_told(
         {
             "plugins.enabled": ["telegram"],
             "plugins.order": {"app_reddy": ["a"]},
-            "plugins.limits": {"a.before_trun": 3, "files.before_turn": 3},
+            "plugins.limits": {"a.wrap_model_cal": 3, "files.before_turn": 3},
         }
     )
 
@@ -421,7 +421,10 @@ async def test_slips_in_the_configuration_are_told(
     assert [told.strip() for told in warnings] == [
         "plugin 'telegram' is not installed; pip install nanobot-telegram",
         "plugins.order names hook 'app_reddy', which does not exist; did you mean 'app_ready'?",
-        "plugins.limits names hook 'before_trun', which does not exist; did you mean 'before_turn'?",
+        (
+            "plugins.limits names hook 'wrap_model_cal', which does not exist; "
+            "did you mean 'wrap_model_call'?"
+        ),
     ]
     assert report(host, "telegram").state == "not-installed"
     assert report(host, "telegram").remedy == "pip install nanobot-telegram"
