@@ -88,7 +88,7 @@ class ConfigInvalid(ConfigError):
     """Values that cannot be used, all of them at once."""
 
     def __init__(self, problems: Sequence[ConfigProblem]) -> None:
-        self.problems = tuple(problems)
+        self.problems: tuple[ConfigProblem, ...] = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
@@ -96,7 +96,8 @@ class ConfigUnreadable(ConfigError):
     """A configuration file cannot be read or is neither YAML nor JSON."""
 
     def __init__(self, file: str, reason: str) -> None:
-        self.file, self.reason = file, reason
+        self.file: str = file
+        self.reason: str = reason
         super().__init__(f"cannot read configuration '{file}': {reason}")
 
 
@@ -104,7 +105,8 @@ class NoProvider(ConfigError):
     """No installed and configured provider serves the model."""
 
     def __init__(self, model: str | None, remedy: str) -> None:
-        self.model, self.remedy = model, remedy
+        self.model: str | None = model
+        self.remedy: str = remedy
         wanted = f"model '{model}'" if model else "any model"
         super().__init__(f"no provider is configured for {wanted}; {remedy}")
 
@@ -113,7 +115,9 @@ class PluginError(NanobotError):
     """A plugin cannot do its part."""
 
     def __init__(self, plugin: str, reason: str, remedy: str = "") -> None:
-        self.plugin, self.reason, self.remedy = plugin, reason, remedy
+        self.plugin: str = plugin
+        self.reason: str = reason
+        self.remedy: str = remedy
         super().__init__(f"plugin '{plugin}': {reason}" + (f"; {remedy}" if remedy else ""))
 
 
@@ -137,7 +141,9 @@ class NameConflict(PluginError):
     """Two plugins claim one name."""
 
     def __init__(self, kind: str, name: str, owners: Sequence[str]) -> None:
-        self.kind, self.name, self.owners = kind, name, tuple(owners)
+        self.kind: str = kind
+        self.name: str = name
+        self.owners: tuple[str, ...] = tuple(owners)
         claimants = " and ".join(f"'{owner}'" for owner in self.owners)
         super().__init__(
             self.owners[-1],
@@ -150,7 +156,9 @@ class HookError(NanobotError):
     """A hook implementation failed in a place that fails closed."""
 
     def __init__(self, hook: str, plugin: str, reason: str) -> None:
-        self.hook, self.plugin, self.reason = hook, plugin, reason
+        self.hook: str = hook
+        self.plugin: str = plugin
+        self.reason: str = reason
         super().__init__(f"hook '{hook}' of plugin '{plugin}' failed: {reason}")
 
 
@@ -172,8 +180,10 @@ class ProviderError(NanobotError):
         retry_after_s: float | None = None,
         status: int | None = None,
     ) -> None:
-        self.provider, self.reason = provider, reason
-        self.retry_after_s, self.status = retry_after_s, status
+        self.provider: str = provider
+        self.reason: str = reason
+        self.retry_after_s: float | None = retry_after_s
+        self.status: int | None = status
         super().__init__(f"provider '{provider}': {reason}")
 
 
@@ -239,7 +249,8 @@ class ToolTimeout(ToolError):
     """The call overran its time."""
 
     def __init__(self, tool: str, limit_s: float) -> None:
-        self.tool, self.limit_s = tool, limit_s
+        self.tool: str = tool
+        self.limit_s: float = limit_s
         super().__init__(f"{tool} did not finish within {limit_s:g} seconds and was stopped")
 
 
@@ -258,8 +269,10 @@ class DeliveryError(ChannelError):
     def __init__(
         self, channel: str, reason: str, *, retryable: bool, retry_after_s: float | None = None
     ) -> None:
-        self.channel, self.reason = channel, reason
-        self.retryable, self.retry_after_s = retryable, retry_after_s
+        self.channel: str = channel
+        self.reason: str = reason
+        self.retryable: bool = retryable
+        self.retry_after_s: float | None = retry_after_s
         super().__init__(f"channel '{channel}' did not deliver: {reason}")
 
 
@@ -267,7 +280,8 @@ class SessionError(NanobotError):
     """A session cannot be read or written."""
 
     def __init__(self, session_key: str, reason: str) -> None:
-        self.session_key, self.reason = session_key, reason
+        self.session_key: str = session_key
+        self.reason: str = reason
         super().__init__(f"session '{session_key}': {reason}")
 
 
@@ -283,7 +297,9 @@ class BudgetExceeded(LimitError):
     """A budget of tokens or money is used up."""
 
     def __init__(self, scope: str, used: str, limit: str) -> None:
-        self.scope, self.used, self.limit = scope, used, limit
+        self.scope: str = scope
+        self.used: str = used
+        self.limit: str = limit
         super().__init__(
             f"the {scope} budget is used up ({used} of {limit}); raise budgets.{scope} to go on"
         )

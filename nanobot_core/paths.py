@@ -76,7 +76,7 @@ class PathGuard:
         restricted: bool = True,
         protected: Iterable[Path] = (),
     ) -> None:
-        self.workspace = workspace.expanduser().resolve()
+        self.workspace: Path = workspace.expanduser().resolve()
         writable = [self.workspace, *(root.expanduser().resolve() for root in write_roots)]
         readable = [*writable, *(root.expanduser().resolve() for root in read_roots)]
         self._roots: dict[_Access, list[Path]] = {"read": readable, "write": writable}

@@ -92,7 +92,7 @@ class AgentRunner:
     ) -> None:
         self._models = models
         self._clock = clock or SystemClock()
-        self.estimator = estimator or TokenEstimator()
+        self.estimator: TokenEstimator = estimator or TokenEstimator()
         self._rules = rules
         self._approval_timeout_s = approval_timeout_s
 

@@ -62,7 +62,7 @@ class ModelCaller:
         self._spec = spec
         self._models = models
         self._clock = clock
-        self.usage = Usage()
+        self.usage: Usage = Usage()
         """Sum of all calls that were paid for."""
 
     async def call(

@@ -23,7 +23,7 @@ class TokenEstimator:
     """
 
     def __init__(self) -> None:
-        self.chars_per_token = _CHARS_PER_TOKEN
+        self.chars_per_token: float = _CHARS_PER_TOKEN
 
     def count(self, message: Message) -> int:
         """Return the estimated tokens of one message."""

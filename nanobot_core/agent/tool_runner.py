@@ -55,7 +55,7 @@ class ToolRunner:
         self._clock = clock
         self._approver = approver
         self._repeats: dict[str, tuple[int, int]] = {}
-        self.is_stuck = False
+        self.is_stuck: bool = False
         """A call was refused as a repetition as often as it had been run."""
 
     async def run_batch(

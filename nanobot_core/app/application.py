@@ -66,14 +66,14 @@ class Nanobot:
         self._clock = clock or SystemClock()
         self._tasks = TaskOwner()
         self._turns = TaskOwner()
-        self.plugins = PluginHost(
+        self.plugins: PluginHost = PluginHost(
             catalogue or Catalogue.load(loaded.home / "cache", loaded.settings.plugins, narrowing),
             loaded,
             spawn=self._tasks.spawn,
             clock=self._clock,
             environ=environ,
         )
-        self.models = ConfiguredModels(self.plugins, loaded, environ)
+        self.models: ConfiguredModels = ConfiguredModels(self.plugins, loaded, environ)
         self._pipeline: TurnPipeline | None = None
         self._store: SessionStore | None = None
         self._memory: MemoryBackend | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.text import Text
 
 from nanobot_core._version import __version__
+from nanobot_core.app.tasks import TaskOwner
 from nanobot_core.cli.agent import Talk, answer_questions
 from nanobot_core.cli.options import Options, open_agent
 from nanobot_core.cli.output import stdout
@@ -30,7 +32,7 @@ PROMPT = "> "
 
 async def chat(options: Options, talk: Talk) -> None:
     """Talk until the person leaves with Ctrl-D or ``exit``."""
-    async with open_agent(options) as bot:
+    async with open_agent(options) as bot, _watched(bot):
         view = MarkdownView() if talk.markdown else PlainView(0)
         await answer_questions(bot, view)
         _greet(bot, talk)
@@ -39,6 +41,17 @@ async def chat(options: Options, talk: Talk) -> None:
             if text.strip():
                 stdout().print()
                 await _take_turn(bot, talk, text, view)
+
+
+@asynccontextmanager
+async def _watched(bot: Nanobot) -> AsyncIterator[None]:
+    """Name plugins that block the loop, meanwhile."""
+    owner = TaskOwner()
+    owner.spawn(bot.plugins.watch_loop(), name="watch")
+    try:
+        yield
+    finally:
+        await owner.close()
 
 
 async def _ask(prompt: PromptSession[str]) -> str | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nanobot_core.cli.config_check import ConfigReport
     from nanobot_core.messages import JsonObject, JsonValue
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="config",
     help="Show, change and check the configuration.",
     rich_markup_mode=None,

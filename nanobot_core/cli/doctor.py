@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nanobot_core.cli.checkup import Finding, Status, check_plugins
 from nanobot_core.cli.options import Options, open_agent, options_of
 from nanobot_core.cli.output import print_json, printable, run_async, stdout
-from nanobot_core.cli.status import QUIET_STATES
-from nanobot_core.errors import ConfigError, ConfigInvalid, NanobotError, NoProvider
+from nanobot_core.errors import ConfigError, ConfigInvalid, NoProvider
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
     from nanobot_core.config.loading import LoadedConfig
-    from nanobot_core.contracts.plugin import CheckResult
-    from nanobot_core.plugins.manifest import Declaration
 
-CHECK_LIMIT_S = 2.0
-Status = Literal["ok", "warning", "error"]
 _STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "error": "bold red"}
-
-
-class Finding(NamedTuple):
-    """One line of the report; `source` is ``core`` or the id of the plugin that checked."""
-
-    source: str
-    name: str
-    status: Status
-    message: str
-    remedy: str = ""
 
 
 def doctor(
@@ -62,24 +47,13 @@ async def _examine(options: Options, *, fix: bool) -> list[Finding]:
         ]
     except ConfigError as error:
         return [Finding("core", "configuration", "error", str(error))]
-    await asyncio.to_thread(
-        agent.plugins.catalogue.examine_undescribed, agent.loaded.home / "cache"
-    )
-    try:
-        checks = [
-            _run_check(agent, plugin, declaration)
-            for plugin, declaration in agent.plugins.declared("checks")
-        ]
-        return [
-            *_configuration(agent.loaded, fix=fix),
-            _workspace(agent.loaded),
-            *_scripts(),
-            *_plugins(agent),
-            _provider(agent),
-            *await asyncio.gather(*checks),
-        ]
-    finally:
-        await agent.plugins.stop()
+    return [
+        *_configuration(agent.loaded, fix=fix),
+        _workspace(agent.loaded),
+        *_scripts(),
+        *await check_plugins(agent),
+        _provider(agent),
+    ]
 
 
 def _configuration(loaded: LoadedConfig, *, fix: bool) -> Iterator[Finding]:
@@ -126,22 +100,6 @@ def _scripts() -> Iterator[Finding]:
         )
 
 
-def _plugins(agent: Nanobot) -> Iterator[Finding]:
-    reports = agent.plugins.reports()
-    if not reports:
-        yield Finding(
-            "core",
-            "plugins",
-            "warning",
-            "none is installed, so there is no tool and no model",
-            "pip install 'nanobot-core[standard]'",
-        )
-    for report in reports:
-        if report.state not in QUIET_STATES:
-            message = f"{report.state}: {report.reason}"
-            yield Finding(report.id, "plugin", "error", message, report.remedy)
-
-
 def _provider(agent: Nanobot) -> Finding:
     try:
         match = agent.models.match(None)
@@ -151,27 +109,6 @@ def _provider(agent: Nanobot) -> Finding:
         message = f"no model is configured, '{match.row.spec.name}' stands in"
         return Finding("core", "model", "warning", message, "run nanobot onboard")
     return Finding("core", "model", "ok", f"{match.model} by {match.row.spec.name}")
-
-
-async def _run_check(agent: Nanobot, plugin: str, declaration: Declaration) -> Finding:
-    """Run a plugin's check; its failure and its delay are findings as well."""
-    from nanobot_core.plugins.loader import load_object
-
-    name = declaration.name
-    try:
-        context = await agent.plugins.context_for(plugin)
-        run = await asyncio.to_thread(load_object, plugin, str(declaration.detail["run"]))
-        async with asyncio.timeout(CHECK_LIMIT_S):
-            result: CheckResult = await run(context)  # type: ignore[operator]  # any failure of the call is a finding
-    except TimeoutError:
-        message = f"the check did not end within {CHECK_LIMIT_S:g} seconds"
-        return Finding(plugin, name, "warning", message)
-    except NanobotError as error:
-        return Finding(plugin, name, "error", str(error))
-    except Exception as error:  # noqa: BLE001 - isolation point: a broken check is a finding
-        message = f"the check failed with {type(error).__name__}: {error}"
-        return Finding(plugin, name, "error", message, "report it to the plugin's author")
-    return Finding(plugin, name, result.status, result.message, result.remedy)
 
 
 def _show(findings: list[Finding]) -> None:

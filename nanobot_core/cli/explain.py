@@ -15,7 +15,7 @@ from nanobot_core.text import nearest
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="Tell where a tool, command, setting or hook comes from.",
     no_args_is_help=True,
     epilog="Example:\n\n\b\n  nanobot explain setting agents.defaults.model",
@@ -46,18 +46,14 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Tell which plugin gives a slash command, and who else claims its name."""
+    from nanobot_core.turns.commands import CORE_COMMANDS
+
     agent, bare = _agent(ctx), name.removeprefix("/")
     claims = _claims(agent, "commands", bare)
-
-    async def all_names() -> set[str]:
-        async with agent:
-            return set(agent.commands.names())
-
-    known = run_async(all_names())
-    if bare in known - _declared(agent, "commands"):
+    if bare in CORE_COMMANDS:
         claims.insert(0, "nanobot-core")
     if not claims:
-        _fail_unknown("command", bare, known)
+        _fail_unknown("command", bare, {*CORE_COMMANDS, *_declared(agent, "commands")})
     print_facts({"command": f"/{bare}", "given_by": claims}, as_json=as_json)
 
 

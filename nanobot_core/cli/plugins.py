@@ -30,7 +30,7 @@ class PluginsGroup(LazyGroup):
     extends: ClassVar[str | None] = "plugins"
 
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     cls=PluginsGroup,
     name="plugins",
     help="List, inspect, enable and disable plugins.",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
     from nanobot_core.contracts.provider import ProviderSpec
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="providers",
     help="List model providers and explain their choice.",
     rich_markup_mode=None,

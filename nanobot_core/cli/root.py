@@ -44,7 +44,7 @@ class RootGroup(LazyGroup):
     )
 
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     cls=RootGroup,
     name="nanobot",
     help="An AI agent made of plugins.",

@@ -18,7 +18,7 @@ from nanobot_core.messages import Message, message_to_json
 if TYPE_CHECKING:
     from nanobot_core.contracts.store import SessionStore
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     help="List, show, export, search and delete sessions.",
     no_args_is_help=True,
     epilog="Example:\n\n\b\n  nanobot sessions show cli:direct --last 10",

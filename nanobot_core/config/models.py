@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -40,7 +40,7 @@ class PluginSettings(BaseModel):
     of digits as a number. In a file, ``timeout`` is read as ``timeout_s`` where that is a field.
     """
 
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True,
         extra="forbid",
         alias_generator=to_camel,
@@ -78,7 +78,7 @@ class ProviderSettings(PluginSettings):
 class OpenSection(PluginSettings):
     """A section of the core whose unknown mappings belong to plugins."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 
 
 def _check_timezone(name: str) -> str:
@@ -223,7 +223,7 @@ class BudgetsSettings(PluginSettings):
 class MemorySettings(PluginSettings):
     """``memory``: name of the backend; every other key belongs to a plugin."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 
     backend: OptionalText = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ _CALLERS: dict[Kind, type[callers.Caller]] = {
 }
 
 
+@functools.cache
 def declared_hooks() -> dict[str, HookPoint[..., Any]]:
     """Return every hook of ``specs.py`` by name, in the order of the file."""
     return {name: point for name, point in vars(specs).items() if isinstance(point, HookPoint)}
@@ -82,9 +84,9 @@ class Hooks:
         implementations: Mapping[str, Sequence[Implementation]] | None = None,
         queues: DetachedQueues | None = None,
     ) -> None:
-        self.implementations = dict(implementations or {})
+        self.implementations: dict[str, Sequence[Implementation]] = dict(implementations or {})
         self.runtime = runtime
-        self.queues = queues or DetachedQueues(runtime)
+        self.queues: DetachedQueues = queues or DetachedQueues(runtime)
         for name, point in declared_hooks().items():
             found = self.implementations.get(name, ())
             if point.kind is Kind.DETACHED:

@@ -44,9 +44,9 @@ class Caller:
         implementations: Sequence[Implementation],
         runtime: HookRuntime,
     ) -> None:
-        self.point = point
-        self.implementations = tuple(implementations)
-        self.runtime = runtime
+        self.point: HookPoint[..., Any] = point
+        self.implementations: tuple[Implementation, ...] = tuple(implementations)
+        self.runtime: HookRuntime = runtime
 
     def __bool__(self) -> bool:
         return bool(self.implementations)
@@ -85,7 +85,7 @@ class Detached(Caller, Generic[E]):
         queues: DetachedQueues,
     ) -> None:
         super().__init__(point, implementations, runtime)
-        self.queues = queues
+        self.queues: DetachedQueues = queues
 
     def __call__(self, event: E) -> None:
         """Put `event` into the queues; returns at once."""

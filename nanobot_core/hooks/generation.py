@@ -1,4 +1,4 @@
-"""From plugin objects to compiled hooks: pluggy checks and orders, then is not called again."""
+"""From plugin objects to compiled hooks: pluggy checks them, then is not called again."""
 
 from __future__ import annotations
 
@@ -51,15 +51,26 @@ class Ledger:
         return self.accounts[key]
 
 
-def check_registrant(registrant: Registrant) -> tuple[str, ...]:
-    """Return the names of the hooks that a plugin implements.
+CompiledPlugin = Mapping[str, Sequence[Implementation]]
+"""By hook name, what one plugin implements, in the order of its code."""
+
+
+def compile_plugin(
+    registrant: Registrant, ledger: Ledger, limits: Mapping[str, float] | None = None
+) -> CompiledPlugin:
+    """Check one plugin and return what it implements.
+
+    Args:
+        registrant: the plugin.
+        ledger: accounts and circuits, shared by all generations.
+        limits: seconds by hook, or by ``plugin.hook``, instead of those of the kind.
 
     Raises:
         PluginRejected: an implementation does not fit its hook, or there is no such hook.
     """
-    manager = _manager_for([registrant])
+    manager = _manager_for(registrant)
     points = declared_hooks()
-    implemented: list[str] = []
+    compiled: dict[str, Sequence[Implementation]] = {}
     for caller in manager.get_hookcallers(registrant.namespace) or ():
         if caller.name not in points:
             close = " or ".join(f"'{name}'" for name in nearest(caller.name, points))
@@ -68,10 +79,53 @@ def check_registrant(registrant: Registrant) -> tuple[str, ...]:
                 f"it implements hook '{caller.name}', which does not exist",
                 f"did you mean {close}" if close else "see the hook reference",
             )
-        for found in caller.get_hookimpls():
-            _check_form(registrant, caller.name, points[caller.name].kind, found.function)
-        implemented.append(caller.name)
-    return tuple(sorted(implemented))
+        point = points[caller.name]
+        found = caller.get_hookimpls()
+        if len(found) > 1 and point.kind in {Kind.CONTRIBUTE, Kind.OWN}:
+            reason = f"it implements hook '{caller.name}' {len(found)} times"
+            raise PluginRejected(registrant.id, reason, "make one function of them")
+        for item in found:
+            _check_form(registrant, caller.name, point.kind, item.function)
+        compiled[caller.name] = tuple(
+            _compile(registrant, item, point, ledger, limits or {}) for item in found
+        )
+    return compiled
+
+
+def check_registrant(registrant: Registrant) -> tuple[str, ...]:
+    """Return the names of the hooks that a plugin implements; raises as `compile_plugin`."""
+    return tuple(sorted(compile_plugin(registrant, Ledger(now_s=lambda: 0.0))))
+
+
+def join_hooks(
+    plugins: Sequence[CompiledPlugin],
+    runtime: HookRuntime,
+    *,
+    order: Mapping[str, Sequence[str]] | None = None,
+    queues: DetachedQueues | None = None,
+) -> Hooks:
+    """Return one generation.
+
+    Args:
+        plugins: compiled plugins in calling order.
+        runtime: what calling needs of the application.
+        order: by hook, ids of plugins that come first, in this order.
+        queues: queues of detached hooks to go on with.
+    """
+    joined: dict[str, list[Implementation]] = {}
+    for plugin in plugins:
+        for name, implementations in plugin.items():
+            joined.setdefault(name, []).extend(implementations)
+    for name, implementations in joined.items():
+        first = list((order or {}).get(name, ()))
+        # Sorting is stable: among equals the order of the plugins stands.
+        implementations.sort(
+            key=lambda each, first=first: (  # type: ignore[misc]  # mypy gives lambdas no defaults
+                first.index(each.plugin) if each.plugin in first else len(first),
+                each.wish,
+            )
+        )
+    return Hooks(runtime, joined, queues)
 
 
 def build_hooks(
@@ -81,37 +135,10 @@ def build_hooks(
     *,
     limits: Mapping[str, float] | None = None,
     order: Mapping[str, Sequence[str]] | None = None,
-    queues: DetachedQueues | None = None,
 ) -> Hooks:
-    """Compile one generation.
-
-    Args:
-        registrants: checked plugins in calling order.
-        runtime: what calling needs of the application.
-        ledger: accounts and circuits, shared by all generations.
-        limits: seconds by hook, or by ``plugin.hook``, instead of those of the kind.
-        order: by hook, ids of plugins that come first, in this order.
-        queues: queues of detached hooks to go on with.
-    """
-    manager = _manager_for(registrants)
-    rank = {id(item.namespace): index for index, item in enumerate(registrants)}
-    compiled: dict[str, list[Implementation]] = {}
-    for name, point in declared_hooks().items():
-        first = list((order or {}).get(name, ()))
-
-        def place(found: pluggy.HookImpl, first: list[str] = first) -> tuple[int, int, int]:
-            index = rank[id(found.plugin)]
-            plugin = registrants[index].id
-            wish = 0 if found.tryfirst else 2 if found.trylast else 1
-            return (first.index(plugin) if plugin in first else len(first), wish, index)
-
-        implementations = [
-            _compile(registrants[rank[id(found.plugin)]], found, point, ledger, limits or {})
-            for found in sorted(getattr(manager.hook, name).get_hookimpls(), key=place)
-        ]
-        if implementations:
-            compiled[name] = implementations
-    return Hooks(runtime, compiled, queues)
+    """Compile plugins and return them as one generation; arguments as above."""
+    plugins = [compile_plugin(registrant, ledger, limits) for registrant in registrants]
+    return join_hooks(plugins, runtime, order=order)
 
 
 def _compile(
@@ -131,25 +158,25 @@ def _compile(
         hook=point.name,
         function=_with_declared_arguments(found, point.declaration),
         options=options_of(found.function),
+        wish=-1 if found.tryfirst else 1 if found.trylast else 0,
         limit_s=limit_s or None,
         account=account,
         circuit=circuit,
     )
 
 
-def _manager_for(registrants: Sequence[Registrant]) -> pluggy.PluginManager:
+def _manager_for(registrant: Registrant) -> pluggy.PluginManager:
+    """Register one plugin, which is where pluggy checks names and signatures."""
     manager = pluggy.PluginManager(PROJECT)
     declarations = ModuleType("nanobot hooks")
     for name, point in declared_hooks().items():
         setattr(declarations, name, point.declaration)
     manager.add_hookspecs(declarations)
-    for registrant in registrants:
-        try:
-            manager.register(registrant.namespace, name=registrant.id)
-        except (pluggy.PluginValidationError, ValueError) as error:
-            raise PluginRejected(
-                registrant.id, " ".join(str(error).split()), "see the hook reference"
-            ) from error
+    try:
+        manager.register(registrant.namespace, name=registrant.id)
+    except (pluggy.PluginValidationError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise PluginRejected(registrant.id, reason, "see the hook reference") from error
     return manager
 
 

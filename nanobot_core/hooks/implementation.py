@@ -34,6 +34,7 @@ class Implementation:
         hook: name of the hook.
         function: called with the declared arguments in order.
         options: what the author said of it.
+        wish: -1 to come before the others (``tryfirst``), 1 to come after them, else 0.
         limit_s: seconds one call may take, or ``None``.
         account: running totals, shared by all generations.
         circuit: whether calls go through, shared by all generations.
@@ -45,6 +46,7 @@ class Implementation:
     circuit: Circuit
     version: str = ""
     options: ImplementationOptions = field(default_factory=ImplementationOptions)
+    wish: int = 0
     limit_s: float | None = None
     account: Account = field(default_factory=Account)
 

@@ -16,8 +16,8 @@ R = TypeVar("R")
 S = TypeVar("S")
 _OPTIONS = "nanobot_options"
 
-hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
+hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
+hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 """Marks an implementation by its name alone; ``on.<hook>`` does the same with types."""
 
 
@@ -56,7 +56,7 @@ class HookPoint(Generic[P, R]):
         field: str = "",
         result: tuple[type, ...] = (),
     ) -> None:
-        self.name = declaration.__name__
+        self.name: str = declaration.__name__
         self.kind = kind
         self.field = field
         self.result = result

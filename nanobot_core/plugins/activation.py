@@ -15,7 +15,7 @@ from nanobot_core.errors import (
     PluginRejected,
 )
 from nanobot_core.hooks.caller import declared_hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks, check_registrant
+from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant, compile_plugin
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.active import ActivePlugin
 from nanobot_core.plugins.bounded import call_within
@@ -68,8 +68,9 @@ class Activation:
             if manifest is None:
                 raise PluginRejected(plugin.id, "it is undescribed", "run nanobot plugins build")
             registrant = Registrant(plugin.id, plugin.version, load_entry(plugin))
-            _check_declared(registrant, manifest)
-            return self._prepared(registrant, manifest)
+            compiled = compile_plugin(registrant, self._ledger, self._limits)
+            _check_declared(plugin.id, compiled, manifest)
+            return self._prepared(registrant, manifest, compiled)
 
         return await self._started(plugin.id, f"importing '{plugin.target}'", prepare)
 
@@ -78,7 +79,8 @@ class Activation:
 
         def prepare() -> ActivePlugin:
             registrant = Registrant(plugin_id, "", namespace)
-            return self._prepared(registrant, describe(registrant))
+            compiled = compile_plugin(registrant, self._ledger, self._limits)
+            return self._prepared(registrant, describe(registrant), compiled)
 
         return await self._started(plugin_id, "describing it", prepare)
 
@@ -95,16 +97,16 @@ class Activation:
         await active.start()
         return active
 
-    def _prepared(self, registrant: Registrant, manifest: Manifest) -> ActivePlugin:
+    def _prepared(
+        self, registrant: Registrant, manifest: Manifest, compiled: CompiledPlugin
+    ) -> ActivePlugin:
         """Make the plugin that `start` is called on."""
-        solo = build_hooks([registrant], self._facts.runtime, self._ledger, limits=self._limits)
         made: list[ActivePlugin] = []
         tools = PublishedTools(lambda published: self._publish(made[0], published))
         context = HostContext(
             registrant.id, registrant.version, self._facts, self._section_values(manifest), tools
         )
-        own = {name: found[0] for name, found in solo.implementations.items()}
-        made.append(ActivePlugin(registrant, manifest, context, self._facts.runtime, own))
+        made.append(ActivePlugin(registrant, manifest, context, self._facts.runtime, compiled))
         return made[0]
 
     def _section_values(self, manifest: Manifest) -> Mapping[str, BaseModel]:
@@ -126,17 +128,17 @@ def _warn_of_key(problem: ConfigProblem) -> None:
     logger.warning("{}", problem)
 
 
-def _check_declared(registrant: Registrant, manifest: Manifest) -> None:
+def _check_declared(plugin_id: str, compiled: CompiledPlugin, manifest: Manifest) -> None:
     """Refuse code that does more than its manifest says."""
     points = declared_hooks()
     kinds = {hook: kind for kind, hook in KINDS.items()}
-    for hook in check_registrant(registrant):
+    for hook in compiled:
         declared = hook in manifest.hooks or points[hook].kind is Kind.CONTRIBUTE
         if hook in kinds and not manifest.of_kind(kinds[hook]) and not manifest.facts.tool_names:
             declared = False
         if not declared:
             raise PluginRejected(
-                registrant.id,
+                plugin_id,
                 f"it implements '{hook}', which its manifest does not declare",
                 "run nanobot plugins build",
             )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core.contracts.plugin import Health
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import HookError, PluginLoadFailed, PluginRejected
-from nanobot_core.hooks.generation import Registrant
-from nanobot_core.hooks.implementation import HookRuntime, Implementation, failure, invoke
+from nanobot_core.hooks.generation import CompiledPlugin, Registrant
+from nanobot_core.hooks.implementation import HookRuntime, failure, invoke
 from nanobot_core.plugins.bounded import call_within
 from nanobot_core.plugins.context import HostContext
 from nanobot_core.plugins.examine import collect, resolve_lazy_tool
@@ -35,7 +35,7 @@ class ActivePlugin:
         manifest: what it may contribute.
         context: what the host lent to it.
         runtime: runs its own hooks in tasks that the application owns.
-        implementations: its own compiled implementations by hook.
+        compiled: what it implements, by hook.
         published: tools that it published while running.
     """
 
@@ -43,7 +43,7 @@ class ActivePlugin:
     manifest: Manifest
     context: HostContext
     runtime: HookRuntime
-    implementations: Mapping[str, Implementation]
+    compiled: CompiledPlugin
     published: tuple[Tool | LazyTool, ...] = field(default=())
     _started: bool = field(default=False, init=False)
 
@@ -96,9 +96,9 @@ class ActivePlugin:
 
     async def _call_own(self, hook: str, *args: Any) -> Any:
         """Call one hook of the plugin's own life, in a task that can be left behind."""
-        implementation = self.implementations.get(hook)
-        if implementation is None:
+        if hook not in self.compiled:
             return None
+        [implementation] = self.compiled[hook]
         task = self.runtime.spawn(invoke(implementation, *args), name=f"{hook}:{self.id}")
         limit_s = implementation.limit_s
         try:
@@ -119,9 +119,9 @@ class ActivePlugin:
         Raises:
             PluginLoadFailed: the hook failed or did not end.
         """
-        implementation = self.implementations.get(KINDS[kind])
-        if implementation is None:
+        if KINDS[kind] not in self.compiled:
             return []
+        [implementation] = self.compiled[KINDS[kind]]
         return await asyncio.to_thread(
             call_within,
             CONTRIBUTION_LIMIT_S,

@@ -59,15 +59,15 @@ class HostContext:
         self.id = plugin_id
         self.version = version
         self.clock: Clock = host.runtime.clock
-        self.workspace = host.workspace
-        self.restrict_to_workspace = host.restrict_to_workspace
-        self.protected_paths = host.protected_paths
+        self.workspace: Path = host.workspace
+        self.restrict_to_workspace: bool = host.restrict_to_workspace
+        self.protected_paths: Sequence[Path] = host.protected_paths
         self.tools = tools
         self._host = host
         self._settings = settings
         self._sharing = threading.RLock()
         self._shared: dict[Callable[[PluginContext], Any], Any] = {}
-        self.lent = Lent(plugin_id, host.runtime)
+        self.lent: Lent = Lent(plugin_id, host.runtime)
 
     @property
     def logger(self) -> Logger:

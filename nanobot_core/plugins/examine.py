@@ -17,8 +17,8 @@ from nanobot_core.config.environment import environment
 from nanobot_core.contracts.plugin import PluginFacts, SettingsSection
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import PluginLoadFailed, PluginNotFound, PluginRejected
-from nanobot_core.hooks.caller import Hooks, declared_hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks, check_registrant
+from nanobot_core.hooks.caller import declared_hooks
+from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
@@ -123,10 +123,9 @@ def describe(registrant: Registrant) -> Manifest:
     Raises:
         PluginRejected: what it contributes breaks a rule.
     """
-    implemented = check_registrant(registrant)
+    compiled = compile_plugin(registrant, Ledger(now_s=lambda: 0.0))
     points = declared_hooks()
-    hooks = build_hooks([registrant], _quiet_runtime(), Ledger(now_s=lambda: 0.0))
-    functions = {name: found[0].function for name, found in hooks.implementations.items()}
+    functions = {name: found[0].function for name, found in compiled.items()}
     settings, values = _describe_settings(registrant, functions)
     with tempfile.TemporaryDirectory() as folder:
         context = _examination_context(registrant, Path(folder), values)
@@ -143,12 +142,12 @@ def describe(registrant: Registrant) -> Manifest:
         declarations=tuple(sorted(declarations, key=lambda item: (item.kind, item.name))),
         hooks={
             name: points[name].generation
-            for name in implemented
+            for name in sorted(compiled)
             if points[name].kind is not Kind.CONTRIBUTE
         },
         settings=settings,
         facts=facts,
-        when=_conditions(registrant, hooks),
+        when=_conditions(registrant, compiled),
     )
 
 
@@ -178,9 +177,9 @@ def _describe_facts(registrant: Registrant, functions: dict[str, Any]) -> Plugin
     return facts
 
 
-def _conditions(registrant: Registrant, hooks: Hooks) -> dict[str, str]:
+def _conditions(registrant: Registrant, compiled: CompiledPlugin) -> dict[str, str]:
     """Return by hook the condition under which its implementation is used."""
-    found = {name: each[0].options.when for name, each in hooks.implementations.items()}
+    found = {name: each[0].options.when for name, each in compiled.items()}
     for name, condition in found.items():
         if condition and not condition.startswith(CHANNEL_CONDITION):
             raise PluginRejected(
@@ -346,5 +345,5 @@ def _examine(plugin_id: str, file: str | None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    answer = json.dumps(_examine(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None))
+    answer: str = json.dumps(_examine(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None))
     sys.stdout.write(f"\n{_ANSWER}{answer}\n")

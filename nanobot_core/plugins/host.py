@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nanobot_core.config.environment import environment
 from nanobot_core.errors import ConfigError, PluginError, PluginNotFound, PluginRejected
 from nanobot_core.hooks.caller import Hooks, declared_hooks
-from nanobot_core.hooks.generation import Ledger, build_hooks
+from nanobot_core.hooks.generation import Ledger, join_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.activation import Activation
@@ -62,7 +62,7 @@ class PluginHost:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.catalogue = catalogue
-        self.tools = ToolRegistry(catalogue.describe_missing_tool)
+        self.tools: ToolRegistry = ToolRegistry(catalogue.describe_missing_tool)
         self._loaded = loaded
         self._settings = loaded.settings
         self._failures = FailureLog(clock.monotonic_s, self._quarantine)
@@ -86,7 +86,7 @@ class PluginHost:
         self._changing = asyncio.Lock()
         self._loading_tools = asyncio.Lock()
         self._tools_loaded = False
-        self.hooks = Hooks(self._runtime)
+        self.hooks: Hooks = Hooks(self._runtime)
 
     async def start(self) -> None:
         """Activate the plugins that implement hooks, since they must not miss events.
@@ -325,11 +325,9 @@ class PluginHost:
         """Build the next generation and make it the present one, by one assignment."""
         rank = {plugin.id: index for index, plugin in enumerate(self.catalogue.enabled())}
         ordered = sorted(self._active.values(), key=lambda item: rank.get(item.id, len(rank)))
-        built = build_hooks(
-            [item.registrant for item in ordered],
+        built = join_hooks(
+            [item.compiled for item in ordered],
             self._runtime,
-            self._ledger,
-            limits=self._settings.plugins.limits,
             order=self._settings.plugins.order,
             queues=self.hooks.queues,
         )

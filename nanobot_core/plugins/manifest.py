@@ -53,7 +53,7 @@ class Declaration:
         detail: its specification as plain data; for a tool ``description`` and ``parameters``.
     """
 
-    __pydantic_config__: ClassVar = _STRICT
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     kind: str
     name: str
@@ -65,7 +65,7 @@ class Declaration:
 class SettingsDeclaration:
     """Where the plugin's settings stand, their JSON Schema, and the variables it reads."""
 
-    __pydantic_config__: ClassVar = _STRICT
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     path: str
     model: str
@@ -88,7 +88,7 @@ class Manifest:
         when: condition by hook, such as ``channel:telegram``, for hooks that have one.
     """
 
-    __pydantic_config__: ClassVar = _STRICT
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     id: str
     schema_version: int = SCHEMA_VERSION

@@ -78,10 +78,10 @@ class FakePluginContext:
         self.id = plugin_id
         self.version = "0.0.0"
         self.clock: Clock = clock or FakeClock()
-        self.workspace = tmp_path.resolve() / "workspace"
+        self.workspace: Path = tmp_path.resolve() / "workspace"
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.restrict_to_workspace = restrict_to_workspace
-        self.tools = FakeToolSet()
+        self.tools: FakeToolSet = FakeToolSet()
         self._data_dir = tmp_path.resolve() / "data" / plugin_id
         self._settings = {} if settings is None else settings
         self._environment = dict(environment or {})

@@ -65,7 +65,7 @@ class FakeProvider(LLMProvider):
     def __init__(self, *steps: FakeStep, name: str = "fake") -> None:
         self.name = name
         self.requests: list[ChatRequest] = []
-        self.closed = False
+        self.closed: bool = False
         self._steps = [_as_reply(step) for step in steps]
 
     async def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:

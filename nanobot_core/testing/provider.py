@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 import pytest
 
@@ -31,7 +32,7 @@ from nanobot_core.errors import (
     Unreachable,
 )
 from nanobot_core.events import ToolDefinition
-from nanobot_core.messages import Message
+from nanobot_core.messages import JsonObject, Message
 from nanobot_core.testing.suite import ConformanceSuite
 
 _LIMIT_S = 5.0
@@ -73,7 +74,7 @@ class ProviderContract(ConformanceSuite):
 
     TEXT = "Grüße aus Köln: the answer is 42. 🦀"
     THOUGHT = "The user wants a number."
-    ARGUMENTS = {"city": "Köln", "days": 2}  # noqa: RUF012 - an example to compare with
+    ARGUMENTS: ClassVar[JsonObject] = {"city": "Köln", "days": 2}
     RETRY_AFTER_S = 7.0
     CALLS_AT_ONCE = 8
 

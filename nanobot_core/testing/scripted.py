@@ -32,8 +32,8 @@ class ScriptedPlugin:
 
     def __init__(self, *steps: FakeStep) -> None:
         self._name = f"scripted{next(_numbers)}"
-        self.model = f"{self._name}/model"
-        self.provider = FakeProvider(*steps, name=self._name)
+        self.model: str = f"{self._name}/model"
+        self.provider: FakeProvider = FakeProvider(*steps, name=self._name)
         _providers[self._name] = self.provider
 
     @on.contribute_providers

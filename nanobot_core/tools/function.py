@@ -35,7 +35,7 @@ class FunctionTool(Tool):
         self._is_async = inspect.iscoroutinefunction(function)
         self._context_parameter, self._model = _build_model(function, arguments)
         self._fields = tuple(self._model.model_fields)
-        self.parameters = model_schema(self._model)
+        self.parameters: JsonObject = model_schema(self._model)
 
     async def execute(self, context: ToolContext, arguments: JsonObject) -> ToolOutput:
         """Call the function with validated arguments, in a thread when it is not async."""

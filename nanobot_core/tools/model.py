@@ -23,6 +23,7 @@ class ModelTool(Tool, Generic[P]):
     A subclass sets `name`, `description` and `parameters_model` and implements `run`.
     """
 
+    parameters: JsonObject
     parameters_model: ClassVar[type[BaseModel]]
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -60,10 +60,10 @@ class RegisteredTool:
         traits: ToolTraits | None = None,
     ) -> None:
         self.definition = definition
-        self.traits = traits or ToolTraits()
+        self.traits: ToolTraits = traits or ToolTraits()
         self.plugin = plugin
         self.version = version
-        self.schema = ParameterSchema(definition.parameters)
+        self.schema: ParameterSchema = ParameterSchema(definition.parameters)
         self._load = load
         self._tool: Tool | None = None
         self._loading = asyncio.Lock()

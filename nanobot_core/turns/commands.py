@@ -16,6 +16,13 @@ from nanobot_core.plugins.loader import load_object
 from nanobot_core.sessions.session import Session, Sessions
 
 CoreCommand = Callable[[CommandCall, Session], Awaitable[str]]
+CORE_COMMANDS = {
+    "help": "show all commands",
+    "new": "start a new conversation",
+    "status": "show model, session and plugins in trouble",
+    "model": "show or set the model of this conversation",
+}
+"""The core's own commands with their summaries; no plugin can take their names."""
 
 
 class Commands:
@@ -39,16 +46,16 @@ class Commands:
         self._sessions = sessions
         self._archive = archive
         self._default_model = default_model
-        self._core: dict[str, tuple[str, CoreCommand]] = {
-            "help": ("show all commands", self._help),
-            "new": ("start a new conversation", self._new),
-            "status": ("show model, session and plugins in trouble", self._status),
-            "model": ("show or set the model of this conversation", self._model),
+        self._core: dict[str, CoreCommand] = {
+            "help": self._help,
+            "new": self._new,
+            "status": self._status,
+            "model": self._model,
         }
 
     def names(self) -> dict[str, str]:
         """Return every command with its summary, by name."""
-        found = {name: summary for name, (summary, _) in self._core.items()}
+        found = dict(CORE_COMMANDS)
         for _, declaration in self._host.declared("commands"):
             found.setdefault(declaration.name, declaration.summary)
         return dict(sorted(found.items()))
@@ -67,7 +74,7 @@ class Commands:
         name = word[1:].lower()
         call = CommandCall(turn=turn, name=name, text=rest.strip(), is_owner=is_owner)
         if name in self._core:
-            return await self._core[name][1](call, session)
+            return await self._core[name](call, session)
         for plugin, declaration in self._host.declared("commands"):
             if declaration.name == name:
                 return await self._run(plugin, declaration.detail, call)

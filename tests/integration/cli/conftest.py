@@ -24,12 +24,21 @@ plugins: {policy: listed, enabled: [scripted, extras]}
 
 @dataclass(frozen=True)
 class CommandLine:
-    """``nanobot`` with a home of its own."""
+    """``nanobot`` with a home of its own.
+
+    Attributes:
+        home: nanobot's folder.
+        environ: environment variables.
+        command: what starts it.
+        changes: more environment variables.
+        folder: where it is started; ``None`` is here.
+    """
 
     home: Path
     environ: Mapping[str, str]
     command: tuple[str, ...] = (sys.executable, "-m", "nanobot_core")
     changes: dict[str, str] = field(default_factory=dict)
+    folder: Path | None = None
 
     def __call__(
         self, *args: str, stdin: str | None = None, code: int = 0
@@ -40,6 +49,7 @@ class CommandLine:
             env={**self.environ, **self.changes},
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
+            cwd=self.folder,
             capture_output=True,
             text=True,
             timeout=LIMIT_S,

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import stat
+from pathlib import Path
 
-from tests.integration.cli.conftest import CommandLine
+from tests.distributions import manifest_of, write_plugin
+from tests.integration.cli.conftest import CONFIG, CommandLine
 
 ASK = "\ntools: {approval: [{tool: ping, action: ask}]}\n"
 CTRL_C, CTRL_D, ALT_ENTER, ENTER = "\x03", "\x04", "\x1b\r", "\r"
+BLOCKS = """\
+import threading
+from loguru import logger
+from nanobot_core import on
+
+told = threading.Event()
+logger.add(lambda message: told.set() if "blocks the event loop" in message else None)
+
+
+@on.finalize_content
+async def finalize_content(event):
+    told.wait(30)
+"""
 
 
 def test_a_chat_answers_until_ctrl_d(nanobot: CommandLine) -> None:
@@ -88,3 +103,17 @@ def test_the_history_is_for_its_owner_alone(nanobot: CommandLine) -> None:
 def test_control_characters_of_a_model_do_not_reach_the_terminal(nanobot: CommandLine) -> None:
     with nanobot.on_terminal("agent", "-m", "say a\x1b]0;title\x07b", "--no-markdown") as terminal:
         terminal.expect("a]0;titleb")
+
+
+def test_a_plugin_that_blocks_the_loop_is_named(nanobot: CommandLine, tmp_path: Path) -> None:
+    manifest = manifest_of("slow", hooks={"finalize_content": 1})
+    write_plugin(tmp_path / "installed", "slow", code=BLOCKS, manifest=manifest)
+    nanobot.configure(CONFIG.replace("extras", "slow"))
+    with nanobot.on_terminal("agent") as terminal:
+        terminal.expect(">")
+        terminal.send(f"say something{ENTER}")
+        terminal.expect("plugin 'slow': it blocks the event loop")
+        terminal.expect(">")
+        terminal.send(CTRL_D)
+
+        assert terminal.wait() == 0

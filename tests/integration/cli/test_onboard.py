@@ -49,7 +49,8 @@ def test_a_terminal_is_asked_and_the_key_is_not_shown(fresh: CommandLine) -> Non
         terminal.send("scripted\r")
         terminal.expect("Model, as the service calls it")
         terminal.send("m-1\r")
-        terminal.expect("SCRIPTED_API_KEY yourself):")
+        # The blank comes from the reader of the key, once it has switched the echo off.
+        terminal.expect("SCRIPTED_API_KEY yourself): ")
         terminal.send("abcd1234\r")
 
         assert terminal.wait() == 0

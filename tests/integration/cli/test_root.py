@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -142,3 +145,21 @@ def test_no_color_is_obeyed(nanobot: CommandLine) -> None:
         terminal.wait()
 
         assert "\x1b[3" not in terminal.shown(raw=True)
+
+
+def test_nothing_is_imported_from_the_current_directory(bare: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('imported')")
+
+    assert "Usage" in replace(bare, folder=tmp_path)("--help").stdout
+
+
+def test_the_current_directory_counts_where_the_path_names_it(
+    bare: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('imported')")
+    bare.changes["PYTHONPATH"] = os.pathsep.join([str(tmp_path), bare.environ["PYTHONPATH"]])
+    here = replace(bare, folder=tmp_path)
+
+    assert here("--help", code=1).stderr == "imported\n"
+    bare.changes["PYTHONSAFEPATH"] = "1"
+    assert here("--help", code=1).stderr == "imported\n"

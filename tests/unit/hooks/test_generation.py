@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nanobot_core import (
+    CliGroup,
     ContentReady,
     HookError,
     PluginFacts,
@@ -207,3 +208,33 @@ def test_the_order_does_not_depend_on_the_order_of_discovery() -> None:
         orders.add(tuple(plugin.id for plugin in in_calling_order(plugins)))
 
     assert orders == {("c", "a", "b")}
+
+
+def test_contributing_one_kind_in_two_places_is_refused() -> None:
+    class Plugin:
+        @on.contribute_cli
+        def some(self) -> list[CliGroup]:
+            return []
+
+        @on.contribute_cli
+        def more(self) -> list[CliGroup]:
+            return []
+
+    with pytest.raises(PluginRejected, match="2 times"):
+        check_registrant(Registrant("x", "1", Plugin()))
+
+
+@pytest.mark.anyio
+async def test_a_plugin_may_listen_in_several_places(bench: Bench, turn: TurnInfo) -> None:
+    class Plugin:
+        @on.finalize_content
+        def first(self, event: ContentReady) -> str:
+            return f"{event.content}1"
+
+        @on.finalize_content
+        def second(self, event: ContentReady) -> str:
+            return f"{event.content}2"
+
+    content = await bench.hooks(Plugin()).finalize_content(ContentReady(turn=turn, content=""))
+
+    assert sorted(content) == ["1", "2"]

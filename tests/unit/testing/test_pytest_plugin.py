@@ -110,7 +110,8 @@ def test_what_is_wrong_with_a_plugin_is_found(pytester: pytest.Pytester, site: P
     entry = site / "example_plugin" / "plugin.py"
     entry.write_text(f"import json_repair\n{PLUGIN}")
     tools = site / "example_plugin" / "tools.py"
-    tools.write_text(TOOLS.replace("louder", "softer"))
+    # Of another length: within one second Python tells compiled files apart by size alone.
+    tools.write_text(TOOLS.replace("louder", "much softer"))
 
     result = run(pytester, "--nanobot-plugin", "example")
 

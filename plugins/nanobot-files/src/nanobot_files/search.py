@@ -162,6 +162,9 @@ async def _run(command: Sequence[str], root: Path) -> tuple[int, bytes, str]:
     finally:
         if process.returncode is None:
             process.kill()
+            # asyncio takes a process for ended only when its pipes are, and a full one is not read.
+            while await process.stdout.read(65_536):
+                pass
             await process.wait()
 
 

@@ -1,0 +1,139 @@
+"""What ``nanobot doctor`` finds when it starts the plugins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from nanobot_core.cli.status import QUIET_STATES
+from nanobot_core.contracts.plugin import CheckResult
+from nanobot_core.errors import ConfigError, NanobotError, PluginError
+
+if TYPE_CHECKING:
+    from nanobot_core.app.application import Nanobot
+    from nanobot_core.plugins.host import PluginHost
+    from nanobot_core.plugins.manifest import Declaration
+    from nanobot_core.plugins.report import PluginReport
+
+CHECK_LIMIT_S = 2.0
+ENDING_S = 1.0
+"""Seconds that tasks have to end once everything has stopped."""
+Status = Literal["ok", "warning", "error"]
+_CANNOT_START = frozenset({"import-error", "settings-error", "quarantined"})
+
+
+class Finding(NamedTuple):
+    """One line of the report; `source` is ``core`` or the id of the plugin it is about."""
+
+    source: str
+    name: str
+    status: Status
+    message: str
+    remedy: str = ""
+
+
+async def check_plugins(agent: Nanobot) -> list[Finding]:
+    """Start the plugins as an agent would, ask how each is, and stop them again."""
+    try:
+        found = [*await _start(agent.plugins), *await _examine(agent.plugins)]
+    finally:
+        await agent.plugins.stop()
+    return [*found, *await _tasks_left()]
+
+
+async def _start(host: PluginHost) -> list[Finding]:
+    found = []
+    try:
+        await host.start()
+    except (PluginError, ConfigError) as error:
+        found.append(Finding("core", "plugins.required", "error", f"no agent starts: {error}"))
+    await host.load_tools()
+    return found
+
+
+async def _examine(host: PluginHost) -> list[Finding]:
+    reports = host.reports()
+    out = {report.id for report in reports if report.state in _CANNOT_START}
+    declared = [item for item in host.declared("checks") if item[0] not in out]
+    checks = [_run_check(host, plugin, declaration) for plugin, declaration in declared]
+    health = [_check_health(host, report.id) for report in reports if _tells_health(host, report)]
+    return [*_troubles(reports), *_clashes(host), *await asyncio.gather(*health, *checks)]
+
+
+def _troubles(reports: list[PluginReport]) -> Iterator[Finding]:
+    if not reports:
+        message = "none is installed, so there is no tool and no model"
+        remedy = "pip install 'nanobot-core[standard]'"
+        yield Finding("core", "plugins", "warning", message, remedy)
+    for report in reports:
+        if report.state not in QUIET_STATES:
+            message = f"{report.state}: {report.reason}"
+            yield Finding(report.id, "plugin", "error", message, report.remedy)
+
+
+def _clashes(host: PluginHost) -> Iterator[Finding]:
+    for clash in host.clashes:
+        message = f"{' and '.join(clash.plugins)} claim '{clash.name}', so each name is spelt out"
+        yield Finding("core", "tools", "warning", message, clash.remedy)
+
+
+def _tells_health(host: PluginHost, report: PluginReport) -> bool:
+    selection = host.catalogue.selections.get(report.id)
+    manifest = selection.plugin.manifest if selection else None
+    running = report.state in {"active", "degraded"}
+    return running and manifest is not None and "check_health" in manifest.hooks
+
+
+async def _check_health(host: PluginHost, plugin: str) -> Finding:
+    async def ask() -> CheckResult:
+        health = await host.check_health(plugin)
+        return CheckResult(status="ok" if health.ok else "error", message=health.message or "well")
+
+    return await _bounded(plugin, "check_health", ask)
+
+
+async def _run_check(host: PluginHost, plugin: str, declaration: Declaration) -> Finding:
+    from nanobot_core.plugins.loader import load_object
+
+    try:
+        context = await host.context_for(plugin)
+        run = await asyncio.to_thread(load_object, plugin, str(declaration.detail["run"]))
+    except NanobotError as error:
+        return Finding(plugin, declaration.name, "error", str(error))
+
+    async def ask() -> CheckResult:
+        result: CheckResult = await run(context)  # type: ignore[operator]  # any failure of the call is a finding
+        return result
+
+    return await _bounded(plugin, declaration.name, ask)
+
+
+async def _bounded(plugin: str, name: str, ask: Callable[[], Awaitable[CheckResult]]) -> Finding:
+    """Ask a plugin; its failure and its delay are findings as well."""
+    try:
+        async with asyncio.timeout(CHECK_LIMIT_S):
+            result = await ask()
+            return Finding(plugin, name, result.status, result.message, result.remedy)
+    except TimeoutError:
+        message = f"the check did not end within {CHECK_LIMIT_S:g} seconds"
+        return Finding(plugin, name, "warning", message)
+    except NanobotError as error:
+        return Finding(plugin, name, "error", str(error))
+    except Exception as error:  # noqa: BLE001 - isolation point: a broken check is a finding
+        message = f"the check failed with {type(error).__name__}: {error}"
+        return Finding(plugin, name, "error", message, "report it to the plugin's author")
+
+
+async def _tasks_left() -> list[Finding]:
+    """Everything has stopped, so what does not end now belongs to nobody."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        _, left = await asyncio.wait(left, timeout=ENDING_S)
+    remedy = "its author should start it with ctx.spawn, and let it end when it is cancelled"
+    found = []
+    for task in left:
+        places = ", ".join(f"{at.f_code.co_filename}:{at.f_lineno}" for at in task.get_stack())
+        message = f"task '{task.get_name()}' goes on after all plugins have stopped: {places}"
+        found.append(Finding("core", "tasks", "warning", message, remedy))
+    return found

@@ -1,0 +1,165 @@
+"""``nanobot doctor``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.distributions import manifest_of, tool_declaration, write_plugin
+from tests.integration.cli.conftest import CONFIG, CommandLine
+from tests.strangers.broken import AT_START, HEAD, Broken
+
+Install = Callable[..., None]
+LISTENS = "@on.before_turn\ndef listen(event): ...\n"
+
+
+@pytest.fixture
+def install(nanobot: CommandLine, tmp_path: Path) -> Install:
+    """Install and enable one more plugin: its id, its code, and fields of its manifest."""
+    enabled = ["scripted", "extras"]
+
+    def add(plugin_id: str, code: str, **manifest: object) -> None:
+        described = manifest_of(plugin_id, **manifest)
+        write_plugin(tmp_path / "installed", plugin_id, code=HEAD + code, manifest=described)
+        enabled.append(plugin_id)
+        nanobot.configure(CONFIG.replace("scripted, extras", ", ".join(enabled)))
+
+    return add
+
+
+def _findings(nanobot: CommandLine, *args: str, code: int = 0) -> dict[str, dict[str, str]]:
+    found = json.loads(nanobot("doctor", "--json", *args, code=code).stdout)
+    return {item["name"]: item for item in found}
+
+
+def test_the_doctor_bounds_contains_and_reports_the_checks_of_plugins(nanobot: CommandLine) -> None:
+    found = _findings(nanobot, code=1)
+
+    assert found["patience"]["message"] == "the check did not end within 2 seconds"
+    assert found["nerves"]["message"] == "the check failed with RuntimeError: no nerves left"
+    assert (found["health"]["status"], found["health"]["source"]) == ("ok", "scripted")
+    assert found["model"]["message"] == "scripted-1 by scripted"
+
+
+def test_the_doctor_mends_a_configuration_that_others_can_read(bare: CommandLine) -> None:
+    file = bare.configure("plugins: {policy: listed}\nproviders: {x: {api_key: abcd1234}}\n")
+    file.chmod(0o644)
+
+    assert f"chmod 600 {file}" in _findings(bare, code=1)["secrets"]["remedy"]
+    assert _findings(bare, "--fix", code=1)["secrets"]["status"] == "ok"
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_doctor_lists_every_problem_of_a_configuration(bare: CommandLine) -> None:
+    bare.configure("agents: {defaults: {max_tokens: no, temperature: hot}}")
+    found = json.loads(bare("doctor", "--json", code=1).stdout)
+
+    assert [item["status"] for item in found] == ["error", "error"]
+
+
+def test_the_doctor_shows_remedies_to_people(nanobot: CommandLine) -> None:
+    (nanobot.home / "config.yaml").unlink()
+    shown = nanobot("doctor", code=1).stdout
+
+    assert "warning configuration: there is no file" in shown
+    assert "→ run nanobot onboard" in shown
+
+
+@pytest.mark.parametrize("kind", ["import error", "start raises", "misspelt hook"])
+def test_the_doctor_tells_why_a_plugin_does_not_start(
+    nanobot: CommandLine, install: Install, kind: str
+) -> None:
+    broken: Broken = AT_START[kind]
+    hooks = {"before_turn": 1, "start": 1}
+    install("broken", broken.code, hooks=hooks, declarations=[BROKEN_CHECK])
+    found = json.loads(nanobot("doctor", "--json", code=1).stdout)
+
+    (told,) = [item for item in found if item["source"] == "broken"]
+    assert (told["name"], told["status"]) == ("plugin", "error")
+    assert told["message"].startswith("import-error: ")
+    assert broken.reason in told["message"]
+    assert told["remedy"]
+
+
+BROKEN_CHECK = {
+    "kind": "checks",
+    "name": "mast",
+    "summary": "",
+    "detail": {"name": "mast", "run": "acme_broken.plugin:check"},
+}
+
+
+def test_the_doctor_tells_of_a_check_whose_plugin_nothing_else_starts(
+    nanobot: CommandLine, install: Install
+) -> None:
+    install("broken", "1 / 0", declarations=[BROKEN_CHECK])
+
+    mast = _findings(nanobot, code=1)["mast"]
+    assert (mast["source"], mast["status"]) == ("broken", "error")
+    assert "ZeroDivisionError" in mast["message"]
+
+
+def test_the_doctor_goes_on_where_a_required_plugin_cannot_run(
+    nanobot: CommandLine, install: Install
+) -> None:
+    install("broken", "1 / 0", hooks={"before_turn": 1})
+    file = nanobot.home / "config.yaml"
+    nanobot.configure(file.read_text().replace("policy:", "required: [broken], policy:"))
+    found = _findings(nanobot, code=1)
+
+    assert "'broken'" in found["plugins.required"]["message"]
+    assert found["plugin"]["source"] == "broken"
+    assert found["health"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ("return Health(ok=True)", "ok", "well"),
+        ("return Health(ok=False, message='the mast has fallen')", "error", "the mast has fallen"),
+        ("raise OSError('no mast')", "error", "OSError: no mast"),
+        ("await asyncio.Event().wait()", "warning", "did not end within 2 seconds"),
+    ],
+)
+def test_the_doctor_asks_plugins_how_they_are(
+    nanobot: CommandLine, install: Install, body: str, status: str, message: str
+) -> None:
+    code = f"{LISTENS}@on.check_health\nasync def health(ctx):\n    {body}\n"
+    install("mast", code, hooks={"before_turn": 1, "check_health": 1})
+
+    health = _findings(nanobot, code=1)["check_health"]
+    assert (health["source"], health["status"]) == ("mast", status)
+    assert message in health["message"]
+
+
+def test_the_doctor_tells_how_to_settle_a_name_that_two_plugins_claim(
+    nanobot: CommandLine, install: Install
+) -> None:
+    for plugin_id in ("east", "west"):
+        code = (
+            "@tool\ndef gauge(place: str) -> str:\n    'Read it.'\n    return place\n"
+            "@on.contribute_tools\ndef give(ctx): return [gauge]\n"
+        )
+        declarations = [tool_declaration("gauge")]
+        hooks = {"contribute_tools": 1}
+        install(plugin_id, code, hooks=hooks, declarations=declarations)
+
+    clash = _findings(nanobot, code=1)["tools"]
+    assert clash["message"].startswith("east and west claim 'gauge'")
+    assert clash["remedy"] == "set tools.aliases.gauge: east/gauge"
+
+
+def test_the_doctor_names_a_task_that_outlives_its_plugin(
+    nanobot: CommandLine, install: Install
+) -> None:
+    code = (
+        f"{LISTENS}@on.start\nasync def begin(ctx):\n"
+        "    global kept\n"
+        "    kept = asyncio.create_task(asyncio.Event().wait(), name='stray')\n"
+    )
+    install("mast", code, hooks={"before_turn": 1, "start": 1})
+
+    assert "task 'stray' goes on" in _findings(nanobot, code=1)["tasks"]["message"]
