@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from nanobot_core.cli.options import Options, load_catalogue
@@ -14,7 +16,7 @@ from nanobot_core.config.environment import (
 )
 from nanobot_core.config.loading import LoadedConfig, in_order, load_config
 from nanobot_core.config.models import ProviderSettings, Settings
-from nanobot_core.config.secrets import find_secrets
+from nanobot_core.config.secrets import find_secrets, maskable
 from nanobot_core.config.sections import unknown_sections, validate_section
 from nanobot_core.config.source import parse_source, read_text
 from nanobot_core.config.tree import KeyPath, Origin, find_key, parse_path, resolve
@@ -27,18 +29,6 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
     from nanobot_core.plugins.catalogue import Catalogue
-
-KNOWN_SECTIONS = {
-    "tools.files": "nanobot-files",
-    "tools.exec": "nanobot-shell",
-    "usage": "nanobot-usage",
-    "providers.offline": "nanobot-offline",
-    **{
-        f"providers.{name}": "nanobot-openai"
-        for name in ("custom", "openai", "openrouter", "deepseek", "groq", "ollama", "vllm")
-    },
-}
-"""Sections of this project's own plugins, for a hint where one of them is not installed."""
 
 _CORE_PROVIDER_MODEL = "nanobot_core:ProviderSettings"
 
@@ -112,7 +102,7 @@ def _as_written(options: Options) -> LoadedConfig:
         return LoadedConfig(Settings(), {}, {}, None, home, frozenset())
     source = parse_source(read_text(path), str(path), is_json=path.suffix.lower() == ".json")
     origins = {key: Origin(str(path), line) for key, line in source.lines.items()}
-    secrets = frozenset(find_secrets(source.tree))
+    secrets = maskable(find_secrets(source.tree))
     return LoadedConfig(Settings(), source.tree, origins, path, home, secrets)
 
 
@@ -137,9 +127,10 @@ def _provider_problems(loaded: LoadedConfig, name: str, plugin: str) -> tuple[Co
 
 
 def _unknown_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    known = _published_sections()
     for unknown in unknown_sections(loaded, known_sections(catalogue)):
-        package = KNOWN_SECTIONS.get(unknown.path)
-        near = unknown.nearest or nearest_key(unknown.path, KNOWN_SECTIONS)
+        package = known.get(unknown.path)
+        near = unknown.nearest or nearest_key(unknown.path, known)
         if package:
             remedy = f"run python3 -m pip install {package}"
         elif near:
@@ -149,6 +140,13 @@ def _unknown_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[Co
         yield loaded.problem(
             unknown.path, "expected a section of an installed plugin", remedy=remedy
         )
+
+
+def _published_sections() -> dict[str, str]:
+    """Return section to distribution for published plugins, from the list that comes with us."""
+    text = resources.files("nanobot_core.plugins").joinpath("known-plugins.json").read_text("utf-8")
+    sections: dict[str, str] = json.loads(text)["sections"]
+    return sections
 
 
 class _SchemaCheck:

@@ -17,10 +17,10 @@ from nanobot_core.config.environment import (
 from nanobot_core.config.models import Settings
 from nanobot_core.config.placeholders import Expansion
 from nanobot_core.config.secrets import (
-    MIN_SECRET_CHARS,
     environment_secrets,
     find_secrets,
     mask_tree,
+    maskable,
 )
 from nanobot_core.config.source import parse_source, read_text
 from nanobot_core.config.tree import (
@@ -168,7 +168,7 @@ def _validated(
     expansion = Expansion(environ, layers.origins, path.parent if path else home)
     tree = expansion.expand_tree(layers.tree)
     found = {*expansion.secrets, *find_secrets(tree), *environment_secrets(environ)}
-    secrets = frozenset(secret for secret in found if len(secret) >= MIN_SECRET_CHARS)
+    secrets = maskable(found)
     validation = Validation(Places(tree, layers.origins, secrets, str(path) if path else None))
     settings = validation.validate(tree, Settings)
     errors = [*expansion.problems, *validation.errors]

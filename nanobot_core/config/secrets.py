@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from nanobot_core.messages import JsonObject, JsonValue
 
@@ -51,6 +51,11 @@ def find_secrets(value: JsonValue, *, is_secret: bool = False) -> Iterator[str]:
             yield text
             # "Bearer abc" is a secret, and so is "abc".
             yield text.rpartition(" ")[2]
+
+
+def maskable(found: Iterable[str]) -> frozenset[str]:
+    """Return the secrets that can be replaced in texts; shorter ones stand in ordinary words."""
+    return frozenset(secret for secret in found if len(secret) >= MIN_SECRET_CHARS)
 
 
 def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:

@@ -16,8 +16,8 @@ from nanobot_core.errors import HookError, LimitError
 from nanobot_core.hooks.implementation import (
     HookRuntime,
     Implementation,
-    failure,
     invoke,
+    invoke_apart,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 E = TypeVar("E")
 V = TypeVar("V")
-CANCEL_GRACE_S = 1.0
 
 
 class Caller:
@@ -189,23 +188,10 @@ class Gate(Caller):
     async def _decide(
         self, implementation: Implementation, event: ToolCallProposed
     ) -> Decision | None:
-        # A task of its own is the only form that survives a plugin which ignores cancellation.
-        task = self.runtime.spawn(
-            invoke(implementation, event, check=self._check), name=f"gate:{implementation.plugin}"
-        )
-        limit_s = implementation.limit_s
         try:
-            done, _ = await asyncio.wait(
-                {task}, timeout=None if limit_s is None else limit_s + CANCEL_GRACE_S
+            decision: Decision | None = await invoke_apart(
+                implementation, self.runtime.spawn, event, check=self._check
             )
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        try:
-            if not done:
-                task.cancel()
-                raise failure(implementation, "does not end when it is cancelled")
-            decision: Decision | None = task.result()
         except HookError as error:
             self.runtime.report(error)
             return Deny(f"the policy of plugin '{implementation.plugin}' failed: {error.reason}")

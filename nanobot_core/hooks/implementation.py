@@ -15,6 +15,8 @@ from nanobot_core.hooks.account import Account, Circuit
 from nanobot_core.hooks.markers import ImplementationOptions
 
 T = TypeVar("T")
+CANCEL_GRACE_S = 1.0
+"""Seconds beyond its limit that a call in a task of its own has to end."""
 
 
 class Spawn(Protocol):
@@ -130,6 +132,34 @@ async def invoke(
         current_call.reset(token)
     implementation.circuit.succeeded()
     return result
+
+
+async def invoke_apart(
+    implementation: Implementation,
+    spawn: Spawn,
+    *args: Any,
+    check: Callable[[Any], Any] = _as_it_is,
+) -> Any:
+    """Call one implementation as `invoke` does, in a task of its own.
+
+    It is the only form that survives a plugin which ignores its cancellation: the task is left to
+    the owner of tasks.
+
+    Raises:
+        HookError: as `invoke`, and when it does not end.
+    """
+    work = invoke(implementation, *args, check=check)
+    task = spawn(work, name=f"{implementation.hook}:{implementation.plugin}")
+    limit_s = implementation.limit_s
+    try:
+        done, _ = await asyncio.wait(
+            {task}, timeout=None if limit_s is None else limit_s + CANCEL_GRACE_S
+        )
+    finally:
+        task.cancel()
+    if not done:
+        raise failure(implementation, "does not end when it is cancelled")
+    return task.result()
 
 
 def count_failure(

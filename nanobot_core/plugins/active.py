@@ -11,7 +11,7 @@ from nanobot_core.contracts.plugin import Health
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import HookError, PluginLoadFailed, PluginRejected
 from nanobot_core.hooks.generation import CompiledPlugin, Registrant
-from nanobot_core.hooks.implementation import HookRuntime, failure, invoke
+from nanobot_core.hooks.implementation import HookRuntime, invoke_apart
 from nanobot_core.plugins.bounded import call_within
 from nanobot_core.plugins.context import HostContext
 from nanobot_core.plugins.examine import collect, resolve_lazy_tool
@@ -22,7 +22,6 @@ from nanobot_core.tools.registry import RegisteredTool, ToolTraits
 if TYPE_CHECKING:
     from nanobot_core.contracts.plugin import StopCause
 
-CANCEL_GRACE_S = 1.0
 CONTRIBUTION_LIMIT_S = 30.0
 
 
@@ -99,19 +98,7 @@ class ActivePlugin:
         if hook not in self.compiled:
             return None
         [implementation] = self.compiled[hook]
-        task = self.runtime.spawn(invoke(implementation, *args), name=f"{hook}:{self.id}")
-        limit_s = implementation.limit_s
-        try:
-            done, _ = await asyncio.wait(
-                {task}, timeout=None if limit_s is None else limit_s + CANCEL_GRACE_S
-            )
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        if not done:
-            task.cancel()
-            raise failure(implementation, "does not end when it is cancelled")
-        return task.result()
+        return await invoke_apart(implementation, self.runtime.spawn, *args)
 
     async def contribute(self, kind: str) -> list[Any]:
         """Return what the plugin contributes of one kind, called in a thread.

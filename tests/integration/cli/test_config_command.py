@@ -38,6 +38,14 @@ def test_secrets_are_shown_by_no_command(bare: CommandLine) -> None:
         assert "********" in done.stdout
 
 
+def test_a_secret_of_one_letter_does_not_blot_out_the_findings(bare: CommandLine) -> None:
+    bare.configure("agents: {defaults: {max_tokens: many}}\ntelegram: {token: x}\n")
+
+    told = bare("config", "check", code=1).stderr
+
+    assert "expected a valid integer" in told
+
+
 def test_get_gives_defaults_too(bare: CommandLine) -> None:
     assert bare("config", "get", "agents.defaults.max_tool_iterations").stdout == "200\n"
     assert bare("config", "get", "agents.defaults.streaming").stdout == "true\n"

@@ -382,7 +382,7 @@ async def test_a_failing_policy_denies(bench: Bench, turn: TurnInfo) -> None:
 async def test_a_policy_that_ignores_cancellation_denies_and_is_left_behind(
     bench: Bench, turn: TurnInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nanobot_core.hooks.callers.CANCEL_GRACE_S", 0.05)
+    monkeypatch.setattr("nanobot_core.hooks.implementation.CANCEL_GRACE_S", 0.05)
     release = asyncio.Event()
 
     class Stubborn:

@@ -204,7 +204,7 @@ async def test_a_plugin_whose_start_fails_gives_back_what_it_was_lent(
 async def test_a_start_that_takes_too_long_is_ended_even_when_it_ignores_that(
     site: Path, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nanobot_core.plugins.active.CANCEL_GRACE_S", 0.05)
+    monkeypatch.setattr("nanobot_core.hooks.implementation.CANCEL_GRACE_S", 0.05)
     code = (
         HEAD
         + """
