@@ -117,14 +117,8 @@ def join_hooks(
         for name, implementations in plugin.items():
             joined.setdefault(name, []).extend(implementations)
     for name, implementations in joined.items():
-        first = list((order or {}).get(name, ()))
         # Sorting is stable: among equals the order of the plugins stands.
-        implementations.sort(
-            key=lambda each, first=first: (  # type: ignore[misc]  # mypy gives lambdas no defaults
-                first.index(each.plugin) if each.plugin in first else len(first),
-                each.wish,
-            )
-        )
+        implementations.sort(key=_place_among((order or {}).get(name, ())))
     return Hooks(runtime, joined, queues)
 
 
@@ -139,6 +133,12 @@ def build_hooks(
     """Compile plugins and return them as one generation; arguments as above."""
     plugins = [compile_plugin(registrant, ledger, limits) for registrant in registrants]
     return join_hooks(plugins, runtime, order=order)
+
+
+def _place_among(first: Sequence[str]) -> Callable[[Implementation], tuple[int, int]]:
+    """Return the sorting key of a hook whose owner wants the plugins `first` in front."""
+    places = {plugin: place for place, plugin in enumerate(first)}
+    return lambda each: (places.get(each.plugin, len(places)), each.wish)
 
 
 def _compile(
