@@ -62,6 +62,15 @@ def test_requirements(plugins: list[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def test_groups(plugins: list[str]) -> list[str]:
+    """Name the groups `test` of these plugins as uv wants them on its command line."""
+    files = [folder / "pyproject.toml" for folder in plugin_folders(ROOT, plugins)]
+    having = [
+        file for file in files if "test" in nox.project.load_toml(file).get("dependency-groups", {})
+    ]
+    return [arg for file in having for arg in ("--group", f"{file}:test")]
+
+
 def run_pytest(session: nox.Session, *args: str, empty_is_fine: bool = False) -> None:
     """Run pytest; without tests it fails, unless `empty_is_fine`."""
     session.run("pytest", *args, success_codes=[0, 5] if empty_is_fine else [0])
@@ -194,7 +203,7 @@ def constraints(session: nox.Session) -> None:
     projects = [str(folder / "pyproject.toml") for folder in plugin_folders(ROOT, PLUGINS)]
     session.run(
         "uv", "pip", "compile", "pyproject.toml", *projects, "--universal", "--all-extras",
-        "--group", "dev", "--python-version", "3.11", "--upgrade", "--quiet",
+        "--group", "dev", *test_groups(PLUGINS), "--python-version", "3.11", "--upgrade", "--quiet",
         "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links",
         *(arg for name in ("nanobot-core", *PLUGINS) for arg in ("--no-emit-package", name)),
         "-o", str(target),

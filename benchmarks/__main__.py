@@ -21,6 +21,8 @@ NAMES = (
     "warm_turn",
     "sessions",
     "throughput",
+    "bus",
+    "gateway",
 )
 SCALE_OF_LONG = 5
 

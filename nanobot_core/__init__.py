@@ -1,8 +1,8 @@
 """nanobot-core: a kernel that finds plugins and runs an agent.
 
-What this package exports is the public surface, together with the modules `nanobot_core.tools`
-and `nanobot_core.testing`. Names are imported when first used (PEP 562), so that importing the
-package costs next to nothing.
+What this package exports is the public surface, together with the modules `nanobot_core.net`,
+`nanobot_core.tools` and `nanobot_core.testing`. Names are imported when first used (PEP 562), so
+that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
         AgentRunSpec as AgentRunSpec,
     )
     from nanobot_core.app.application import Nanobot as Nanobot
+    from nanobot_core.app.isolated import isolated_agent as isolated_agent
     from nanobot_core.clock import Clock as Clock, SystemClock as SystemClock
     from nanobot_core.config.models import (
         Budget as Budget,
         BudgetsSettings as BudgetsSettings,
+        ChannelSettings as ChannelSettings,
+        GroupSettings as GroupSettings,
         PluginSettings as PluginSettings,
         ProviderSettings as ProviderSettings,
         Settings as Settings,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.bus import (
         Bus as Bus,
         BusDepth as BusDepth,
+        DeadLetter as DeadLetter,
         InboundLease as InboundLease,
         Lease as Lease,
         OutboundLease as OutboundLease,
@@ -39,9 +43,21 @@ if TYPE_CHECKING:
         Channel as Channel,
         ChannelCapabilities as ChannelCapabilities,
         ChannelSpec as ChannelSpec,
-        Publish as Publish,
+        Complete as Complete,
+        Draft as Draft,
+        Inbox as Inbox,
     )
-    from nanobot_core.contracts.context import PluginContext as PluginContext, ToolSet as ToolSet
+    from nanobot_core.contracts.context import (
+        Contributed as Contributed,
+        ContributionHook as ContributionHook,
+        PluginContext as PluginContext,
+        ToolSet as ToolSet,
+    )
+    from nanobot_core.contracts.isolation import (
+        DeclaredTool as DeclaredTool,
+        IsolatedPlugin as IsolatedPlugin,
+        IsolatorSpec as IsolatorSpec,
+    )
     from nanobot_core.contracts.memory import (
         MemoryBackend as MemoryBackend,
         MemorySpec as MemorySpec,
@@ -60,6 +76,7 @@ if TYPE_CHECKING:
         Health as Health,
         NeedsReload as NeedsReload,
         PluginFacts as PluginFacts,
+        Refuse as Refuse,
         Rewrite as Rewrite,
         SettingsChange as SettingsChange,
         SettingsSection as SettingsSection,
@@ -80,7 +97,13 @@ if TYPE_CHECKING:
         ToolCallDelta as ToolCallDelta,
     )
     from nanobot_core.contracts.service import (
+        AsgiApp as AsgiApp,
+        GatewayAccess as GatewayAccess,
+        GatewayStatus as GatewayStatus,
         Mount as Mount,
+        Route as Route,
+        RunState as RunState,
+        RunStatus as RunStatus,
         Service as Service,
         ServiceSpec as ServiceSpec,
         SkillSource as SkillSource,
@@ -110,6 +133,7 @@ if TYPE_CHECKING:
         BadRequest as BadRequest,
         BudgetExceeded as BudgetExceeded,
         BusError as BusError,
+        BusFull as BusFull,
         ChannelError as ChannelError,
         ConfigError as ConfigError,
         ConfigInvalid as ConfigInvalid,
@@ -149,9 +173,13 @@ if TYPE_CHECKING:
         CompactionStarted as CompactionStarted,
         ContentReady as ContentReady,
         ContextRequested as ContextRequested,
+        DeliveryFinished as DeliveryFinished,
         ErrorRaised as ErrorRaised,
         IterationFinished as IterationFinished,
         IterationStarted as IterationStarted,
+        MessageAdmitted as MessageAdmitted,
+        MessageComposed as MessageComposed,
+        MessageReceived as MessageReceived,
         ModelRequested as ModelRequested,
         StopReason as StopReason,
         StreamBatch as StreamBatch,
@@ -172,8 +200,13 @@ if TYPE_CHECKING:
     from nanobot_core.hooks import specs as on
     from nanobot_core.hooks.agent_hook import AgentHook as AgentHook, CompositeHook as CompositeHook
     from nanobot_core.hooks.events import ModelCallRequested as ModelCallRequested
-    from nanobot_core.hooks.markers import hookimpl as hookimpl
+    from nanobot_core.hooks.markers import (
+        declare_contribution as declare_contribution,
+        hookimpl as hookimpl,
+    )
+    from nanobot_core.media import MediaStore as MediaStore, MediaTooLarge as MediaTooLarge
     from nanobot_core.messages import (
+        Button as Button,
         Content as Content,
         ContentBlock as ContentBlock,
         ImageBlock as ImageBlock,
@@ -210,41 +243,51 @@ _HOMES = {
         "nanobot_core.agent.loop": "AgentRunner",
         "nanobot_core.agent.run": "AgentRunResult AgentRunSpec",
         "nanobot_core.app.application": "Nanobot",
+        "nanobot_core.app.isolated": "isolated_agent",
         "nanobot_core.clock": "Clock SystemClock",
         "nanobot_core.config.models": (
-            "Budget BudgetsSettings PluginSettings ProviderSettings Settings"
+            "Budget BudgetsSettings ChannelSettings GroupSettings PluginSettings "
+            "ProviderSettings Settings"
         ),
-        "nanobot_core.contracts.bus": "Bus BusDepth InboundLease Lease OutboundLease",
-        "nanobot_core.contracts.channel": "Channel ChannelCapabilities ChannelSpec Publish",
-        "nanobot_core.contracts.context": "PluginContext ToolSet",
+        "nanobot_core.contracts.bus": "Bus BusDepth DeadLetter InboundLease Lease OutboundLease",
+        "nanobot_core.contracts.channel": (
+            "Channel ChannelCapabilities ChannelSpec Complete Draft Inbox"
+        ),
+        "nanobot_core.contracts.context": "Contributed ContributionHook PluginContext ToolSet",
+        "nanobot_core.contracts.isolation": "DeclaredTool IsolatedPlugin IsolatorSpec",
         "nanobot_core.contracts.memory": "MemoryBackend MemorySpec",
         "nanobot_core.contracts.plugin": (
             "Allow Applied Ask Check CheckResult CliGroup CommandCall ContextBlock Decision "
-            "Deny Health NeedsReload PluginFacts Rewrite SettingsChange SettingsSection "
-            "SlashCommand StopCause Ticket"
+            "Deny Health NeedsReload PluginFacts Refuse Rewrite SettingsChange "
+            "SettingsSection SlashCommand StopCause Ticket"
         ),
         "nanobot_core.contracts.provider": (
             "ChatRequest Completed FinishReason LLMProvider LLMResponse ProviderSpec "
             "ReasoningDelta StreamEvent TextDelta ToolCallDelta"
         ),
-        "nanobot_core.contracts.service": "Mount Service ServiceSpec SkillSource SystemJob",
+        "nanobot_core.contracts.service": (
+            "AsgiApp GatewayAccess GatewayStatus Mount Route RunState RunStatus Service "
+            "ServiceSpec SkillSource SystemJob"
+        ),
         "nanobot_core.contracts.store": (
             "Checkpoint SessionState SessionStore SessionSummary StoreSpec StoredSession"
         ),
         "nanobot_core.contracts.tool": "LazyTool Tool ToolContext ToolOutput ToolResult",
         "nanobot_core.contracts.transcription": "TranscriberSpec TranscriptionProvider",
         "nanobot_core.errors": (
-            "AuthenticationFailed BadRequest BudgetExceeded BusError ChannelError ConfigError "
-            "ConfigInvalid ConfigProblem ConfigUnreadable ContextTooLong DeliveryError "
-            "HookError LimitError NameConflict NanobotError NoProvider Overloaded PluginError "
-            "PluginIncompatible PluginLoadFailed PluginNotFound PluginRejected ProviderError "
-            "ProviderProtocolError ProviderTimeout RateLimited SessionError ToolDenied "
-            "ToolError ToolFailed ToolInputError ToolTimeout Unreachable"
+            "AuthenticationFailed BadRequest BudgetExceeded BusError BusFull ChannelError "
+            "ConfigError ConfigInvalid ConfigProblem ConfigUnreadable ContextTooLong "
+            "DeliveryError HookError LimitError NameConflict NanobotError NoProvider "
+            "Overloaded PluginError PluginIncompatible PluginLoadFailed PluginNotFound "
+            "PluginRejected ProviderError ProviderProtocolError ProviderTimeout RateLimited "
+            "SessionError ToolDenied ToolError ToolFailed ToolInputError ToolTimeout "
+            "Unreachable"
         ),
         "nanobot_core.events": (
             "AppDraining AppReady ApprovalRequested ApprovalResolved CompactionFinished "
-            "CompactionStarted ContentReady ContextRequested ErrorRaised IterationFinished "
-            "IterationStarted ModelRequested StopReason StreamBatch StreamEnded "
+            "CompactionStarted ContentReady ContextRequested DeliveryFinished ErrorRaised "
+            "IterationFinished IterationStarted MessageAdmitted MessageComposed "
+            "MessageReceived ModelRequested StopReason StreamBatch StreamEnded "
             "ToolBatchStarted ToolCallFinished ToolCallProposed ToolDefinition ToolOutcome "
             "ToolResultReady ToolsOffered TurnInfo TurnOutcome TurnSource TurnStarted "
             "UsageRecorded"
@@ -252,10 +295,11 @@ _HOMES = {
         "nanobot_core.hooks": "on",
         "nanobot_core.hooks.agent_hook": "AgentHook CompositeHook",
         "nanobot_core.hooks.events": "ModelCallRequested",
-        "nanobot_core.hooks.markers": "hookimpl",
+        "nanobot_core.hooks.markers": "declare_contribution hookimpl",
+        "nanobot_core.media": "MediaStore MediaTooLarge",
         "nanobot_core.messages": (
-            "Content ContentBlock ImageBlock InboundMessage JsonObject JsonValue Message "
-            "OutboundMessage Role TextBlock ToolCall Usage"
+            "Button Content ContentBlock ImageBlock InboundMessage JsonObject JsonValue "
+            "Message OutboundMessage Role TextBlock ToolCall Usage"
         ),
         "nanobot_core.paths": "PathGuard",
         "nanobot_core.plugins.examine": "examine_plugin",

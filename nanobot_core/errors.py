@@ -32,6 +32,7 @@
     │   └── DeliveryError            retryable, retry_after_s
     ├── SessionError                 the session store
     ├── BusError                     the message queue
+    │   └── BusFull                  too many messages wait
     └── LimitError                   a budget or limit that the owner set
         └── BudgetExceeded
 
@@ -287,6 +288,15 @@ class SessionError(NanobotError):
 
 class BusError(NanobotError):
     """The message queue cannot accept or hand out a message."""
+
+
+class BusFull(BusError):
+    """So many messages wait that no more are taken for now."""
+
+    def __init__(self, waiting: int, limit: int) -> None:
+        self.waiting: int = waiting
+        self.limit: int = limit
+        super().__init__(f"{waiting} messages wait, and no more than {limit} may; try again later")
 
 
 class LimitError(NanobotError):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from nanobot_core.messages import (
+    InboundMessage,
     JsonObject,
     Message,
     OutboundMessage,
@@ -18,6 +19,7 @@ from nanobot_core.messages import (
 )
 
 TurnSource: TypeAlias = Literal["chat", "cli", "sdk", "cron", "heartbeat", "subagent", "api"]
+"""``chat`` is whatever came through the message queue from a channel."""
 StopReason: TypeAlias = Literal[
     "completed", "iteration_limit", "token_limit", "budget", "repetition", "cancelled", "failed"
 ]
@@ -91,6 +93,36 @@ class AppDraining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageReceived:
+    """The access lists of its channel let a message in; its files are not fetched yet."""
+
+    message: InboundMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageAdmitted:
+    """A message is complete and about to be stored."""
+
+    message: InboundMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageComposed:
+    """A message to a chat is about to be stored for delivery."""
+
+    message: OutboundMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryFinished:
+    """A message was delivered, or given up for the reason in `error`."""
+
+    message: OutboundMessage
+    attempts: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted:
     """The user's message is stored; the request is not yet built."""
 
@@ -114,6 +146,7 @@ class TurnOutcome:
         error_id: id under which the log has the details, else ``None``.
         model: model that gave the answer, or ``None``.
         outbound: messages that tools sent on the way, in order.
+        has_spoken: a tool has written to the chat of the turn, so that the reply may repeat it.
     """
 
     turn: TurnInfo
@@ -127,6 +160,7 @@ class TurnOutcome:
     error_id: str | None = None
     model: str | None = None
     outbound: tuple[OutboundMessage, ...] = ()
+    has_spoken: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,6 +403,13 @@ class NoticeGiven:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSent:
+    """A tool has sent a message to the chat of the turn, which shows it itself."""
+
+    message: OutboundMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished:
     """The last event of a turn."""
 
@@ -383,6 +424,7 @@ RunEvent: TypeAlias = (
     | ToolCallStarted
     | ToolCallEnded
     | NoticeGiven
+    | MessageSent
     | TurnFinished
 )
 """What a program that watches a turn receives, in order."""

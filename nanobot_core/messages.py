@@ -149,6 +149,9 @@ class InboundMessage:
         metadata: facts of the platform, plain data.
         session_key_override: session to use instead of ``channel:chat_id``.
         dedupe_key: the platform's own message id, or ``None``.
+        is_group: the chat has more people than the sender.
+        is_addressed: in a group, the message mentions the agent or answers it.
+        is_urgent: waits for no other message of its session; set for control commands.
     """
 
     channel: str
@@ -161,6 +164,9 @@ class InboundMessage:
     metadata: JsonObject = field(default_factory=dict)
     session_key_override: str | None = None
     dedupe_key: str | None = None
+    is_group: bool = False
+    is_addressed: bool = False
+    is_urgent: bool = False
 
     @property
     def session_key(self) -> str:
@@ -168,9 +174,21 @@ class InboundMessage:
         return self.session_key_override or f"{self.channel}:{self.chat_id}"
 
 
-OutboundKind: TypeAlias = Literal[
-    "final", "progress", "tool_hint", "stream_delta", "stream_end", "notice"
-]
+OutboundKind: TypeAlias = Literal["final", "progress", "tool_hint", "notice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A button below a message.
+
+    Attributes:
+        label: what people read.
+        value: what comes in as the content of a message when it is pressed, at most 64 bytes in
+            UTF-8 (the limit of Telegram's ``callback_data``).
+    """
+
+    label: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +204,8 @@ class OutboundMessage:
         media: local paths of files to send along.
         metadata: facts for the channel, plain data.
         idempotency_key: equal keys are the same message; sent once.
+        buttons: rows of buttons; channels without buttons leave them out.
+        draft_id: the draft that this message completes, or ``None``.
     """
 
     channel: str
@@ -196,6 +216,8 @@ class OutboundMessage:
     media: tuple[str, ...] = ()
     metadata: JsonObject = field(default_factory=dict)
     idempotency_key: str = ""
+    buttons: tuple[tuple[Button, ...], ...] = ()
+    draft_id: str | None = None
 
 
 def content_text(content: Content) -> str:

@@ -87,7 +87,7 @@ def render_dataclass(name: str) -> str:
         lines += ["", "| field | type | default | meaning |", "| --- | --- | --- | --- |"]
         lines += [
             f"| `{item.name}` | {_type(item.type)} | {_default(item)} "
-            f"| {meanings.get(item.name, '')} |"
+            f"| {_cell(meanings.get(item.name, ''))} |"
             for item in fields
         ]
     return "\n".join(lines)
@@ -171,7 +171,12 @@ def _signature(function: Callable[..., Any]) -> str:
 
 def _type(annotation: object) -> str:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return f"`{text}`".replace("|", "\\|")
+    return _cell(f"`{text}`")
+
+
+def _cell(text: str) -> str:
+    """Return `text` for a table, where a bar would end the cell."""
+    return text.replace("|", "\\|")
 
 
 def _default(item: dataclasses.Field[Any]) -> str:

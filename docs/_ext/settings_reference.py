@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import json
+import sys
 import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
@@ -18,10 +19,11 @@ from pydantic import BaseModel, SecretStr
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from nanobot_core import ProviderSettings, Settings
+from nanobot_core import ChannelSettings, GroupSettings, ProviderSettings, Settings
 from nanobot_core.plugins.index import InstalledPlugin, scan_installed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_SUFFIXES: dict[object, str] = {list: "[]", dict: ".<name>"}
 _NAMES: dict[object, str] = {
     SecretStr: "secret text",
     NoneType: "none",
@@ -37,10 +39,12 @@ _NAMES: dict[object, str] = {
 
 
 def render_core_settings() -> str:
-    """Return the core's sections, with that of each provider."""
+    """Return the core's sections, with those that each channel and each provider has."""
     places: dict[type[BaseModel], list[str]] = {Settings: []}
     for path, model in _nested("", Settings):
         places.setdefault(model, []).append(path)
+    places[ChannelSettings] = ["channels.<name>"]
+    places[GroupSettings] = ["channels.<name>.groups.<chat id>"]
     places[ProviderSettings] = ["providers.<name>"]
     return "\n\n".join(_section(paths, model) for model, paths in places.items())
 
@@ -59,8 +63,14 @@ def render_plugin_settings() -> str:
 
 def _sections_of(plugin: InstalledPlugin) -> Iterator[str]:
     manifest = plugin.manifest
+    places: dict[type[BaseModel], list[str]] = {}
     for section in manifest.settings if manifest else ():
-        yield _section([section.path], _load(section.model), level=4)
+        model = _load(section.model)
+        places.setdefault(model, []).append(section.path)
+        for path, inner in _nested(section.path, model):
+            if not inner.__module__.startswith("nanobot_core."):
+                places.setdefault(inner, []).append(path)
+    yield from (_section(paths, model, level=4) for model, paths in places.items() if _table(model))
     providers: dict[str, list[str]] = {}
     for item in manifest.of_kind("providers") if manifest else ():
         providers.setdefault(str(item.detail["settings"]), []).append(item.name)
@@ -85,6 +95,8 @@ def _load(dotted: str) -> type[BaseModel]:
 def _section(paths: list[str], model: type[BaseModel], level: int = 3) -> str:
     title = ", ".join(f"`{path}`" for path in paths) or "The top of the file"
     intro = "" if level > 3 else parse_docstring(model.__doc__).text
+    if level > 3 and issubclass(model, ChannelSettings):
+        intro = "Besides the keys of `channels.<name>` above:"
     return "\n\n".join(part for part in (f"{'#' * level} {title}", intro, _table(model)) if part)
 
 
@@ -96,6 +108,20 @@ def _nested(path: str, model: type[BaseModel]) -> Iterator[tuple[str, type[BaseM
             at = f"{path}.{name}".lstrip(".") + suffix
             yield at, inner
             yield from _nested(at, inner)
+    if (named := _model_of_names(model)) is not None:
+        at = f"{path}.<name>"
+        yield at, named
+        yield from _nested(at, named)
+
+
+def _model_of_names(model: type[BaseModel]) -> type[BaseModel] | None:
+    """Return the model of what stands under names that the owner chooses, if it has one."""
+    for base in model.__mro__:
+        text = vars(base).get("__annotations__", {}).get("__pydantic_extra__")
+        if isinstance(text, str) and base is not BaseModel:
+            annotation = eval(text, vars(sys.modules[base.__module__]))  # noqa: S307 - our own text
+            return _model_in(annotation)[0]
+    return None
 
 
 def _model_in(annotation: object) -> tuple[type[BaseModel] | None, str]:
@@ -104,17 +130,23 @@ def _model_in(annotation: object) -> tuple[type[BaseModel] | None, str]:
     for part in get_args(annotation):
         found, _ = _model_in(part)
         if found is not None:
-            return found, "[]" if get_origin(annotation) is list else ""
+            return found, _SUFFIXES.get(get_origin(annotation), "")
     return None, ""
 
 
 def _table(model: type[BaseModel]) -> str:
+    """Return the keys of a section; of a channel's, those that not every channel has."""
     meanings = _meanings(model)
     rows = []
+    is_channel = issubclass(model, ChannelSettings) and model is not ChannelSettings
     for name, info in model.model_fields.items():
+        if is_channel and name in ChannelSettings.model_fields:
+            continue
         is_renamed = info.alias not in {None, to_camel(name)}
         cells = (_type(info.annotation), _default(info), meanings.get(name, ""))
         rows.append(f"| `{info.alias if is_renamed else name}` | {' | '.join(cells)} |")
+    if not rows:
+        return ""
     return "\n".join(["| key | value | default | meaning |", "| --- | --- | --- | --- |", *rows])
 
 
@@ -177,7 +209,7 @@ def _default(info: FieldInfo) -> str:
         return f"`{str(value).lower()}`"
     if isinstance(value, float) and value.is_integer():
         return f"`{int(value)}`"
-    if value == "":
+    if value == "" or (isinstance(value, SecretStr) and not value.get_secret_value()):
         return "empty"
     plain = list(value) if isinstance(value, tuple | frozenset) else value
     return f"`{plain if isinstance(plain, str) else json.dumps(plain, default=str)}`"

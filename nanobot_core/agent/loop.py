@@ -147,6 +147,9 @@ class _Run:
     async def go(self) -> AgentRunResult:
         """Iterate."""
         ending: _Ending | None = None
+        if self.spec.pending:
+            await self._run_calls(self.spec.pending, 0)
+            self.request = _in_call_order(self.request)
         while ending is None and len(self.iteration_s) < self.spec.max_iterations:
             started = time.perf_counter()
             try:
@@ -170,6 +173,7 @@ class _Run:
         is_cut = response.finish_reason == "length"
         if response.tool_calls and not is_cut:
             await self._run_tools(answer, iteration)
+            await self._listen()
             return None
         text = response.content or ""
         if is_cut and (text or response.tool_calls) and self.continuations < MAX_CONTINUATIONS:
@@ -245,6 +249,9 @@ class _Run:
         await self.spec.record([message], calls)
         if content.strip():
             await self.spec.on_event(ProgressMade(text=content.strip()))
+        await self._run_calls(calls, iteration)
+
+    async def _run_calls(self, calls: Sequence[ToolCall], iteration: int) -> None:
         self.used.update(dict.fromkeys(call.name for call in calls))
 
         async def store(result: Message) -> None:
@@ -252,6 +259,12 @@ class _Run:
 
         for result in await self.tools.run_batch(calls, iteration, store):
             self._add(result)
+
+    async def _listen(self) -> None:
+        """Take up what the user has said meanwhile."""
+        for message in await self.spec.more():
+            self._add(message)
+            await self.spec.record([message], ())
 
     def _ask_for_the_rest(self, answer: ModelAnswer) -> None:
         """Have a cut answer continued, or cut calls, which are not run, made again in parts."""
@@ -348,6 +361,16 @@ class _Run:
         except (ProviderError, PluginError):
             return truncate_middle(transcript, MECHANICAL_SUMMARY_CHARS)
         return answer.response.content or truncate_middle(transcript, MECHANICAL_SUMMARY_CHARS)
+
+
+def _in_call_order(request: Sequence[Message]) -> list[Message]:
+    """Return `request` with the results of its last calls in the order of the calls."""
+    place = max(index for index, message in enumerate(request) if message.tool_calls)
+    order = {call.id: number for number, call in enumerate(request[place].tool_calls)}
+    results = sorted(
+        request[place + 1 :], key=lambda message: order.get(message.tool_call_id or "", len(order))
+    )
+    return [*request[: place + 1], *results]
 
 
 def _normalised(

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from nanobot_core.contracts.provider import LLMProvider, ReasoningEffort
+from nanobot_core.contracts.tool import no_chat
 from nanobot_core.events import RunEvent, StopReason, TurnInfo
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.messages import JsonObject, Message, ToolCall, Usage
+from nanobot_core.messages import JsonObject, Message, OutboundMessage, ToolCall, Usage
 from nanobot_core.tools.registry import ToolRegistry
 
 
@@ -51,11 +52,17 @@ async def ignore_event(event: RunEvent) -> None:
     """For runs that nobody watches."""
 
 
+async def _nothing_more() -> Sequence[Message]:
+    """For runs that nobody says more to."""
+    return ()
+
+
 async def _record_nothing(messages: Sequence[Message], running: Sequence[ToolCall]) -> None:
     """For runs that are not stored."""
 
 
 EventSink = Callable[[RunEvent], Awaitable[None]]
+Send = Callable[[OutboundMessage], Awaitable[None]]
 Recorder = Callable[[Sequence[Message], Sequence[ToolCall]], Awaitable[None]]
 """Stores new messages; the calls are those that run next and have no result yet."""
 
@@ -66,7 +73,8 @@ class AgentRunSpec:
 
     Attributes:
         turn: whose turn it is.
-        messages: history in order, the system prompt first, the user's message last.
+        messages: history in order, the system prompt first; the user's message last, or behind it
+            what an interrupted run has come to.
         tools: what may be called.
         hooks: call points, those of the run included.
         workspace: folder that tools work in, absolute.
@@ -82,6 +90,9 @@ class AgentRunSpec:
         max_tool_result_chars: longer results are cut, the whole goes to a file.
         max_parallel: calls that run at the same time.
         max_repeats: equal calls with equal results before the model is told to stop it.
+        pending: calls of the last assistant message to run before the first model call.
+        more: asked between iterations for what the user has said meanwhile; recorded by the run.
+        send: see `ToolContext.send`.
     """
 
     turn: TurnInfo
@@ -101,6 +112,9 @@ class AgentRunSpec:
     max_tool_result_chars: int = 16_000
     max_parallel: int = 8
     max_repeats: int = 6
+    pending: Sequence[ToolCall] = ()
+    more: Callable[[], Awaitable[Sequence[Message]]] = _nothing_more
+    send: Send = no_chat
     on_event: EventSink = ignore_event
     record: Recorder = _record_nothing
 

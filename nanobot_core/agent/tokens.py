@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import ImageBlock, Message
@@ -24,6 +24,7 @@ class TokenEstimator:
 
     def __init__(self) -> None:
         self.chars_per_token: float = _CHARS_PER_TOKEN
+        self._counted: tuple[Sequence[ToolDefinition], int] = ((), 0)
 
     def count(self, message: Message) -> int:
         """Return the estimated tokens of one message."""
@@ -34,12 +35,15 @@ class TokenEstimator:
         """Return the estimated tokens of `messages`."""
         return sum(self.count(message) for message in messages)
 
-    def count_tools(self, tools: Iterable[ToolDefinition]) -> int:
+    def count_tools(self, tools: Sequence[ToolDefinition]) -> int:
         """Return the estimated tokens of tool definitions."""
-        chars = sum(
-            len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters))
-            for tool in tools
-        )
+        counted, chars = self._counted
+        if counted is not tools:  # a registry gives the same tuple until it changes
+            chars = sum(
+                len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters))
+                for tool in tools
+            )
+            self._counted = (tools, chars)
         return int(chars / self.chars_per_token)
 
     def learn(self, messages: Iterable[Message], prompt_tokens: int, tool_tokens: int) -> None:

@@ -28,12 +28,15 @@ from nanobot_core.messages import (
     Content,
     ImageBlock,
     Message,
+    OutboundMessage,
     TextBlock,
     ToolCall,
     content_text,
 )
 from nanobot_core.tools.registry import RegisteredTool, with_hint
 
+SPOKE = "spoke"
+"""Mark in `Message.extra` of the result of a call that has written to the chat of the turn."""
 Store = Callable[[Message], Awaitable[None]]
 
 
@@ -55,6 +58,7 @@ class ToolRunner:
         self._clock = clock
         self._approver = approver
         self._repeats: dict[str, tuple[int, int]] = {}
+        self._spoke: set[str] = set()
         self.is_stuck: bool = False
         """A call was refused as a repetition as often as it had been run."""
 
@@ -120,6 +124,8 @@ class ToolRunner:
         outcome = await self._outcome(ready, result)
         message = self._message(call, result, outcome)
         await store(message)
+        if result.media:
+            await self._send_media(call, result.media)
         elapsed_s = time.perf_counter() - started
         if spec.hooks.after_execute_tool:
             spec.hooks.after_execute_tool(
@@ -127,6 +133,23 @@ class ToolRunner:
             )
         await spec.on_event(ToolCallEnded(call=call, result=outcome, duration_s=elapsed_s))
         return message
+
+    async def _send_media(self, call: ToolCall, media: tuple[str, ...]) -> None:
+        """Send files that a tool made for the user; without a chat they only stay on disk."""
+        turn = self._spec.turn
+        message = OutboundMessage(
+            channel=turn.channel,
+            chat_id=turn.chat_id,
+            content="",
+            media=media,
+            idempotency_key=f"{turn.session_key}/{call.id}/media",
+        )
+        try:
+            await self._spec.send(message)
+        except ToolError as error:
+            from loguru import logger
+
+            logger.bind(session=turn.session_key, turn=turn.id).warning("files not sent: {}", error)
 
     async def _result_of(self, ready: _Ready) -> ToolResult:
         key = _signature(ready.call)
@@ -214,6 +237,7 @@ class ToolRunner:
             origin=outcome.origin,
             is_error=outcome.is_error,
             timestamp=self._clock.now(),
+            extra={SPOKE: True} if call.id in self._spoke else {},
         )
 
     def _context(self, call: ToolCall) -> ToolContext:
@@ -221,6 +245,14 @@ class ToolRunner:
 
         async def progress(text: str) -> None:
             await self._spec.on_event(ProgressMade(text=text))
+
+        async def send(message: OutboundMessage) -> None:
+            await self._spec.send(message)
+            if message.content and (message.channel, message.chat_id) == (
+                turn.channel,
+                turn.chat_id,
+            ):
+                self._spoke.add(call.id)
 
         return ToolContext(
             session_key=turn.session_key,
@@ -233,6 +265,7 @@ class ToolRunner:
             workspace=self._spec.workspace,
             clock=self._clock,
             progress=progress,
+            send=send,
         )
 
     def _repeated_too_often(self, key: str) -> bool:

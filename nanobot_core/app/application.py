@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +15,11 @@ from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder
 from nanobot_core.agent.results import remove_old_results
 from nanobot_core.app.models import ConfiguredModels
-from nanobot_core.app.slots import create_memory, create_session_store
+from nanobot_core.app.slots import create_memory, create_session_store, create_transcriber
 from nanobot_core.app.tasks import TaskOwner
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.config.loading import LoadedConfig, load_config
+from nanobot_core.config.secrets import maskable
 from nanobot_core.events import AppDraining, AppReady, RunEvent, TurnFinished, TurnOutcome
 from nanobot_core.messages import InboundMessage, JsonValue
 from nanobot_core.plugins.catalogue import Catalogue
@@ -33,7 +34,22 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.memory import MemoryBackend
     from nanobot_core.contracts.store import SessionStore
     from nanobot_core.hooks.agent_hook import AgentHook
+    from nanobot_core.hooks.implementation import Spawn
+    from nanobot_core.plugins.change import Reconfiguration
 
+FIXED = (
+    "agents.defaults.workspace",
+    "agents.defaults.session_store",
+    "agents.defaults.transcriber",
+    "agents.defaults.steering",
+    "agents.max_concurrent_turns",
+    "memory.backend",
+    "gateway.bus",
+    "gateway.host",
+    "gateway.max_waiting",
+    "gateway.port",
+)
+"""Key paths whose change takes a new start."""
 EVENT_QUEUE_LIMIT = 1_000
 STOP_LIMIT_S = 30.0
 """Seconds that each part has to stop; plugins have limits of their own within it."""
@@ -62,21 +78,25 @@ class Nanobot:
         environ: Mapping[str, str] | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
-        self.loaded = loaded
+        catalogue = catalogue or Catalogue.load(
+            loaded.home / "cache", loaded.settings.plugins, narrowing
+        )
+        self.loaded: LoadedConfig = _with_declared_secrets(loaded, catalogue)
         self._clock = clock or SystemClock()
         self._tasks = TaskOwner()
         self._turns = TaskOwner()
         self.plugins: PluginHost = PluginHost(
-            catalogue or Catalogue.load(loaded.home / "cache", loaded.settings.plugins, narrowing),
-            loaded,
+            catalogue,
+            self.loaded,
             spawn=self._tasks.spawn,
             clock=self._clock,
             environ=environ,
         )
-        self.models: ConfiguredModels = ConfiguredModels(self.plugins, loaded, environ)
+        self.models: ConfiguredModels = ConfiguredModels(self.plugins, self.loaded, environ)
         self._pipeline: TurnPipeline | None = None
         self._store: SessionStore | None = None
         self._memory: MemoryBackend | None = None
+        self._is_draining = False
 
     @classmethod
     def from_config(
@@ -111,6 +131,16 @@ class Nanobot:
         return self.plugins.tools
 
     @property
+    def pipeline(self) -> TurnPipeline:
+        """What answers messages."""
+        return self._running()
+
+    @property
+    def spawn(self) -> Spawn:
+        """Starts tasks that end with the agent at the latest."""
+        return self._tasks.spawn
+
+    @property
     def commands(self) -> Commands:
         """The slash commands."""
         return self._running().commands
@@ -134,6 +164,8 @@ class Nanobot:
             self._store = await create_session_store(self.plugins, self.loaded, self._clock)
             self._memory = await create_memory(self.plugins, self.loaded)
             self._pipeline = self._build_pipeline(self._store)
+            if transcriber := await create_transcriber(self.plugins, self.loaded):
+                self._pipeline.transcribe = transcriber.transcribe
             keep_days = self.loaded.settings.tools.result_keep_days
             clearing = asyncio.to_thread(remove_old_results, self.loaded.workspace, keep_days)
             self._tasks.spawn(clearing, name="old results")
@@ -152,10 +184,15 @@ class Nanobot:
         traceback: TracebackType | None,
     ) -> None:
         """Stop in reverse order; what fails to stop is logged and does not hold up the rest."""
-        if self.plugins.hooks.app_draining:
+        await self.begin_draining()
+        await self._close()
+
+    async def begin_draining(self) -> None:
+        """Tell plugins that no new work is admitted; once."""
+        if not self._is_draining and self.plugins.hooks.app_draining:
+            self._is_draining = True
             draining = self.plugins.hooks.app_draining(AppDraining(reason="shutdown"))
             await _stopped("app_draining", draining)
-        await self._close()
 
     def _build_pipeline(self, store: SessionStore) -> TurnPipeline:
         settings, workspace = self.loaded.settings, self.loaded.workspace
@@ -165,13 +202,8 @@ class Nanobot:
             workspace=workspace,
             host=self.plugins,
             sessions=sessions,
-            runner=AgentRunner(
-                self.models,
-                clock=self._clock,
-                rules=settings.tools.approval,
-                approval_timeout_s=settings.tools.approval_timeout_s,
-            ),
-            requests=RequestBuilder(workspace, settings.agents.defaults.timezone, self._clock),
+            runner=self._build_runner(),
+            requests=self._build_requests(),
             commands=Commands(
                 self.plugins, sessions, self._archive, lambda: self.models.match(None).model
             ),
@@ -179,16 +211,46 @@ class Nanobot:
             memory=self._memory,
         )
 
+    def _build_runner(self) -> AgentRunner:
+        tools = self.loaded.settings.tools
+        return AgentRunner(
+            self.models,
+            clock=self._clock,
+            rules=tools.approval,
+            approval_timeout_s=tools.approval_timeout_s,
+        )
+
+    def _build_requests(self) -> RequestBuilder:
+        timezone = self.loaded.settings.agents.defaults.timezone
+        return RequestBuilder(self.loaded.workspace, timezone, self._clock)
+
     async def _close(self) -> None:
         self._pipeline = None
         await _end_tasks(self._turns)
         await _stopped("plugins", self.plugins.stop())
-        await _stopped("providers", self.models.aclose())
         if self._memory is not None:
             await _stopped("memory", self._memory.aclose())
         if self._store is not None:
             await _stopped("sessions", self._store.aclose())
         await _end_tasks(self._tasks)
+
+    async def reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
+        """Use another configuration and what is installed now, from the next turn on.
+
+        What `FIXED` names is not changed by this; it takes a new start.
+
+        Raises:
+            PluginError: a plugin under ``plugins.required`` may not run; nothing has changed.
+        """
+        loaded = _with_declared_secrets(loaded, catalogue)
+        change = await self.plugins.reconfigure(loaded, catalogue)
+        self.loaded = loaded
+        self.models.reconfigure(loaded)
+        pipeline = self._running()
+        pipeline.settings = loaded.settings
+        pipeline.runner = self._build_runner()
+        pipeline.requests = self._build_requests()
+        return change
 
     async def process_direct(self, request: TurnRequest) -> TurnOutcome:
         """Answer one message without bus and channels; see `TurnPipeline.process`."""
@@ -257,6 +319,20 @@ class Nanobot:
             msg = "the agent is not started; use 'async with Nanobot.from_config() as bot'"
             raise RuntimeError(msg)
         return self._pipeline
+
+
+def _with_declared_secrets(loaded: LoadedConfig, catalogue: Catalogue) -> LoadedConfig:
+    secrets = maskable(_declared_secrets(loaded, catalogue))
+    return replace(loaded, secrets=loaded.secrets | secrets)
+
+
+def _declared_secrets(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[str]:
+    """Yield values that channels declare as secret although their keys do not sound like it."""
+    for _, declaration in catalogue.declared("channels"):
+        section = loaded.settings.section(f"channels.{declaration.name}") or {}
+        for name in declaration.detail.get("secrets") or ():
+            if value := section.get(name):
+                yield str(value)
 
 
 def _direct(

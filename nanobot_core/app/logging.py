@@ -12,14 +12,16 @@ import re
 import sys
 import traceback
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from loguru import logger
 
 from nanobot_core.config.secrets import MASK, mask_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+    from types import TracebackType
 
     from loguru import Record
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 ROTATION = "10 MB"
 KEPT_FILES = 5
+_TELLING_URLS = ("httpx", "httpcore", "httpx2", "httpcore2")
+"""Libraries that log the address of each request, which may hold a token, at INFO or DEBUG."""
 _FIELDS = ("plugin", "session", "turn", "library")
 _CREDENTIALS = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
 
@@ -35,6 +39,7 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None) -> None:
     """Send the records of loguru and of the standard library to stderr and to the log file.
 
     May be called again; the last call counts. Where the file cannot be written there is none.
+    Tracebacks of errors that end the process are masked too.
 
     Args:
         loaded: says what the file gets, and which texts are secret.
@@ -42,9 +47,7 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None) -> None:
             short, without those on turns, whose outcome the command tells itself.
     """
     settings = loaded.settings.logging
-    # In a JSON line a secret with quotes or line feeds is written in another form.
-    escaped = {json.dumps(secret, ensure_ascii=False)[1:-1] for secret in loaded.secrets}
-    secrets = loaded.secrets | escaped
+    secrets = frozenset(form for secret in loaded.secrets for form in _forms(secret))
     logger.remove()
     logger.add(
         sys.stderr,
@@ -66,15 +69,37 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None) -> None:
         )
     least = min(_number(level or "WARNING"), _number(settings.level))
     logging.basicConfig(handlers=[_ToLoguru()], level=least, force=True)
+    for library in _TELLING_URLS:
+        logging.getLogger(library).setLevel(logging.WARNING)
+
+    def tell_end(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        text = "".join(traceback.format_exception(kind, error, trace))
+        sys.stderr.write(_masked(text, secrets))
+
+    sys.excepthook = tell_end
 
 
 def _format(render: Callable[[Record], str], secrets: frozenset[str]) -> Callable[[Record], str]:
     def template(record: Record) -> str:
-        line = mask_text(render(record), secrets)
-        record["extra"]["line"] = _CREDENTIALS.sub(rf"\1 {MASK}", line)
+        record["extra"]["line"] = _masked(render(record), secrets)
         return "{extra[line]}\n"
 
     return template
+
+
+def _masked(text: str, secrets: frozenset[str]) -> str:
+    return _CREDENTIALS.sub(rf"\1 {MASK}", mask_text(text, secrets))
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Yield `secret` as it is, and as JSON lines, dumps of values and addresses have it."""
+    yield secret
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield repr(secret)[1:-1]
+    yield quote(secret, safe="")
+    yield quote(secret)
 
 
 def _concerns_no_turn(record: Record) -> bool:

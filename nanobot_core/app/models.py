@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.run import Model
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.hooks.caller import Hooks
     from nanobot_core.messages import JsonObject
+    from nanobot_core.plugins.context import HostContext
     from nanobot_core.plugins.host import PluginHost
 from nanobot_core.config.environment import environment
 
@@ -48,7 +48,8 @@ class ConfiguredModels:
         self._host = host
         self._loaded = loaded
         self._environ = environ
-        self._providers: dict[str, LLMProvider] = {}
+        self._providers: dict[str, tuple[HostContext, LLMProvider]] = {}
+        """By name, each with the context of the plugin's instance that made it."""
         self._models: dict[str | None, Model] = {}
         self._found_for: Hooks | None = None
         self._creating = asyncio.Lock()
@@ -107,17 +108,17 @@ class ConfiguredModels:
             overrides=overrides,
         )
 
-    async def aclose(self) -> None:
-        """Close every provider that was created, also when closing another one fails."""
-        async with AsyncExitStack() as closing:
-            while self._providers:
-                closing.push_async_callback(self._providers.popitem()[1].aclose)
+    def reconfigure(self, loaded: LoadedConfig) -> None:
+        """Use another configuration from the next model call on."""
+        self._loaded = loaded
+        self._models = {}
 
     async def _provider(self, row: ProviderRow) -> LLMProvider:
         async with self._creating:
             name = row.spec.name
-            if name not in self._providers:
-                context = await self._host.context_for(row.plugin)
+            context = await self._host.context_for(row.plugin)
+            former = self._providers.get(name)
+            if former is None or former[0] is not context:
                 settings = await asyncio.to_thread(self._settings_of, row)
                 factory = await asyncio.to_thread(load_object, row.plugin, row.spec.factory)
                 if not callable(factory):
@@ -133,8 +134,9 @@ class ConfiguredModels:
                     ) from error
                 if not isinstance(made, LLMProvider):
                     raise PluginRejected(row.plugin, f"'{row.spec.factory}' made no LLMProvider")
-                self._providers[name] = made
-            return self._providers[name]
+                context.on_dispose(made.aclose)
+                self._providers[name] = (context, made)
+            return self._providers[name][1]
 
     def _settings_of(self, row: ProviderRow) -> ProviderSettings:
         model = settings_model(row.plugin, row.spec.settings)

@@ -1,4 +1,4 @@
-"""Exclusive slots: the one session store and the one memory backend that the settings name."""
+"""Exclusive slots: the one store, bus, memory backend and transcriber that the settings name."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from nanobot_core.contracts.bus import Bus
 from nanobot_core.contracts.memory import MemoryBackend
 from nanobot_core.contracts.store import SessionStore
+from nanobot_core.contracts.transcription import TranscriptionProvider
 from nanobot_core.errors import ConfigInvalid, PluginRejected
 from nanobot_core.plugins.loader import load_object
 from nanobot_core.sessions.jsonl import JsonlSessionStore
@@ -49,6 +51,52 @@ async def create_memory(host: PluginHost, loaded: LoadedConfig) -> MemoryBackend
     if name is None:
         return None
     return await _create(host, loaded, ("memory", name, "memory.backend"), MemoryBackend)
+
+
+async def create_bus(host: PluginHost, loaded: LoadedConfig, clock: Clock) -> Bus:
+    """Return the message queue that the configuration names.
+
+    Raises:
+        ConfigInvalid: no plugin brings one of that name.
+        PluginError: its plugin cannot run.
+        BusError: what it stores cannot be opened.
+    """
+    from loguru import logger
+
+    settings = loaded.settings.gateway
+    if settings.bus == "sqlite":
+        from nanobot_core.bus.sqlite import SqliteBus
+
+        path = loaded.home / "gateway" / "bus.sqlite"
+        bus = await SqliteBus.open(path, clock=clock, max_waiting=settings.max_waiting)
+        for finding in bus.repaired:
+            logger.error("the message queue was damaged: {}", finding)
+        return bus
+    if settings.bus == "memory":
+        from nanobot_core.bus.memory import MemoryBus
+
+        return MemoryBus(clock=clock, max_waiting=settings.max_waiting)
+    return await _create(host, loaded, ("stores", settings.bus, "gateway.bus"), Bus)  # type: ignore[type-abstract]  # only isinstance is asked of it
+
+
+async def create_transcriber(
+    host: PluginHost, loaded: LoadedConfig
+) -> TranscriptionProvider | None:
+    """Return what turns recordings into text, or ``None`` when there is nothing or no choice.
+
+    Raises:
+        ConfigInvalid: no plugin brings one of the name that is set.
+        PluginError: its plugin cannot run.
+        ConfigError: its settings are wrong.
+    """
+    name = loaded.settings.agents.defaults.transcriber
+    if name is None:
+        known = [declaration.name for _, declaration in host.declared("transcribers")]
+        if len(known) != 1:
+            return None
+        name = known[0]
+    slot = ("transcribers", name, "agents.defaults.transcriber")
+    return await _create(host, loaded, slot, TranscriptionProvider)
 
 
 async def _create(

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
-from uuid import uuid4
 
 import typer
 
-from nanobot_core.cli.options import Options, open_agent, options_of
+from nanobot_core.cli.options import Options, options_of
 from nanobot_core.cli.output import fail, print_json, run_async
 
 if TYPE_CHECKING:
-    from nanobot_core.app.application import Nanobot
     from nanobot_core.cli.render import View
     from nanobot_core.events import TurnOutcome
-    from nanobot_core.turns.pipeline import TurnRequest
+
 
 DEFAULT_SESSION = "cli:direct"
 
@@ -36,22 +34,6 @@ class Talk:
     session: str = DEFAULT_SESSION
     model: str | None = None
     markdown: bool = True
-
-    def request(self, text: str, view: View | None = None) -> TurnRequest:
-        """Return the turn that answers `text`, shown in `view`."""
-        from nanobot_core.messages import InboundMessage
-        from nanobot_core.turns.pipeline import TurnRequest
-
-        message = InboundMessage(
-            channel="cli",
-            sender_id="user",
-            chat_id="direct",
-            content=text,
-            id=uuid4().hex,
-            session_key_override=self.session,
-        )
-        request = TurnRequest(message=message, source="cli", model=self.model, is_owner=True)
-        return replace(request, on_event=view.show) if view else request
 
 
 def agent(
@@ -100,24 +82,15 @@ def agent(
 
 
 async def _answer(options: Options, talk: Talk, text: str, *, as_json: bool) -> TurnOutcome:
+    from nanobot_core.cli.backend import open_backend
     from nanobot_core.cli.render import HELD_CHARS, MarkdownView, PlainView
 
     on_terminal = sys.stdout.isatty()
     view: View = PlainView(0 if on_terminal else HELD_CHARS)
     if on_terminal and talk.markdown and not as_json:
         view = MarkdownView()
-    async with open_agent(options) as bot:
-        await answer_questions(bot, view)
-        async with view.turn():
-            return await bot.process_direct(talk.request(text, None if as_json else view))
-
-
-async def answer_questions(bot: Nanobot, view: View) -> None:
-    """Let the person at the terminal decide on tool calls; without a terminal nobody does."""
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        from nanobot_core.cli.approval import TerminalApproval
-
-        await bot.plugins.register(TerminalApproval(view.paused), "terminal")
+    async with open_backend(options, view) as backend, view.turn():
+        return await backend.answer(talk, text, None if as_json else view)
 
 
 def _whole_message(message: str | None) -> str | None:

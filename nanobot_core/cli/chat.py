@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
@@ -16,15 +14,12 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.text import Text
 
 from nanobot_core._version import __version__
-from nanobot_core.app.tasks import TaskOwner
-from nanobot_core.cli.agent import Talk, answer_questions
-from nanobot_core.cli.options import Options, open_agent
-from nanobot_core.cli.output import stdout
+from nanobot_core.cli.agent import Talk
+from nanobot_core.cli.backend import Backend, open_backend
+from nanobot_core.cli.options import Options
+from nanobot_core.cli.output import describe_error, print_error, stdout
 from nanobot_core.cli.render import MarkdownView, PlainView, View, print_dim
-from nanobot_core.errors import NoProvider
-
-if TYPE_CHECKING:
-    from nanobot_core.app.application import Nanobot
+from nanobot_core.errors import NanobotError
 
 FAREWELLS = frozenset({"exit", "quit", "/exit", "/quit"})
 PROMPT = "> "
@@ -32,26 +27,14 @@ PROMPT = "> "
 
 async def chat(options: Options, talk: Talk) -> None:
     """Talk until the person leaves with Ctrl-D or ``exit``."""
-    async with open_agent(options) as bot, _watched(bot):
-        view = MarkdownView() if talk.markdown else PlainView(0)
-        await answer_questions(bot, view)
-        _greet(bot, talk)
-        prompt = _prompt(bot.loaded.home / "history", bot.commands.names())
+    view = MarkdownView() if talk.markdown else PlainView(0)
+    async with open_backend(options, view) as backend, backend.watched():
+        _greet(backend, talk)
+        prompt = _prompt(backend.home / "history", await backend.commands())
         while (text := await _ask(prompt)) is not None:
             if text.strip():
                 stdout().print()
-                await _take_turn(bot, talk, text, view)
-
-
-@asynccontextmanager
-async def _watched(bot: Nanobot) -> AsyncIterator[None]:
-    """Name plugins that block the loop, meanwhile."""
-    owner = TaskOwner()
-    owner.spawn(bot.plugins.watch_loop(), name="watch")
-    try:
-        yield
-    finally:
-        await owner.close()
+                await _take_turn(backend, talk, text, view)
 
 
 async def _ask(prompt: PromptSession[str]) -> str | None:
@@ -66,13 +49,13 @@ async def _ask(prompt: PromptSession[str]) -> str | None:
     return None if text.strip().lower() in FAREWELLS else text
 
 
-async def _take_turn(bot: Nanobot, talk: Talk, text: str, view: View) -> None:
+async def _take_turn(backend: Backend, talk: Talk, text: str, view: View) -> None:
     """Answer `text`; Ctrl-C stops the turn and not the program."""
     loop = asyncio.get_running_loop()
     former = signal.getsignal(signal.SIGINT)
     try:
         async with view.turn(), asyncio.TaskGroup() as group:
-            turn = group.create_task(bot.process_direct(talk.request(text, view)))
+            turn = group.create_task(_answered(backend, talk, text, view))
             loop.add_signal_handler(signal.SIGINT, turn.cancel)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
@@ -81,15 +64,20 @@ async def _take_turn(bot: Nanobot, talk: Talk, text: str, view: View) -> None:
         print_dim("stopped; what was done so far is kept")
 
 
-def _greet(bot: Nanobot, talk: Talk) -> None:
+async def _answered(backend: Backend, talk: Talk, text: str, view: View) -> None:
+    """Answer `text`; a gateway that is away for a while does not end the chat."""
     try:
-        match = bot.models.match(talk.model)
-        model = f"{match.model} by {match.row.spec.name}"
-    except NoProvider:
-        model = "no model, run nanobot onboard"
+        await backend.answer(talk, text, view)
+    except NanobotError as error:
+        print_error(describe_error(error))
+
+
+def _greet(backend: Backend, talk: Talk) -> None:
     stdout().print(
         Text.assemble(
-            ("nanobot ", "bold"), (__version__, "bold"), (f"  {model}  {talk.session}", "dim")
+            ("nanobot ", "bold"),
+            (__version__, "bold"),
+            (f"  {backend.who(talk)}  {talk.session}", "dim"),
         )
     )
     print_dim("/help shows commands; Alt-Enter or \\ at the end of a line goes on; Ctrl-D leaves\n")

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from nanobot_core.cli.options import Options, load_catalogue
+from nanobot_core.cli.schema_check import schema_problems
 from nanobot_core.config.environment import (
     process_environment,
     resolve_config_path,
@@ -19,15 +20,12 @@ from nanobot_core.config.models import ProviderSettings, Settings
 from nanobot_core.config.secrets import find_secrets, maskable
 from nanobot_core.config.sections import unknown_sections, validate_section
 from nanobot_core.config.source import parse_source, read_text
-from nanobot_core.config.tree import KeyPath, Origin, find_key, parse_path, resolve
-from nanobot_core.config.validation import Places, nearest_key
+from nanobot_core.config.tree import Origin, parse_path, resolve
+from nanobot_core.config.validation import nearest_key
 from nanobot_core.errors import ConfigInvalid, ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
-from nanobot_core.tools.casting import cast_params
 
 if TYPE_CHECKING:
-    from jsonschema.exceptions import ValidationError
-
     from nanobot_core.plugins.catalogue import Catalogue
 
 _CORE_PROVIDER_MODEL = "nanobot_core:ProviderSettings"
@@ -110,7 +108,7 @@ def _section_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[Co
     for plugin, path, schema in plugin_sections(catalogue):
         found, section = resolve(loaded.tree, parse_path(path))
         if len(found) == len(parse_path(path)) and section is not None:
-            yield from _SchemaCheck(loaded.places, plugin, found, schema).problems(section)
+            yield from schema_problems(loaded.places, plugin, found, schema, section)
     for selection in catalogue.selections.values():
         manifest = selection.plugin.manifest
         for item in manifest.of_kind("providers") if manifest else ():
@@ -147,97 +145,3 @@ def _published_sections() -> dict[str, str]:
     text = resources.files("nanobot_core.plugins").joinpath("known-plugins.json").read_text("utf-8")
     sections: dict[str, str] = json.loads(text)["sections"]
     return sections
-
-
-class _SchemaCheck:
-    """One section against the schema of its plugin's manifest."""
-
-    def __init__(self, places: Places, plugin: str, at: KeyPath, schema: JsonObject) -> None:
-        self._places = places
-        self._owner = f"plugin '{plugin}' says so"
-        self._at = at
-        self._schema = schema
-
-    def problems(self, section: JsonValue) -> Iterator[ConfigProblem]:
-        """Yield what does not fit; keys may be spelt in any way, numbers may stand as text."""
-        from jsonschema import Draft202012Validator
-        from referencing import Registry
-
-        if not isinstance(section, dict):
-            yield self._problem((), "expected a mapping")
-            return
-        written, names = self._in_schema_spelling(section)
-        validator = Draft202012Validator(self._schema, registry=Registry())
-        for error in validator.iter_errors(cast_params(self._schema, written)):
-            first, *rest = error.absolute_path or ("",)
-            path = (names.get(str(first), first), *rest) if first != "" else ()
-            if error.validator == "additionalProperties" and not path:
-                yield from self._unknown_keys(written)
-            else:
-                yield self._problem(path, f"expected {_wanted(error)}", error.instance)
-
-    def _in_schema_spelling(self, section: JsonObject) -> tuple[JsonObject, dict[str, str]]:
-        """Return the section with the schema's keys, and those keys as the file spells them."""
-        properties = self._properties()
-        written: JsonObject = {}
-        names: dict[str, str] = {}
-        for key, value in section.items():
-            known = find_key(properties, key) or find_key(properties, f"{key}_s") or key
-            if value is not None:
-                written[known] = value
-                names[known] = key
-        return written, names
-
-    def _unknown_keys(self, written: JsonObject) -> Iterator[ConfigProblem]:
-        properties = self._properties()
-        for key in written:
-            if key not in properties:
-                near = nearest_key(key, properties)
-                hint = f"did you mean '{_snake(near)}'?" if near else "remove it"
-                yield self._problem((key,), "expected a known key", remedy=hint)
-
-    def _problem(
-        self, path: KeyPath, expected: str, value: JsonValue = None, remedy: str = ""
-    ) -> ConfigProblem:
-        full = (*self._at, *path)
-        found = None if value is None else self._places.show(full, value)
-        remedy = "; ".join(filter(None, (remedy, self._owner)))
-        return self._places.problem(full, expected, found=found, remedy=remedy)
-
-    def _properties(self) -> JsonObject:
-        properties = self._schema.get("properties")
-        return properties if isinstance(properties, dict) else {}
-
-
-_LIMITS = {
-    "minimum": "at least",
-    "maximum": "at most",
-    "exclusiveMinimum": "more than",
-    "exclusiveMaximum": "less than",
-    "minLength": "a length of at least",
-    "maxLength": "a length of at most",
-    "const": "",
-}
-
-
-def _wanted(error: ValidationError) -> str:
-    """What the schema asks for at one place, without the value that stands there."""
-    rule = error.validator_value
-    if error.validator == "type":
-        return " or ".join(rule) if isinstance(rule, list) else str(rule)
-    if error.validator == "enum" and isinstance(rule, list):
-        return f"one of {', '.join(map(str, rule))}"
-    if error.validator == "anyOf" and isinstance(rule, list):
-        kinds = [str(each["type"]) for each in rule if "type" in each]
-        return " or ".join(kinds) or "a valid value"
-    if error.validator == "additionalProperties":
-        return "only known keys"
-    if error.validator in _LIMITS:
-        return f"{_LIMITS[error.validator]} {rule}".strip()
-    return "a valid value"
-
-
-def _snake(name: str) -> str:
-    from pydantic.alias_generators import to_snake
-
-    return to_snake(name)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typer._click.core import Context
 
     from nanobot_core.app.application import Nanobot
+    from nanobot_core.app.client import ControlClient
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.context import PluginContext
     from nanobot_core.messages import JsonValue
@@ -68,6 +69,18 @@ def load_settings(
     loaded = load_config(options.config, profile=options.profile, overrides=overrides)
     configure_logging(loaded, level="DEBUG" if options.debug else None)
     return loaded
+
+
+def home_of(ctx: Context) -> Path:
+    """Return nanobot's folder; errors as `load_settings`."""
+    return load_settings(options_of(ctx)).home
+
+
+def gateway_client(ctx: Context) -> ControlClient:
+    """Return the way to the gateway of this folder, which may not run; errors as above."""
+    from nanobot_core.app.client import ControlClient
+
+    return ControlClient(home_of(ctx) / "gateway")
 
 
 def load_catalogue(options: Options, loaded: LoadedConfig) -> Catalogue:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nanobot_core.cli.output import print_error, printable, stderr, stdout
 from nanobot_core.events import (
+    MessageSent,
     NoticeGiven,
     ProgressMade,
     RunEvent,
@@ -31,6 +32,8 @@ from nanobot_core.events import (
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.live import Live
+
+    from nanobot_core.messages import OutboundMessage
 
 HELD_CHARS = 400
 """Words beside a tool call are no part of the answer, and only what follows tells the two apart.
@@ -88,6 +91,10 @@ class PlainView:
                 print_dim(f"{event.reason}; the answer begins again")
             case NoticeGiven():
                 print_dim(event.text)
+            case MessageSent():
+                self._begin_again()
+                self._write(f"{_message_text(event.message)}\n\n")
+                self._written = ""
             case TurnFinished():
                 self._finish(event.outcome)
 
@@ -161,6 +168,9 @@ class MarkdownView:
                 print_dim(f"{event.reason}; the answer begins again")
             case NoticeGiven():
                 print_dim(event.text)
+            case MessageSent():
+                self._end_passage()
+                self._print(printable(_message_text(event.message)))
             case TurnFinished():
                 self._finish(event.outcome)
 
@@ -293,6 +303,12 @@ def report_failure(outcome: TurnOutcome) -> None:
     """Print why a turn failed, if it did."""
     if outcome.error:
         print_error(outcome.error)
+
+
+def _message_text(message: OutboundMessage) -> str:
+    """Return a message of a tool, its files by their places."""
+    files = [f"File: {path}" for path in message.media]
+    return "\n".join([*([message.content] if message.content else []), *files])
 
 
 def _first_line(text: str) -> str:

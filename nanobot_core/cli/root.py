@@ -34,6 +34,10 @@ class RootGroup(LazyGroup):
     table: ClassVar[Sequence[Entry]] = (
         Entry("onboard", "Create a configuration and a workspace.", f"{_CLI}.onboard:onboard"),
         Entry("agent", "Talk to the agent: one message, or a chat.", f"{_CLI}.agent:agent"),
+        Entry("gateway", "Run the gateway, or command the one that runs.", f"{_CLI}.gateway:app"),
+        Entry("channels", "Show channels, sign in to their platforms.", f"{_CLI}.channels:app"),
+        Entry("pairing", "Let strangers in who wrote to a channel.", f"{_CLI}.pairing:app"),
+        Entry("deadletters", "List and resend messages given up.", f"{_CLI}.deadletters:app"),
         Entry("status", "Show how things stand.", f"{_CLI}.status:status"),
         Entry("doctor", "Look for problems and say how to mend them.", f"{_CLI}.doctor:doctor"),
         Entry("plugins", "List, inspect, enable and disable plugins.", f"{_CLI}.plugins:app"),
@@ -110,6 +114,7 @@ def _report(error: Exception) -> None:
         print_error(describe_error(error))
     else:
         print_error(
-            f"nanobot itself failed with {type(error).__name__}: {error}; "
+            # Not the error's own words: what nobody foresaw may hold anything.
+            f"nanobot itself failed with {type(error).__name__}; "
             "run the command again with 'nanobot --debug …' and report what it prints"
         )

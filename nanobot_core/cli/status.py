@@ -15,7 +15,7 @@ from nanobot_core.errors import NoProvider
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
 
-QUIET_STATES = frozenset({"active", "found", "disabled"})
+QUIET_STATES = frozenset({"active", "found", "isolated", "disabled"})
 
 
 def status(

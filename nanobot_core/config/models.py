@@ -69,10 +69,50 @@ class ProviderSettings(PluginSettings):
     """
 
     api_key: Annotated[SecretStr | None, BeforeValidator(none_if_empty)] = None
-    api_base: OptionalText = None
-    extra_headers: dict[str, str] = {}
-    proxy: OptionalText = None
+    # Keys may stand in all three, and they go out as plain texts.
+    api_base: Annotated[OptionalText, Field(repr=False)] = None
+    extra_headers: Annotated[dict[str, str], Field(repr=False)] = {}
+    proxy: Annotated[OptionalText, Field(repr=False)] = None
     timeout_s: PositiveFloat = 120
+
+
+class GroupSettings(PluginSettings):
+    """One group chat, ``channels.<name>.groups.<chat id>``; what is absent holds as for all.
+
+    Attributes:
+        policy: ``mention`` answers who addresses the agent, ``open`` every message, ``deny`` none.
+        allow_from: ids or names of those who may write there.
+    """
+
+    policy: Literal["mention", "open", "deny"] | None = None
+    allow_from: list[str] | None = None
+
+
+class ChannelSettings(PluginSettings):
+    """The section of a channel, ``channels.<name>``; plugins derive theirs from it.
+
+    Attributes:
+        enabled: whether the gateway starts it.
+        allow_from: ids or names of those who may write; ``"*"`` is everyone, empty is nobody.
+        group_policy: ``mention`` answers who addresses the agent, ``open`` every message,
+            ``deny`` none.
+        groups: chat id to what holds in that group instead.
+        pairing: strangers who write get a code that the owner can approve.
+        send_progress: words that come with tool calls; ``None`` as in ``channels``.
+        send_tool_hints: a line for each tool call; ``None`` as in ``channels``.
+        streaming: answers are shown while they are written, where the platform can.
+        rate_limit: messages that one sender may send a minute; more are refused.
+    """
+
+    enabled: bool = True
+    allow_from: list[str] = []
+    group_policy: Literal["mention", "open", "deny"] = "mention"
+    groups: dict[str, GroupSettings] = {}
+    pairing: bool = True
+    send_progress: bool | None = None
+    send_tool_hints: bool | None = None
+    streaming: bool = True
+    rate_limit: PositiveInt = 60
 
 
 class OpenSection(PluginSettings):
@@ -104,6 +144,7 @@ class AgentDefaults(PluginSettings):
         temperature: ``None`` leaves it to the service.
         session_store: name of the store of histories.
         steering: messages that arrive during a turn are given to it.
+        transcriber: name of what turns recordings into text; ``None`` takes the only one there is.
     """
 
     workspace: str = "~/.nanobot/workspace"
@@ -121,6 +162,7 @@ class AgentDefaults(PluginSettings):
     streaming: bool = True
     session_store: str = "jsonl"
     steering: bool = False
+    transcriber: OptionalText = None
 
 
 class AgentsSettings(PluginSettings):
@@ -131,18 +173,54 @@ class AgentsSettings(PluginSettings):
 
 
 class ChannelsSettings(OpenSection):
-    """``channels``: which extra messages chats get. Each channel has its section here."""
+    """``channels``: which extra messages chats get. Each channel has its section here.
+
+    Attributes:
+        send_progress: words that come with tool calls.
+        send_tool_hints: a line for each tool call.
+        send_final_after_message: the reply is sent also when a tool has written to the chat.
+        media_keep_days: age at which files that came in or went out are removed.
+    """
 
     send_progress: bool = True
     send_tool_hints: bool = False
+    send_final_after_message: bool = False
+    media_keep_days: PositiveFloat = 30
 
 
 class GatewaySettings(OpenSection):
-    """``gateway``: address of its HTTP server and the name of its message bus."""
+    """``gateway``: what runs for months.
+
+    Attributes:
+        host: address of its HTTP server.
+        port: port of its HTTP server; 0 takes a free one.
+        secret: whoever calls the HTTP server from outside must know it.
+        bus: name of the message queue.
+        max_waiting: messages that may wait before channels are asked to slow down.
+        grace_s: seconds that turns have to end when the gateway stops.
+        patience_s: seconds after which a user whose message still waits is told so.
+        give_up_after_s: seconds after which a reply that cannot be delivered is a dead letter.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 18_790
+    secret: Annotated[SecretStr | None, BeforeValidator(none_if_empty)] = None
     bus: str = "sqlite"
+    max_waiting: PositiveInt = 10_000
+    grace_s: NonNegativeFloat = 30
+    patience_s: PositiveFloat = 30
+    give_up_after_s: PositiveFloat = 86_400
+
+
+def _check_network(network: str) -> str:
+    from ipaddress import ip_network
+
+    try:
+        ip_network(network, strict=False)
+    except ValueError as error:
+        msg = "expected a network in CIDR form such as '192.168.0.0/16'"
+        raise ValueError(msg) from error
+    return network
 
 
 def check_pattern(pattern: str) -> str:
@@ -202,7 +280,7 @@ class ToolsSettings(OpenSection):
     max_parallel: PositiveInt = 8
     approval: list[ApprovalRule] = []
     approval_timeout_s: PositiveFloat = 300
-    ssrf_whitelist: list[str] = []
+    ssrf_whitelist: list[Annotated[str, AfterValidator(_check_network)]] = []
 
 
 class Budget(PluginSettings):
@@ -228,6 +306,11 @@ class MemorySettings(PluginSettings):
     backend: OptionalText = None
 
 
+def _by_id(value: object) -> object:
+    """Read a list of ids as a mapping in which nothing more is said of them."""
+    return dict.fromkeys(value) if isinstance(value, list) else value
+
+
 class PluginsSettings(PluginSettings):
     """``plugins``: which plugins run.
 
@@ -236,8 +319,9 @@ class PluginsSettings(PluginSettings):
             ``listed`` takes only `enabled`, ``all`` takes everything.
         required: start fails when one of these cannot run.
         order: hook to plugins in the order they are called.
-        isolate: plugins that run in a process and environment of their own.
-        install: requirements that ``nanobot plugins sync`` brings about.
+        isolate: tool plugins that run in a process and environment of their own, with the path of
+            that environment's interpreter; without one it is that of ``environments/<id>``.
+        install: has no effect; accepted so that files which have it stay valid.
         local: paths of single-file plugins.
         limits: hook to seconds one implementation may take.
     """
@@ -247,7 +331,7 @@ class PluginsSettings(PluginSettings):
     disabled: list[str] = []
     required: list[str] = []
     order: dict[str, list[str]] = {}
-    isolate: list[str] = []
+    isolate: Annotated[dict[str, OptionalText], BeforeValidator(_by_id)] = {}
     install: list[str] = []
     local: list[str] = []
     limits: dict[str, PositiveFloat] = {}

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from nanobot_core.messages import InboundMessage, OutboundMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to work on a message, until it is acknowledged, released or expired.
+    """The right to work on a message, until it is acknowledged, released or buried.
 
     Attributes:
         id: names the lease when it is given back.
         attempt: how often the message has been handed out, from 1.
+        stored_at: when the message was published, aware.
     """
 
     id: str
     attempt: int
+    stored_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +40,27 @@ class OutboundLease(Lease):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that was given up, whole, with the reason.
+
+    Attributes:
+        id: names it for `Bus.revive` and `Bus.drop`.
+        message: the message.
+        reason: why it was given up, for the owner.
+        attempts: how often it had been handed out.
+        buried_at: when it was given up, aware.
+    """
+
+    id: str
+    message: InboundMessage | OutboundMessage
+    reason: str
+    attempts: int
+    buried_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BusDepth:
-    """How many messages wait, by where they stand."""
+    """How many messages wait or are being worked on, by where they stand."""
 
     inbound: int
     outbound: int
@@ -45,23 +68,48 @@ class BusDepth:
 
 
 class Bus(ABC):
-    """Inbox and outbox. Every message is handed out at least once until it is acknowledged."""
+    """Inbox and outbox. Every message is handed out at least once until it is acknowledged.
+
+    A cancelled call may have been done or not, and is so as a whole.
+
+    One process works on a bus. What was handed out and not given back when that process died is
+    handed out again, oldest first, by whoever opens the bus next.
+    """
 
     @abstractmethod
     async def publish_inbound(self, message: InboundMessage) -> bool:
-        """Store a received message; False when its dedupe key was seen within seven days.
+        """Store a received message; on disk when it returns, where the bus is durable.
+
+        Args:
+            message: with an `id`, unique within nanobot.
+
+        Returns:
+            False when a message of the same channel and dedupe key was stored within seven days;
+            equal content under another key is another message.
 
         Raises:
-            BusError: it is not stored, because the medium failed or the queue is full.
+            BusFull: too many messages wait; the platform should offer it again later.
+            BusError: it is not stored, because the medium failed.
         """
 
     @abstractmethod
     async def receive_inbound(self) -> InboundLease:
-        """Wait for the next message, oldest first; of one session one is out at a time."""
+        """Wait for the next message, oldest first; of one session one is out at a time.
+
+        An urgent message waits for no other of its session, and comes before all that are not.
+        """
+
+    @abstractmethod
+    async def take_inbound(self, session_key: str) -> InboundLease | None:
+        """Return the next message of a session at once, even while another of it is out.
+
+        For whoever works on the session and can take more; ``None`` when nothing waits, or what
+        waits is delayed.
+        """
 
     @abstractmethod
     async def publish_outbound(self, message: OutboundMessage) -> bool:
-        """Store a reply; False when its idempotency key is already there.
+        """Store a reply; False when its idempotency key was stored within seven days.
 
         Raises:
             BusError: it is not stored.
@@ -69,11 +117,22 @@ class Bus(ABC):
 
     @abstractmethod
     async def receive_outbound(self, channel: str) -> OutboundLease:
-        """Wait for the next reply of `channel`; of one chat one is out at a time."""
+        """Wait for the next reply of `channel`; of one chat one is out at a time, in order.
+
+        A reply that was released with a delay holds up its own chat and no other.
+        """
 
     @abstractmethod
-    async def acknowledge(self, lease: Lease) -> None:
-        """Say that the work is done; the message is not handed out again."""
+    async def acknowledge(self, lease: Lease, *, replies: Sequence[OutboundMessage] = ()) -> None:
+        """Say that the work is done; the message is not handed out again.
+
+        Args:
+            lease: as received. One that is not out any more is ignored.
+            replies: stored in the same step, all or nothing; known idempotency keys are left out.
+
+        Raises:
+            BusError: nothing has changed.
+        """
 
     @abstractmethod
     async def release(self, lease: Lease, *, delay_s: float = 0.0) -> None:
@@ -84,8 +143,24 @@ class Bus(ABC):
         """Move the message to the dead letters, whole and with the reason."""
 
     @abstractmethod
+    async def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
+        """Return the newest dead letters, newest first."""
+
+    @abstractmethod
+    async def revive(self, letter_id: str) -> bool:
+        """Put a dead letter back into its queue as a new attempt; False when there is none."""
+
+    @abstractmethod
+    async def drop(self, letter_id: str) -> bool:
+        """Forget a dead letter; False when there is none."""
+
+    @abstractmethod
     async def depth(self) -> BusDepth:
         """Return how many messages wait."""
 
+    @abstractmethod
+    async def outbound_channels(self) -> frozenset[str]:
+        """Return the channels that replies wait for, so that those of unknown ones are found."""
+
     async def aclose(self) -> None:
-        """Finish writing. Called once at shutdown."""
+        """Finish writing. Called once at shutdown; waiting receivers have been cancelled."""

@@ -5,12 +5,37 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from nanobot_core.messages import InboundMessage, OutboundMessage
 
-Publish: TypeAlias = Callable[[InboundMessage], Awaitable[bool]]
-"""Hand a message to the inbox. True: it is stored, tell the platform; False: it was refused."""
+Complete: TypeAlias = Callable[[InboundMessage], Awaitable[InboundMessage]]
+"""Returns the message with what is costly to get, such as its files on disk."""
+
+
+class Inbox(Protocol):
+    """Where a channel puts what it receives. Each channel is given one of its own."""
+
+    async def publish(self, message: InboundMessage, complete: Complete | None = None) -> bool:
+        """Admit and store a message.
+
+        Who may write is decided here: access lists, pairing, policies of plugins.
+
+        Args:
+            message: as received; its `id` and `timestamp` are filled in where they are empty.
+            complete: called once the message is admitted and before it is stored, so that nothing
+                is downloaded for a stranger. What it raises is passed on.
+
+        Returns:
+            True when it is stored, False when it is refused for good or was stored before. Either
+            way the platform may be told that it has arrived.
+
+        Raises:
+            BusError: it is not stored. The platform must not be told, so that it offers it again.
+        """
+
+    def alive(self) -> None:
+        """Say that the platform has just answered; see `ChannelCapabilities.silence_limit_s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +45,12 @@ class ChannelCapabilities:
     Attributes:
         max_message_chars: longest text of one message, in the platform's own units.
         markdown: dialect that `Channel.send` translates to, for the format hint to the model.
-        edit: sent messages can be changed, so that answers can stream.
+        edit_interval_s: least seconds between two `Channel.show_draft` of one chat; ``None`` where
+            an answer cannot be shown while it is written.
+        typing_interval_s: seconds after which `Channel.show_typing` must be repeated; ``None``
+            where there is no such sign.
+        silence_limit_s: most seconds between two `Inbox.alive` of a connection that works; a
+            longer silence restarts the channel. ``None`` where silence means nothing.
         threads: chats have topics.
         buttons: messages can carry buttons.
         media: kinds of files that can be sent.
@@ -28,26 +58,45 @@ class ChannelCapabilities:
 
     max_message_chars: int = 4_000
     markdown: str = "none"
-    edit: bool = False
+    edit_interval_s: float | None = None
+    typing_interval_s: float | None = None
+    silence_limit_s: float | None = None
     threads: bool = False
     buttons: bool = False
     media: tuple[Literal["image", "audio", "video", "file"], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An answer as far as it has been written.
+
+    Attributes:
+        id: the same for all drafts of an answer, and `OutboundMessage.draft_id` of the whole one.
+        chat_id: chat that it is written for.
+        content: all of it so far, in Markdown; it may end anywhere.
+        reply_to: platform id of the message that it answers, or ``None``.
+    """
+
+    id: str
+    chat_id: str
+    content: str
+    reply_to: str | None = None
+
+
 class Channel(ABC):
-    """One connection to a platform. Created at gateway start, restarted by its supervisor."""
+    """One connection to a platform. Created at gateway start, anew for each start of it."""
 
     name: str
     capabilities: ChannelCapabilities = ChannelCapabilities()
 
     @abstractmethod
-    async def start(self, publish: Publish) -> None:
+    async def start(self, inbox: Inbox) -> None:
         """Receive messages until cancelled or `stop` is called.
 
-        A message is acknowledged to the platform only after `publish` has returned True.
+        A message is acknowledged to the platform only after `Inbox.publish` has returned.
 
         Raises:
-            ChannelError: the connection is lost; the supervisor starts it again.
+            ChannelError: the connection is lost; the supervisor starts a new one.
         """
 
     @abstractmethod
@@ -58,9 +107,38 @@ class Channel(ABC):
     async def send(self, message: OutboundMessage) -> None:
         """Deliver one message, split where the platform needs it.
 
+        A message with a `draft_id` takes the place of the draft, where it was shown and is known.
+
         Raises:
             DeliveryError: it was not delivered; the error says whether to try again.
         """
+
+    async def show_draft(self, draft: Draft) -> None:
+        """Show an answer as far as it has come; only called with an `edit_interval_s`.
+
+        Drafts may be left out; what this raises is logged and costs the draft, not the answer.
+
+        Cancellation:
+            Comes at any moment, also while the draft is on its way; `send` with its id may follow
+            at once.
+        """
+
+    async def drop_draft(self, chat_id: str, draft_id: str) -> None:
+        """Remove a draft that no answer will take the place of; errors as `show_draft`."""
+
+    async def show_typing(self, chat_id: str) -> None:
+        """Show that an answer is being made; only called with a `typing_interval_s`."""
+
+    async def login(self) -> str:
+        """Sign in, or check the credentials, without receiving; `stop` is called afterwards.
+
+        Returns:
+            Who the agent is on this platform, for the owner.
+
+        Raises:
+            ChannelError: the platform does not accept the credentials, or is out of reach.
+        """
+        return f"{self.name} needs no login"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +146,8 @@ class ChannelSpec:
     """A channel as a plugin contributes it.
 
     Attributes:
-        name: channel name; its settings stand under ``channels.<name>``.
+        name: channel name; its settings stand under ``channels.<name>``, and the model that the
+            plugin names for them in ``contribute_settings`` derives from `ChannelSettings`.
         factory: ``package.module:name`` of a callable ``(ctx)`` that returns a `Channel`.
         summary: one line for ``nanobot channels status``.
         secrets: settings keys that hold secrets.

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from loguru import Logger
     from pydantic import BaseModel
 
     from nanobot_core.clock import Clock
+    from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.contracts.tool import LazyTool, Tool
+    from nanobot_core.media import MediaStore
+    from nanobot_core.net.policy import NetworkPolicy
 
     SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 SharedT = TypeVar("SharedT")
+ContributionT = TypeVar("ContributionT")
+ContributionT_co = TypeVar("ContributionT_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Contributed(Generic[ContributionT]):
+    """One thing that a plugin gave, and the plugin's id."""
+
+    plugin: str
+    value: ContributionT
+
+
+class ContributionHook(Protocol[ContributionT_co]):
+    """A hook by which plugins give something to another: what `declare_contribution` makes."""
+
+    @property
+    def name(self) -> str:
+        """The hook's name."""
+
+    @property
+    def declaration(self) -> Callable[[PluginContext], Iterable[ContributionT_co]]:
+        """The function whose signature and docstring are the contract."""
 
 
 class ToolSet(Protocol):
@@ -66,6 +92,18 @@ class PluginContext(Protocol):
         """A folder of the plugin's own that outlives the process; created on first use."""
 
     @property
+    def media(self) -> MediaStore:
+        """Where files that people send and receive are kept."""
+
+    @property
+    def network(self) -> NetworkPolicy:
+        """What may be reached on the model's wish; see `nanobot_core.net`."""
+
+    @property
+    def gateway(self) -> GatewayAccess | None:
+        """The gateway that the plugin runs in; ``None`` in a program that is no gateway."""
+
+    @property
     def tools(self) -> ToolSet:
         """Tools that change while the host runs."""
 
@@ -84,6 +122,21 @@ class PluginContext(Protocol):
 
         Tools and hooks are created apart; this is where those of one plugin in one application
         meet, without state in a module that two applications would share.
+        """
+
+    async def contributed(
+        self, hook: ContributionHook[ContributionT]
+    ) -> Sequence[Contributed[ContributionT]]:
+        """Return what the enabled plugins give by a hook of this plugin's own, in their order.
+
+        They are activated if need be; one that fails is reported and left out. Call it when the
+        contributions are needed, not in ``start``: plugins may come and go.
+
+        Args:
+            hook: a hook that this plugin named in ``contribute_hookspecs``.
+
+        Raises:
+            PluginRejected: it named no such hook.
         """
 
     def environment(self, names: Iterable[str]) -> Mapping[str, str]:

@@ -17,7 +17,8 @@ class SettingsSection:
     Attributes:
         path: key path in the configuration, such as ``tools.exec`` or ``usage``.
         model: ``package.module:Class`` of a pydantic model that forbids unknown keys.
-        environment: names of environment variables the plugin reads.
+        environment: names of environment variables the plugin reads; ``"*"`` means any, which is
+            shown to the owner as a capability.
     """
 
     path: str
@@ -172,6 +173,13 @@ Decision: TypeAlias = Allow | Rewrite | Ask | Deny
 
 
 @dataclass(frozen=True, slots=True)
+class Refuse:
+    """The message is not let in; the log says why, the sender is told nothing."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ticket:
     """Answer to ``present_approval``: whether the asked person allowed the call, and who it was."""
 
@@ -189,10 +197,15 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsChange:
-    """A plugin's section before and after, as plain data."""
+    """A plugin's section before and after, as plain data.
+
+    Attributes:
+        path: key path of the section.
+    """
 
     before: JsonObject = field(default_factory=dict)
     after: JsonObject = field(default_factory=dict)
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

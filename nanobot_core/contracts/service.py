@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from nanobot_core.contracts.bus import BusDepth
+from nanobot_core.messages import InboundMessage
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
 
 
 class Service(ABC):
@@ -58,6 +66,112 @@ class Mount:
     path: str
     app: str
     access: Literal["open", "token"] = "token"
+
+
+AsgiApp: TypeAlias = Callable[
+    [dict[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]],
+    Awaitable[None],
+]
+"""An ASGI application: ``(scope, receive, send)`` (ASGI 3.0)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A `Mount` as the HTTP server sees it.
+
+    Attributes:
+        plugin: id of the plugin that gives it.
+        mount: where it stands and who may call it.
+        load: returns the application, its plugin activated; a new one for each call.
+        instance: changes when the plugin is loaded anew, so that an application that was made
+            before is out of date.
+    """
+
+    plugin: str
+    mount: Mount
+    load: Callable[[], Awaitable[AsgiApp]] = field(compare=False)
+    instance: int = 0
+
+
+RunState: TypeAlias = Literal["starting", "running", "waiting", "failed", "stopped"]
+"""``waiting``: it ended by itself and is started again after a delay; ``failed``: given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """How a channel or a service is.
+
+    Attributes:
+        name: its name.
+        kind: what it is.
+        plugin: id of the plugin that brings it.
+        state: where it stands. A channel that its platform has not answered is not ``running``.
+        since: when it came into this state, aware.
+        restarts: how often it was started again since the gateway started.
+        last_error: why it last ended, or ``None``.
+        last_contact: when its platform last answered, aware; ``None`` where it never did.
+    """
+
+    name: str
+    kind: Literal["channel", "service"]
+    plugin: str
+    state: RunState
+    since: datetime
+    restarts: int = 0
+    last_error: str | None = None
+    last_contact: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayStatus:
+    """How the gateway is.
+
+    Attributes:
+        version: version of the core.
+        pid: id of its process.
+        started_at: when it was started, aware.
+        ready: everything is started and messages are admitted.
+        running: channels and services.
+        depth: messages that wait.
+        turns: turns under way.
+        plugins_in_trouble: id and reason of plugins that do not work as they should.
+    """
+
+    version: str
+    pid: int
+    started_at: datetime
+    ready: bool
+    running: tuple[RunStatus, ...]
+    depth: BusDepth
+    turns: int
+    plugins_in_trouble: tuple[tuple[str, str], ...] = ()
+
+
+class GatewayAccess(Protocol):
+    """What plugins may use of the gateway that they run in."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that the owner wants its HTTP server on."""
+
+    @property
+    def secret(self) -> SecretStr | None:
+        """What whoever calls the HTTP server must know, or ``None``."""
+
+    async def status(self) -> GatewayStatus:
+        """Return how the gateway is."""
+
+    def commands(self) -> Mapping[str, str]:
+        """Return every slash command with its summary, for the menus of channels."""
+
+    def routes(self) -> Sequence[Route]:
+        """Return what plugins mount on the HTTP server, longest paths first."""
+
+    async def publish(self, message: InboundMessage) -> bool:
+        """Store a message that comes from no channel, such as that of a due job.
+
+        Nobody's access list is asked. Returns and raises as `Bus.publish_inbound`.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

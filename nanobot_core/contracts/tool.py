@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.clock import Clock, SystemClock
+from nanobot_core.errors import ToolFailed
 from nanobot_core.events import ToolDefinition
-from nanobot_core.messages import Content, ContentBlock, JsonObject
+from nanobot_core.messages import Content, ContentBlock, JsonObject, OutboundMessage
 
 if TYPE_CHECKING:
     from nanobot_core.contracts.context import PluginContext
@@ -40,6 +41,16 @@ async def _no_progress(text: str) -> None:
     """Progress nobody asked for."""
 
 
+async def no_chat(message: OutboundMessage) -> None:
+    """Refuse to send: for calls that no chat belongs to.
+
+    Raises:
+        ToolFailed: always.
+    """
+    msg = f"there is no way to send a message to {message.channel}:{message.chat_id} from here"
+    raise ToolFailed(msg)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """The circumstances of one call. Tools keep nothing of it on themselves.
@@ -55,6 +66,9 @@ class ToolContext:
         workspace: folder that relative paths refer to, absolute.
         clock: source of time.
         progress: tells the user what is being done; never raises.
+        send: sends a message to a chat, this one or another. In a gateway it is stored and
+            delivered later; equal idempotency keys are sent once. Raises `ToolFailed` where the
+            chat does not exist or nothing can be sent.
     """
 
     session_key: str
@@ -67,6 +81,7 @@ class ToolContext:
     message_id: str | None = None
     clock: Clock = field(default_factory=SystemClock)
     progress: Callable[[str], Awaitable[None]] = _no_progress
+    send: Callable[[OutboundMessage], Awaitable[None]] = no_chat
 
 
 class Tool(ABC):

@@ -12,7 +12,7 @@ class TranscriptionProvider(ABC):
 
     @abstractmethod
     async def transcribe(self, recording: Path) -> str:
-        """Return what is said in `recording`.
+        """Return what is said in `recording`; empty where nothing is said.
 
         Raises:
             ProviderError: the service gave no text.
@@ -24,7 +24,7 @@ class TranscriberSpec:
     """A transcription provider as a plugin contributes it.
 
     Attributes:
-        name: value for ``transcription.provider``.
+        name: value for ``agents.defaults.transcriber``.
         factory: ``package.module:name`` of a callable ``(ctx)`` returning the provider.
     """
 

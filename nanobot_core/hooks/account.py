@@ -64,7 +64,12 @@ class Circuit:
         return True
 
     def succeeded(self) -> None:
-        """Count a call that did well; the circuit closes."""
+        """Count a call that did well; the circuit closes.
+
+        One that began before the circuit opened does not count: only a trial closes it.
+        """
+        if self.opened_at_s is not None and not self.trial_running:
+            return
         if self.failures or self.opened_at_s is not None:
             self.failures = 0
             self.opened_at_s = None

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from nanobot_core.hooks import callers, specs
 from nanobot_core.hooks.callers import (
+    AdmitMessage,
+    AuthorizeToolCall,
     Chain,
     Detached,
     First,
-    Gate,
     Gather,
     Observe,
     WrapModelCall,
@@ -24,15 +25,20 @@ from nanobot_core.hooks.markers import HookPoint
 if TYPE_CHECKING:
     from nanobot_core import events
     from nanobot_core.contracts.plugin import ContextBlock, Ticket
+    from nanobot_core.messages import InboundMessage, OutboundMessage
 
 _CALLERS: dict[Kind, type[callers.Caller]] = {
     Kind.OBSERVE: Observe,
     Kind.CHAIN: Chain,
     Kind.FIRST: First,
     Kind.GATHER: Gather,
-    Kind.GATE: Gate,
     Kind.WRAP: WrapModelCall,
 }
+_GATES: dict[str, type[callers.Caller]] = {
+    "admit_message": AdmitMessage,
+    "authorize_tool_call": AuthorizeToolCall,
+}
+"""What the answers of a gate come to differs from one to the next."""
 
 
 @functools.cache
@@ -56,6 +62,8 @@ class Hooks:
 
     app_ready: Observe[events.AppReady]
     app_draining: Observe[events.AppDraining]
+    admit_message: AdmitMessage
+    rewrite_inbound: Chain[events.MessageAdmitted, InboundMessage]
     before_turn: Observe[events.TurnStarted]
     after_turn: Detached[events.TurnOutcome]
     on_error: Detached[events.ErrorRaised]
@@ -68,12 +76,14 @@ class Hooks:
     on_stream_end: Detached[events.StreamEnded]
     after_iteration: Observe[events.IterationFinished]
     before_execute_tools: Observe[events.ToolBatchStarted]
-    authorize_tool_call: Gate
+    authorize_tool_call: AuthorizeToolCall
     rewrite_tool_result: Chain[events.ToolResultReady, events.ToolOutcome]
     after_execute_tool: Detached[events.ToolCallFinished]
     present_approval: First[events.ApprovalRequested, Ticket]
     approval_resolved: Detached[events.ApprovalResolved]
     finalize_content: Chain[events.ContentReady, str]
+    rewrite_outbound: Chain[events.MessageComposed, OutboundMessage]
+    after_delivery: Detached[events.DeliveryFinished]
     before_compaction: Observe[events.CompactionStarted]
     after_compaction: Observe[events.CompactionFinished]
     usage_recorded: Detached[events.UsageRecorded]
@@ -91,6 +101,8 @@ class Hooks:
             found = self.implementations.get(name, ())
             if point.kind is Kind.DETACHED:
                 setattr(self, name, Detached(point, found, runtime, self.queues))
+            elif point.kind is Kind.GATE:
+                setattr(self, name, _GATES[name](point, found, runtime))
             elif point.kind in _CALLERS:
                 setattr(self, name, _CALLERS[point.kind](point, found, runtime))
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from nanobot_core.contracts.plugin import Allow, Ask, Decision, Deny, Rewrite
+from nanobot_core.contracts.plugin import Allow, Ask, Decision, Deny, Refuse, Rewrite
 from nanobot_core.errors import HookError, LimitError
 from nanobot_core.hooks.implementation import (
     HookRuntime,
@@ -22,7 +22,7 @@ from nanobot_core.hooks.implementation import (
 
 if TYPE_CHECKING:
     from nanobot_core.contracts.provider import ChatRequest, LLMResponse
-    from nanobot_core.events import ToolCallProposed
+    from nanobot_core.events import MessageReceived, ToolCallProposed
     from nanobot_core.hooks.detached import DetachedQueues
     from nanobot_core.hooks.events import ModelCallRequested
     from nanobot_core.hooks.markers import HookPoint
@@ -168,7 +168,25 @@ class Verdict:
     call: ToolCall
 
 
-class Gate(Caller):
+class AdmitMessage(Caller):
+    """Asks whether a message may come in; one refusal is enough, a failure refuses."""
+
+    async def __call__(self, event: MessageReceived) -> Refuse | None:
+        """Return the first refusal, or ``None``."""
+        for implementation in self.implementations:
+            try:
+                refusal: Refuse | None = await invoke_apart(
+                    implementation, self.runtime.spawn, event, check=self._check
+                )
+            except HookError as error:
+                self.runtime.report(error)
+                return Refuse(f"plugin '{implementation.plugin}' failed: {error.reason}")
+            if refusal is not None:
+                return refusal
+        return None
+
+
+class AuthorizeToolCall(Caller):
     """Asks whether a tool call may run; the strongest answer wins, a failure denies."""
 
     async def __call__(self, event: ToolCallProposed) -> Verdict:

@@ -16,7 +16,7 @@ from nanobot_core.hooks.caller import Hooks, declared_hooks
 from nanobot_core.hooks.detached import DetachedQueues
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.hooks.kinds import RULES, Kind
-from nanobot_core.hooks.markers import PROJECT, HookPoint, options_of
+from nanobot_core.hooks.markers import PROJECT, HookPoint, options_of, point_of
 from nanobot_core.text import nearest
 
 
@@ -72,14 +72,14 @@ def compile_plugin(
     points = declared_hooks()
     compiled: dict[str, Sequence[Implementation]] = {}
     for caller in manager.get_hookcallers(registrant.namespace) or ():
-        if caller.name not in points:
+        point = points.get(caller.name) or _point_of_another(manager, registrant, caller)
+        if point is None:
             close = " or ".join(f"'{name}'" for name in nearest(caller.name, points))
             raise PluginRejected(
                 registrant.id,
                 f"it implements hook '{caller.name}', which does not exist",
                 f"did you mean {close}" if close else "see the hook reference",
             )
-        point = points[caller.name]
         found = caller.get_hookimpls()
         if len(found) > 1 and point.kind in {Kind.CONTRIBUTE, Kind.OWN}:
             reason = f"it implements hook '{caller.name}' {len(found)} times"
@@ -90,11 +90,6 @@ def compile_plugin(
             _compile(registrant, item, point, ledger, limits or {}) for item in found
         )
     return compiled
-
-
-def check_registrant(registrant: Registrant) -> tuple[str, ...]:
-    """Return the names of the hooks that a plugin implements; raises as `compile_plugin`."""
-    return tuple(sorted(compile_plugin(registrant, Ledger(now_s=lambda: 0.0))))
 
 
 def join_hooks(
@@ -178,6 +173,26 @@ def _manager_for(registrant: Registrant) -> pluggy.PluginManager:
         reason = " ".join(str(error).split())
         raise PluginRejected(registrant.id, reason, "see the hook reference") from error
     return manager
+
+
+def _point_of_another(
+    manager: pluggy.PluginManager, registrant: Registrant, caller: pluggy.HookCaller
+) -> HookPoint[..., Any] | None:
+    """Return the hook of another plugin that is implemented, checked as pluggy checks ours.
+
+    The decorator that marked the function is the declaration, so that no plugin need be active
+    for another to be compiled against it.
+    """
+    point = point_of(caller.get_hookimpls()[0].function)
+    if point is None or point.name != caller.name or point.kind is not Kind.CONTRIBUTE:
+        return None
+    declarations = ModuleType("hooks of another plugin")
+    setattr(declarations, point.name, point.declaration)
+    try:
+        manager.add_hookspecs(declarations)
+    except pluggy.PluginValidationError as error:
+        raise PluginRejected(registrant.id, " ".join(str(error).split())) from error
+    return point
 
 
 def _check_form(

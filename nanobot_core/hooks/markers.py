@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import pluggy
 
 from nanobot_core.hooks.kinds import Kind
 
+if TYPE_CHECKING:
+    from nanobot_core.contracts.context import PluginContext
+
 PROJECT = "nanobot"
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
+T = TypeVar("T")
 _OPTIONS = "nanobot_options"
+_POINT = "nanobot_point"
 
 hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
 hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
@@ -112,6 +117,7 @@ class HookPoint(Generic[P, R]):
 
         def mark(implementation: Callable[..., Any]) -> Callable[..., Any]:
             setattr(implementation, _OPTIONS, options)
+            setattr(implementation, _POINT, self)
             return hookimpl(implementation, specname=self.name, tryfirst=tryfirst, trylast=trylast)
 
         return mark if function is None else mark(function)
@@ -121,6 +127,29 @@ def options_of(implementation: Callable[..., Any]) -> ImplementationOptions:
     """Return what the author said of `implementation`; defaults for plain ``@hookimpl``."""
     found = getattr(implementation, _OPTIONS, None)
     return found if isinstance(found, ImplementationOptions) else ImplementationOptions()
+
+
+def point_of(implementation: Callable[..., Any]) -> HookPoint[..., Any] | None:
+    """Return the hook whose decorator marked `implementation`; ``None`` for plain ``@hookimpl``."""
+    found = getattr(implementation, _POINT, None)
+    return found if isinstance(found, HookPoint) else None
+
+
+def declare_contribution(
+    declaration: Callable[[PluginContext], Iterable[T]],
+) -> HookPoint[[PluginContext], Iterable[T]]:
+    """Declare a hook of a plugin's own, by which other plugins give it something.
+
+    The hook is named after the function; its name begins with the plugin's id and an underscore
+    (``-`` written as ``_``), its docstring is its contract. The plugin names it in
+    ``contribute_hookspecs`` and reads what the others gave with ``ctx.contributed``. The others
+    import it and use it as a decorator, and so depend on the plugin's distribution.
+
+    Args:
+        declaration: takes the context of the plugin that contributes, returns what it gives; its
+            body is not used.
+    """
+    return HookPoint(declaration, Kind.CONTRIBUTE)
 
 
 def contribute(declaration: Callable[P, R]) -> HookPoint[P, R]:

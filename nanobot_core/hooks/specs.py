@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nanobot_core.contracts.plugin import Allow, Ask, ContextBlock, Deny, Rewrite, Ticket
+from nanobot_core.contracts.plugin import Allow, Ask, ContextBlock, Deny, Refuse, Rewrite, Ticket
 from nanobot_core.contracts.provider import LLMResponse
 from nanobot_core.events import ToolOutcome
 from nanobot_core.hooks.markers import (
@@ -26,13 +26,15 @@ from nanobot_core.hooks.markers import (
     own,
     wrap,
 )
+from nanobot_core.messages import InboundMessage, OutboundMessage
 
 if TYPE_CHECKING:
     # Only named in signatures: what a process does not use it need not import.
     from collections.abc import Awaitable, Callable, Iterable
 
     from nanobot_core.contracts.channel import ChannelSpec
-    from nanobot_core.contracts.context import PluginContext
+    from nanobot_core.contracts.context import ContributionHook, PluginContext
+    from nanobot_core.contracts.isolation import IsolatorSpec
     from nanobot_core.contracts.memory import MemorySpec
     from nanobot_core.contracts.plugin import (
         Applied,
@@ -61,9 +63,13 @@ if TYPE_CHECKING:
         CompactionStarted,
         ContentReady,
         ContextRequested,
+        DeliveryFinished,
         ErrorRaised,
         IterationFinished,
         IterationStarted,
+        MessageAdmitted,
+        MessageComposed,
+        MessageReceived,
         ModelRequested,
         StreamBatch,
         StreamEnded,
@@ -83,8 +89,12 @@ if TYPE_CHECKING:
 
 
 @contribute
-def contribute_hookspecs() -> Iterable[type]:
-    """Declare hooks of the plugin's own; their names begin with the plugin's id."""
+def contribute_hookspecs() -> Iterable[ContributionHook[object]]:
+    """Name the hooks of the plugin's own, made with `declare_contribution`.
+
+    Their names begin with the plugin's id and an underscore. Others implement them to give the
+    plugin something; it reads that with ``ctx.contributed``.
+    """
 
 
 @contribute
@@ -162,6 +172,11 @@ def contribute_checks() -> Iterable[Check]:
     """Give checks for ``nanobot doctor``."""
 
 
+@contribute
+def contribute_isolators() -> Iterable[IsolatorSpec]:
+    """Give ways to run tool plugins in processes of their own; the first by plugin id is used."""
+
+
 # --- a plugin's own life ---------------------------------------------------------------------
 
 
@@ -199,6 +214,16 @@ def app_ready(event: AppReady) -> None:
 @observe
 def app_draining(event: AppDraining) -> None:
     """No new turns are admitted; those under way may still finish."""
+
+
+@gate(Refuse)
+def admit_message(event: MessageReceived) -> Refuse | None:
+    """Refuse a message that the access lists let in; None has nothing against it."""
+
+
+@chain("message", InboundMessage)
+def rewrite_inbound(event: MessageAdmitted) -> InboundMessage | None:
+    """Replace a message before it is stored; channel, chat and ids must stay as they are."""
 
 
 @observe
@@ -311,6 +336,16 @@ def approval_resolved(event: ApprovalResolved) -> None:
 @chain("content", str)
 def finalize_content(event: ContentReady) -> str | None:
     """Replace the complete answer before it is stored and sent."""
+
+
+@chain("message", OutboundMessage)
+def rewrite_outbound(event: MessageComposed) -> OutboundMessage | None:
+    """Replace a message before it is stored for delivery; without content nothing is sent."""
+
+
+@detached
+def after_delivery(event: DeliveryFinished) -> None:
+    """A message was delivered, or given up."""
 
 
 @observe

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nanobot_core.config.sections import validate_section
+from nanobot_core.config.tree import parse_path, resolve
 from nanobot_core.errors import (
     ConfigError,
     ConfigProblem,
@@ -17,10 +20,12 @@ from nanobot_core.errors import (
 from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant, compile_plugin
 from nanobot_core.hooks.kinds import Kind
-from nanobot_core.plugins.active import ActivePlugin
+from nanobot_core.plugins.active import ActivePlugin, Source
 from nanobot_core.plugins.bounded import call_within
+from nanobot_core.plugins.code import packages_of, requirements_of
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
 from nanobot_core.plugins.examine import describe, settings_model
+from nanobot_core.plugins.isolated import stand_in
 from nanobot_core.plugins.loader import load_entry
 from nanobot_core.plugins.manifest import KINDS, Manifest
 
@@ -29,31 +34,33 @@ if TYPE_CHECKING:
 
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.tool import LazyTool, Tool
+    from nanobot_core.messages import JsonObject
     from nanobot_core.plugins.index import InstalledPlugin
 
 IMPORT_LIMIT_S = 60.0
 STOP_LIMIT_S = 10.0
+PROVIDERS = "providers."
+"""Begins the key paths of sections that belong to a plugin's providers."""
+
 Publish = Callable[[ActivePlugin, "Sequence[Tool | LazyTool]"], None]
+Opened = Callable[[Ledger, str], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """Makes active plugins.
+    """Makes active plugins for one configuration.
 
-    Args:
-        loaded: the configuration in force.
+    Attributes:
+        loaded: the configuration.
         facts: what all contexts share.
-        ledger: accounts and circuits.
         publish: takes the tools that an active plugin publishes.
+        opened: told each time that a circuit opens, with the plugin's ledger and id.
     """
 
-    def __init__(
-        self, loaded: LoadedConfig, facts: HostFacts, ledger: Ledger, publish: Publish
-    ) -> None:
-        self._loaded = loaded
-        self._facts = facts
-        self._ledger = ledger
-        self._publish = publish
-        self._limits = {"stop": STOP_LIMIT_S, **loaded.settings.plugins.limits}
+    loaded: LoadedConfig
+    facts: HostFacts
+    publish: Publish
+    opened: Opened
 
     async def of_installed(self, plugin: InstalledPlugin) -> ActivePlugin:
         """Return the plugin, imported and started.
@@ -67,10 +74,18 @@ class Activation:
             manifest = plugin.manifest
             if manifest is None:
                 raise PluginRejected(plugin.id, "it is undescribed", "run nanobot plugins build")
-            registrant = Registrant(plugin.id, plugin.version, load_entry(plugin))
-            compiled = compile_plugin(registrant, self._ledger, self._limits)
-            _check_declared(plugin.id, compiled, manifest)
-            return self._prepared(registrant, manifest, compiled)
+            registrant = Registrant(plugin.id, plugin.version, self._entry(plugin, manifest))
+            ledger = self._ledger()
+            compiled = compile_plugin(registrant, ledger, self._limits())
+            if plugin.isolation is None:
+                _check_declared(plugin.id, compiled, manifest)
+            made = self._prepared(registrant, manifest, compiled, ledger)
+            made.source = Source(
+                installed=plugin,
+                packages=packages_of(plugin),
+                requirements=requirements_of(plugin),
+            )
+            return made
 
         return await self._started(plugin.id, f"importing '{plugin.target}'", prepare)
 
@@ -79,10 +94,76 @@ class Activation:
 
         def prepare() -> ActivePlugin:
             registrant = Registrant(plugin_id, "", namespace)
-            compiled = compile_plugin(registrant, self._ledger, self._limits)
-            return self._prepared(registrant, describe(registrant), compiled)
+            ledger = self._ledger()
+            compiled = compile_plugin(registrant, ledger, self._limits())
+            return self._prepared(registrant, describe(registrant), compiled, ledger)
 
         return await self._started(plugin_id, "describing it", prepare)
+
+    def _entry(self, plugin: InstalledPlugin, manifest: Manifest) -> object:
+        if plugin.isolation is None:
+            return load_entry(plugin)
+        sections = self.sections(manifest)
+        return stand_in(plugin, manifest, self.loaded, sections, self.facts.environment)
+
+    def values(self, manifest: Manifest) -> Mapping[str, BaseModel]:
+        """Return the plugin's sections as its models. Blocks while they are imported.
+
+        An isolated plugin has none here: its own host, in its own environment, validates them.
+
+        Raises:
+            PluginError: a model does not import.
+            ConfigError: values do not fit.
+        """
+        return {
+            section.path: validate_section(
+                self.loaded,
+                section.path,
+                settings_model(manifest.id, section.model),
+                owner=manifest.id,
+                on_unknown=_warn_of_key,
+            )
+            for section in manifest.settings
+            if section.model
+        }
+
+    def sections(self, manifest: Manifest) -> dict[str, JsonObject]:
+        """Return the plugin's part of the configuration, as it stands there."""
+        paths = [section.path for section in manifest.settings]
+        paths += [f"channels.{item.name}" for item in manifest.of_kind("channels")]
+        paths += [f"{PROVIDERS}{item.name}" for item in manifest.of_kind("providers")]
+        found = {}
+        for path in paths:
+            steps, value = resolve(self.loaded.tree, parse_path(path))
+            is_there = len(steps) == len(parse_path(path)) and isinstance(value, dict)
+            found[path] = deepcopy(value) if is_there and isinstance(value, dict) else {}
+        return found
+
+    def terms(self, manifest: Manifest) -> Hashable:
+        """Return all else that a plugin was told at its start; it must be made anew to change."""
+        tools = self.loaded.settings.tools
+        limits = [
+            (key, limit_s)
+            for key, limit_s in sorted(self.loaded.settings.plugins.limits.items())
+            for owner, _, hook in (key.rpartition("."),)
+            if owner in {"", manifest.id} and hook in manifest.hooks
+        ]
+        return (
+            self.facts.workspace,
+            self.facts.restrict_to_workspace,
+            tuple(self.facts.protected_paths),
+            tuple(tools.ssrf_whitelist),
+            tuple(limits),
+        )
+
+    def _limits(self) -> dict[str, float]:
+        return {"stop": STOP_LIMIT_S, **self.loaded.settings.plugins.limits}
+
+    def _ledger(self) -> Ledger:
+        """Return a ledger of its own for one instance: new code begins with a clean record."""
+        ledger = Ledger(self.facts.runtime.clock.monotonic_s)
+        ledger.on_open = lambda plugin_id: self.opened(ledger, plugin_id)
+        return ledger
 
     async def _started(
         self, plugin_id: str, doing: str, prepare: Callable[[], ActivePlugin]
@@ -98,28 +179,36 @@ class Activation:
         return active
 
     def _prepared(
-        self, registrant: Registrant, manifest: Manifest, compiled: CompiledPlugin
+        self,
+        registrant: Registrant,
+        manifest: Manifest,
+        compiled: CompiledPlugin,
+        ledger: Ledger,
     ) -> ActivePlugin:
         """Make the plugin that `start` is called on."""
         made: list[ActivePlugin] = []
-        tools = PublishedTools(lambda published: self._publish(made[0], published))
+        tools = PublishedTools(lambda published: self.publish(made[0], published))
         context = HostContext(
-            registrant.id, registrant.version, self._facts, self._section_values(manifest), tools
+            registrant.id,
+            registrant.version,
+            self.facts,
+            self.values(manifest),
+            tools,
+            variables=manifest.variables,
+            own_hooks=manifest.hookspecs,
         )
-        made.append(ActivePlugin(registrant, manifest, context, self._facts.runtime, compiled))
-        return made[0]
-
-    def _section_values(self, manifest: Manifest) -> Mapping[str, BaseModel]:
-        return {
-            section.path: validate_section(
-                self._loaded,
-                section.path,
-                settings_model(manifest.id, section.model),
-                owner=manifest.id,
-                on_unknown=_warn_of_key,
-            )
-            for section in manifest.settings
-        }
+        active = ActivePlugin(
+            registrant=registrant,
+            manifest=manifest,
+            context=context,
+            runtime=self.facts.runtime,
+            compiled=compiled,
+            ledger=ledger,
+            sections=self.sections(manifest),
+            terms=self.terms(manifest),
+        )
+        made.append(active)
+        return active
 
 
 def _warn_of_key(problem: ConfigProblem) -> None:
@@ -133,7 +222,9 @@ def _check_declared(plugin_id: str, compiled: CompiledPlugin, manifest: Manifest
     points = declared_hooks()
     kinds = {hook: kind for kind, hook in KINDS.items()}
     for hook in compiled:
-        declared = hook in manifest.hooks or points[hook].kind is Kind.CONTRIBUTE
+        declared = hook in manifest.hooks or (
+            hook in points and points[hook].kind is Kind.CONTRIBUTE
+        )
         if hook in kinds and not manifest.of_kind(kinds[hook]) and not manifest.facts.tool_names:
             declared = False
         if not declared:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Hashable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nanobot_core.contracts.plugin import Health
+from nanobot_core.contracts.plugin import Applied, Health, SettingsChange
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import HookError, PluginLoadFailed, PluginRejected
-from nanobot_core.hooks.generation import CompiledPlugin, Registrant
+from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant
 from nanobot_core.hooks.implementation import HookRuntime, invoke_apart
 from nanobot_core.plugins.bounded import call_within
 from nanobot_core.plugins.context import HostContext
@@ -20,12 +22,31 @@ from nanobot_core.plugins.names import ToolNames
 from nanobot_core.tools.registry import RegisteredTool, ToolTraits
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from nanobot_core.contracts.plugin import StopCause
+    from nanobot_core.messages import JsonObject
+    from nanobot_core.plugins.index import InstalledPlugin
 
 CONTRIBUTION_LIMIT_S = 30.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What an active plugin was made from, to be compared with what is there later.
+
+    Attributes:
+        installed: the plugin as its distribution described it; ``None`` for a program's own.
+        packages: top-level names of its modules.
+        requirements: what its distribution required.
+    """
+
+    installed: InstalledPlugin | None = None
+    packages: frozenset[str] = frozenset()
+    requirements: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False, kw_only=True, weakref_slot=True)
 class ActivePlugin:
     """A plugin whose code is imported.
 
@@ -35,7 +56,15 @@ class ActivePlugin:
         context: what the host lent to it.
         runtime: runs its own hooks in tasks that the application owns.
         compiled: what it implements, by hook.
+        ledger: accounts and circuits of its hooks.
+        source: what it was made from.
+        sections: its part of the configuration by key path, as it stood.
+        terms: the core's settings that it was told.
         published: tools that it published while running.
+        contributed: its tools, once they were collected.
+        loading: held while the code of a lazy tool is loaded, or the plugin's modules exchanged.
+        successor: what took its place with other code. Its tools whose code was never loaded are
+            those of the successor, since the old code is not there any more.
     """
 
     registrant: Registrant
@@ -43,8 +72,17 @@ class ActivePlugin:
     context: HostContext
     runtime: HookRuntime
     compiled: CompiledPlugin
-    published: tuple[Tool | LazyTool, ...] = field(default=())
+    ledger: Ledger
+    source: Source = field(default_factory=Source)
+    sections: Mapping[str, JsonObject] = field(default_factory=dict, repr=False)
+    terms: Hashable = ()
+    published: tuple[Tool | LazyTool, ...] = ()
+    contributed: Sequence[Tool | LazyTool] | None = None
+    loading: threading.Lock = field(default_factory=threading.Lock)
+    successor: ActivePlugin | None = None
+    _entries: dict[str, tuple[Tool | LazyTool, RegisteredTool]] = field(default_factory=dict)
     _started: bool = field(default=False, init=False)
+    _stopped: bool = field(default=False, init=False)
 
     @property
     def id(self) -> str:
@@ -85,7 +123,10 @@ class ActivePlugin:
         return found
 
     async def stop(self, reason: StopCause) -> None:
-        """Call the plugin's ``stop`` and take back what was lent, whether or not it worked."""
+        """Call the plugin's ``stop`` and take back what was lent, whether or not it works. Once."""
+        if self._stopped:
+            return
+        self._stopped = True
         try:
             await self._call_own("stop", self.context, reason)
         except HookError as error:
@@ -100,22 +141,73 @@ class ActivePlugin:
         [implementation] = self.compiled[hook]
         return await invoke_apart(implementation, self.runtime.spawn, *args)
 
-    async def contribute(self, kind: str) -> list[Any]:
-        """Return what the plugin contributes of one kind, called in a thread.
+    async def change_settings(
+        self, values: Mapping[str, BaseModel], sections: Mapping[str, JsonObject]
+    ) -> bool:
+        """Offer new settings to the plugin.
+
+        The context hands them out while ``settings_changed`` runs, and goes back to the former
+        ones unless the plugin applied them.
+
+        Args:
+            values: all its sections, validated.
+            sections: the same as plain data.
+
+        Returns:
+            True when they are in force; False when it takes a new instance.
+
+        Raises:
+            HookError: the plugin failed.
+        """
+        if "settings_changed" not in self.compiled:
+            return False
+        former = self.context.adopt_settings(values)
+        is_applied = False
+        try:
+            for path, after in sections.items():
+                before = self.sections.get(path, {})
+                if before != after:
+                    change = SettingsChange(
+                        path=path, before=deepcopy(before), after=deepcopy(after)
+                    )
+                    answer = await self._call_own("settings_changed", self.context, change)
+                    if not isinstance(answer, Applied):
+                        return False
+            is_applied = True
+        finally:
+            if not is_applied:
+                self.context.adopt_settings(former)
+        self.sections = sections
+        return True
+
+    async def contribute_by(self, hook: str) -> list[Any]:
+        """Return what the plugin gives by one hook, ours or another plugin's, in a thread.
 
         Raises:
             PluginLoadFailed: the hook failed or did not end.
         """
-        if KINDS[kind] not in self.compiled:
+        if hook not in self.compiled:
             return []
-        [implementation] = self.compiled[KINDS[kind]]
+        [implementation] = self.compiled[hook]
         return await asyncio.to_thread(
             call_within,
             CONTRIBUTION_LIMIT_S,
             self.id,
-            KINDS[kind],
-            lambda: collect(self.id, KINDS[kind], implementation.function, self.context),
+            hook,
+            lambda: collect(self.id, hook, implementation.function, self.context),
         )
+
+    async def collect_tools(self) -> None:
+        """Ask the plugin for its tools, in a thread. Once.
+
+        Raises:
+            PluginError: the hook failed or did not end, or a tool was not declared.
+        """
+        if self.contributed is not None:
+            return
+        found = await self.contribute_by(KINDS["tools"])
+        self.registered_tools(found, ToolNames({}, ()))
+        self.contributed = found
 
     def registered_tools(
         self, contributed: Sequence[Any], names: ToolNames
@@ -138,6 +230,14 @@ class ActivePlugin:
         return tool.name
 
     def _registered(self, tool: Tool | LazyTool, public: str | None) -> RegisteredTool:
+        name = public or tool.name
+        known, entry = self._entries.get(name, (None, None))
+        if known is not tool or entry is None:
+            entry = self._entry(tool, name)
+            self._entries[name] = (tool, entry)
+        return entry
+
+    def _entry(self, tool: Tool | LazyTool, name: str) -> RegisteredTool:
         declared = {item.name: item for item in self.manifest.of_kind("tools")}
         if tool.name not in declared and not self._matches_pattern(tool.name):
             raise PluginRejected(
@@ -154,29 +254,32 @@ class ActivePlugin:
                 )
             definition = tool_definition(declared[tool.name])
             traits = declared_traits(declared[tool.name])
-            lazy = tool
-
-            def load() -> Tool:
-                return call_within(
-                    CONTRIBUTION_LIMIT_S,
-                    self.id,
-                    f"loading tool '{lazy.name}'",
-                    lambda: resolve_lazy_tool(self.id, lazy, self.context),
-                )
-
         else:
-            definition, traits, ready = tool.definition, ToolTraits.of(tool), tool
-
-            def load() -> Tool:
-                return ready
-
+            definition, traits = tool.definition, ToolTraits.of(tool)
         return RegisteredTool(
-            replace(definition, name=public or tool.name),
-            load,
+            replace(definition, name=name),
+            lambda: self._load(tool),
             plugin=self.id,
             version=self.registrant.version,
             traits=traits,
         )
+
+    def _load(self, tool: Tool | LazyTool) -> Tool:
+        """Return the tool itself; blocks while its code is imported or exchanged."""
+        if isinstance(tool, Tool):
+            return tool
+        with self.loading:
+            if self.successor is None:
+                return call_within(
+                    CONTRIBUTION_LIMIT_S,
+                    self.id,
+                    f"loading tool '{tool.name}'",
+                    lambda: resolve_lazy_tool(self.id, tool, self.context),
+                )
+        for replaced in self.successor.contributed or ():
+            if replaced.name == tool.name:
+                return self.successor._load(replaced)  # noqa: SLF001 - the same class
+        raise PluginLoadFailed(self.id, f"its new version has no tool '{tool.name}'")
 
     def _matches_pattern(self, name: str) -> bool:
         from fnmatch import fnmatchcase

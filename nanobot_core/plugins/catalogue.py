@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from nanobot_core._version import __version__
@@ -13,6 +14,7 @@ from nanobot_core.config.models import PluginsSettings
 from nanobot_core.errors import PluginError
 from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.index import InstalledPlugin, load_installed, refuse_double_ids
+from nanobot_core.plugins.isolated import describe_isolated, with_isolated
 from nanobot_core.plugins.local import local_plugins
 from nanobot_core.plugins.manifest import (
     Declaration,
@@ -46,7 +48,7 @@ class Catalogue:
         narrowing: Narrowing | None = None,
     ) -> None:
         self.settings = settings
-        self._narrowing = narrowing
+        self._narrowing = narrowing or Narrowing()
         self._installed = {plugin.id: plugin for plugin in installed}
         self._broken: dict[str, tuple[str, str]] = {}
         self.selections: dict[str, Selection] = {}
@@ -67,7 +69,7 @@ class Catalogue:
         installed = load_installed(cache_dir)
         local = local_plugins(settings.local, cache_dir.parent)
         found = refuse_double_ids((*installed, *local)) if local else installed
-        return cls(found, settings, narrowing)
+        return cls(with_isolated(found, settings.isolate, cache_dir), settings, narrowing)
 
     def enabled(self) -> tuple[InstalledPlugin, ...]:
         """Return the plugins that may run, in calling order.
@@ -85,13 +87,22 @@ class Catalogue:
                     yield selection.plugin, declaration
 
     def claimants(self, kind: str, name: str) -> list[Selection]:
-        """Return every installed plugin that declares `name`, enabled or not."""
-        return [
-            selection
-            for selection in self.selections.values()
-            if selection.plugin.manifest is not None
-            and any(item.name == name for item in selection.plugin.manifest.of_kind(kind))
-        ]
+        """Return every installed plugin that declares `name`, enabled or not.
+
+        A tool may also be declared by a pattern; who declares the name itself comes first.
+        """
+        exact, by_pattern = [], []
+        for selection in self.selections.values():
+            manifest = selection.plugin.manifest
+            if manifest is None:
+                continue
+            if any(item.name == name for item in manifest.of_kind(kind)):
+                exact.append(selection)
+            elif kind == "tools" and any(
+                fnmatchcase(name, pattern) for pattern in manifest.facts.tool_names
+            ):
+                by_pattern.append(selection)
+        return [*exact, *by_pattern]
 
     def describe_missing_tool(self, name: str) -> str:
         """Return a sentence on a tool that only a disabled plugin has, or an empty string."""
@@ -116,12 +127,51 @@ class Catalogue:
         ]:
             for plugin in undescribed:
                 try:
-                    manifest = _examined(plugin, cache_dir)
+                    self._installed[plugin.id] = (
+                        dataclasses.replace(plugin, manifest=_examined(plugin, cache_dir))
+                        if plugin.isolation is None
+                        else describe_isolated(plugin, cache_dir)
+                    )
                 except PluginError as error:
                     self._broken[plugin.id] = (error.reason, error.remedy)
-                else:
-                    self._installed[plugin.id] = dataclasses.replace(plugin, manifest=manifest)
             self._select()
+
+    def look_up(self, plugin_id: str, cache_dir: Path) -> InstalledPlugin | None:
+        """Return a plugin as the environment describes it now, which changes nothing here. Blocks.
+
+        Args:
+            plugin_id: its id.
+            cache_dir: as in `load`.
+        """
+        local = local_plugins(self.settings.local, cache_dir.parent)
+        found = refuse_double_ids((*load_installed(cache_dir), *local))
+        found = with_isolated(found, self.settings.isolate, cache_dir)
+        return next((plugin for plugin in found if plugin.id == plugin_id), None)
+
+    def put(self, plugin: InstalledPlugin) -> None:
+        """Take `plugin` as what is installed under its id."""
+        self._installed[plugin.id] = plugin
+        self._broken.pop(plugin.id, None)
+        self._select()
+
+    def switch(self, plugin_ids: Collection[str], *, on: bool) -> None:
+        """Leave plugins out, or no longer, until the next configuration."""
+        off = self._narrowing.switched_off
+        off = off.difference(plugin_ids) if on else off.union(plugin_ids)
+        self._narrowing = dataclasses.replace(self._narrowing, switched_off=off)
+        for plugin_id in plugin_ids:
+            self._broken.pop(plugin_id, None)
+        self._select()
+
+    def dependents(self, plugin_id: str) -> tuple[str, ...]:
+        """Return the enabled plugins that cannot do without `plugin_id`, in calling order."""
+        needed = {plugin_id}
+        found: list[str] = []
+        for plugin in self.enabled():
+            if plugin.manifest and needed.intersection(plugin.manifest.facts.requires):
+                needed.add(plugin.id)
+                found.append(plugin.id)
+        return tuple(found)
 
     def _select(self) -> None:
         chosen = select(

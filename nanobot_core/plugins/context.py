@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,15 +20,24 @@ from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import PluginRejected
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.plugins.lent import Lent
+from nanobot_core.plugins.manifest import ANY_VARIABLE
 
 if TYPE_CHECKING:
     from loguru import Logger
     from pydantic import BaseModel
 
-    from nanobot_core.contracts.context import PluginContext
+    from nanobot_core.contracts.context import Contributed, ContributionHook, PluginContext
+    from nanobot_core.contracts.service import GatewayAccess
+    from nanobot_core.media import MediaStore
+    from nanobot_core.net.policy import NetworkPolicy
 
 SettingsT = TypeVar("SettingsT", bound="BaseModel")
 SharedT = TypeVar("SharedT")
+ContributionT = TypeVar("ContributionT")
+
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+NETWORK_VARIABLES = frozenset((*_PROXIES, *(name.lower() for name in _PROXIES)))
+"""How this machine reaches the network: every plugin may know that, without declaring it."""
 
 
 class PublishedTools:
@@ -44,6 +61,8 @@ class HostContext:
         workspace: the agent's working folder, absolute.
         restrict_to_workspace: whether the owner confines files and commands to the workspace.
         protected_paths: files that no tool may read or write on the model's wish.
+        media: where files that people send and receive are kept.
+        network: what may be reached on the model's wish.
         tools: tools that change while the host runs.
         lent: what must be taken back when the plugin goes.
     """
@@ -55,6 +74,9 @@ class HostContext:
         host: HostFacts,
         settings: Mapping[str, BaseModel],
         tools: PublishedTools,
+        *,
+        variables: Collection[str] = (),
+        own_hooks: Collection[str] = (),
     ) -> None:
         self.id = plugin_id
         self.version = version
@@ -62,9 +84,13 @@ class HostContext:
         self.workspace: Path = host.workspace
         self.restrict_to_workspace: bool = host.restrict_to_workspace
         self.protected_paths: Sequence[Path] = host.protected_paths
+        self.media: MediaStore = host.media
+        self.network: NetworkPolicy = host.network
         self.tools = tools
         self._host = host
         self._settings = settings
+        self._variables = frozenset((*variables, *NETWORK_VARIABLES))
+        self._own_hooks = frozenset(own_hooks)
         self._sharing = threading.RLock()
         self._shared: dict[Callable[[PluginContext], Any], Any] = {}
         self.lent: Lent = Lent(plugin_id, host.runtime)
@@ -75,6 +101,11 @@ class HostContext:
         from loguru import logger
 
         return logger.bind(plugin=self.id)
+
+    @property
+    def gateway(self) -> GatewayAccess | None:
+        """The gateway that the plugin runs in, or ``None``."""
+        return self._host.gateway
 
     @property
     def data_dir(self) -> Path:
@@ -94,6 +125,10 @@ class HostContext:
             "name the model in contribute_settings",
         )
 
+    def section(self, path: str) -> BaseModel | None:
+        """Return the validated section at a key path, for the host's own use."""
+        return self._settings.get(path)
+
     def shared(self, make: Callable[[PluginContext], SharedT]) -> SharedT:
         """Return what ``make(ctx)`` gives, made once for this context."""
         # Factories of lazy tools run in threads, and one may ask for what another is making.
@@ -103,9 +138,37 @@ class HostContext:
             found: SharedT = self._shared[make]
             return found
 
+    def adopt_settings(self, settings: Mapping[str, BaseModel]) -> Mapping[str, BaseModel]:
+        """Hand out `settings` from now on; return those that were handed out so far."""
+        former, self._settings = self._settings, settings
+        return former
+
+    async def contributed(
+        self, hook: ContributionHook[ContributionT]
+    ) -> Sequence[Contributed[ContributionT]]:
+        """Return what the enabled plugins give by a hook of this plugin's own."""
+        if hook.name not in self._own_hooks:
+            raise PluginRejected(
+                self.id,
+                f"it asks for what others give by '{hook.name}', which is no hook of its own",
+                "name it in contribute_hookspecs",
+            )
+        return await self._host.contributed(hook.name)
+
     def environment(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return those of the named environment variables that are set."""
-        return self._host.environment(names)
+        """Return those of the named environment variables that are set and declared."""
+        found = self._host.environment(names)
+        if ANY_VARIABLE in self._variables:
+            return found
+        if withheld := sorted(set(found) - self._variables):
+            log = self.logger.warning
+            log(
+                "plugin '{}' asks for {}, which its manifest does not declare; its author should "
+                "name it in SettingsSection.environment",
+                self.id,
+                ", ".join(withheld),
+            )
+        return {name: value for name, value in found.items() if name in self._variables}
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run `work` until it ends or the plugin stops; a failure is reported."""
@@ -117,7 +180,12 @@ class HostContext:
 
 
 class HostFacts:
-    """What all contexts of one host share."""
+    """What all contexts of one host share.
+
+    Attributes:
+        gateway: set by the gateway before plugins are started.
+        contributed: gives what plugins contribute by a hook of another; set by the host.
+    """
 
     def __init__(
         self,
@@ -127,6 +195,8 @@ class HostFacts:
         workspace: Path,
         restrict_to_workspace: bool,
         protected_paths: Sequence[Path],
+        media: MediaStore,
+        network: NetworkPolicy,
         environment: Callable[[Iterable[str]], Mapping[str, str]],
     ) -> None:
         self.runtime = runtime
@@ -134,4 +204,13 @@ class HostFacts:
         self.workspace = workspace
         self.restrict_to_workspace = restrict_to_workspace
         self.protected_paths = protected_paths
+        self.media = media
+        self.network = network
         self.environment = environment
+        self.gateway: GatewayAccess | None = None
+        self.contributed: Callable[[str], Awaitable[Sequence[Contributed[Any]]]] = _nothing
+
+
+async def _nothing(hook: str) -> Sequence[Contributed[Any]]:
+    """Where no other plugin runs, as in an examination, none contributes."""
+    return ()

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,9 @@ from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
+from nanobot_core.hooks.markers import HookPoint
+from nanobot_core.media import MediaStore
+from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
 from nanobot_core.plugins.index import InstalledPlugin, scan_installed, search_path
 from nanobot_core.plugins.loader import load_entry, load_object
@@ -46,7 +49,7 @@ _ANSWER = "nanobot-examination: "
 
 _CHILD_VARIABLES = (
     *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "SYSTEMROOT", "TEMP"),
-    *("TMP", "TMPDIR", "PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONPATH"),
+    *("TMP", "TMPDIR", "PYTHONHOME", "PYTHONPATH"),
 )
 
 
@@ -66,17 +69,33 @@ def examine_plugin(plugin_id: str, file: str | None = None) -> Manifest:
         PluginNotFound: no plugin of that id is installed.
     """
     command = [sys.executable, "-P", "-m", "nanobot_core.plugins.examine", plugin_id]
+    manifest, _ = ask_child(plugin_id, [*command, *([file] if file else [])], _child_environment())
+    return manifest
+
+
+def ask_child(
+    plugin_id: str, command: Sequence[str], environ: Mapping[str, str]
+) -> tuple[Manifest, dict[str, Any]]:
+    """Return what a child process finds out of a plugin: its manifest, and how it is installed.
+
+    Raises:
+        PluginLoadFailed: as `examine_plugin`.
+        PluginRejected: likewise.
+        PluginNotFound: likewise.
+    """
     try:
         child = subprocess.run(
-            [*command, *([file] if file else [])],
+            command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
             timeout=EXAMINATION_LIMIT_S,
             check=False,
-            env=_child_environment(),
+            env=environ,
         )
+    except OSError as error:
+        raise PluginLoadFailed(plugin_id, f"{command[0]} does not start: {error}") from error
     except subprocess.TimeoutExpired as error:
         raise PluginLoadFailed(
             plugin_id,
@@ -86,12 +105,13 @@ def examine_plugin(plugin_id: str, file: str | None = None) -> Manifest:
     answers = [line for line in child.stdout.splitlines() if line.startswith(_ANSWER)]
     if not answers:
         reason = child.stderr.strip().rpartition("\n")[2] or f"exit code {child.returncode}"
-        raise PluginLoadFailed(plugin_id, f"its examination ended early: {reason}", "mend its code")
-    answer = json.loads(answers[-1].removeprefix(_ANSWER))
+        remedy = "mend its code, or its environment"
+        raise PluginLoadFailed(plugin_id, f"its examination ended early: {reason}", remedy)
+    answer: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
     if "manifest" in answer:
         try:
-            return parse_manifest(json.dumps(answer["manifest"]))
-        except ValueError as error:
+            return parse_manifest(json.dumps(answer["manifest"])), answer["installed"]
+        except (ValueError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]
             raise PluginRejected(plugin_id, f"it contributes odd data: {reason}") from error
     kinds = {"PluginNotFound": PluginNotFound, "PluginRejected": PluginRejected}
@@ -104,6 +124,8 @@ def _child_environment() -> dict[str, str]:
     known = dict(environment(_CHILD_VARIABLES))
     inherited = known.get("PYTHONPATH", "").split(os.pathsep)
     paths = dict.fromkeys(path for path in (*search_path(), *inherited) if path)
+    # Bytecode of a version that is being edited would be taken for that of the next one.
+    known["PYTHONDONTWRITEBYTECODE"] = "1"
     return {**known, "PYTHONPATH": os.pathsep.join(paths)}
 
 
@@ -141,12 +163,13 @@ def describe(registrant: Registrant) -> Manifest:
         id=registrant.id,
         declarations=tuple(sorted(declarations, key=lambda item: (item.kind, item.name))),
         hooks={
-            name: points[name].generation
+            name: points[name].generation if name in points else 1
             for name in sorted(compiled)
-            if points[name].kind is not Kind.CONTRIBUTE
+            if name not in points or points[name].kind is not Kind.CONTRIBUTE
         },
         settings=settings,
         facts=facts,
+        hookspecs=_own_hooks(registrant, functions),
         when=_conditions(registrant, compiled),
     )
 
@@ -175,6 +198,28 @@ def _describe_facts(registrant: Registrant, functions: dict[str, Any]) -> Plugin
             registrant.id, f"describe_plugin gave {type(facts).__name__}", "give PluginFacts"
         )
     return facts
+
+
+def _own_hooks(registrant: Registrant, functions: dict[str, Any]) -> tuple[str, ...]:
+    """Return the names of the hooks that a plugin declares for others."""
+    contribute = functions.get("contribute_hookspecs")
+    names: list[str] = []
+    prefix = f"{registrant.id.replace('-', '_')}_"
+    for point in contribute() if contribute else ():
+        if not isinstance(point, HookPoint) or point.kind is not Kind.CONTRIBUTE:
+            raise PluginRejected(
+                registrant.id,
+                f"contribute_hookspecs gave {type(point).__name__}",
+                "give what declare_contribution makes",
+            )
+        if not point.name.startswith(prefix) or not point.declaration.__doc__:
+            raise PluginRejected(
+                registrant.id,
+                f"its hook '{point.name}' has no name beginning with '{prefix}', or no docstring",
+                "rename it, and state its contract",
+            )
+        names.append(point.name)
+    return tuple(sorted(names))
 
 
 def _conditions(registrant: Registrant, compiled: CompiledPlugin) -> dict[str, str]:
@@ -322,6 +367,8 @@ def _examination_context(
         workspace=folder,
         restrict_to_workspace=False,
         protected_paths=(),
+        media=MediaStore(folder),
+        network=NetworkPolicy(),
         environment=lambda _names: {},
     )
     nothing = PublishedTools(lambda _tools: None)
@@ -335,7 +382,10 @@ def _examine(plugin_id: str, file: str | None) -> dict[str, Any]:
         found = next((item for item in candidates if item.id == plugin_id), None)
         if found is None:
             raise PluginNotFound(plugin_id, "it is not installed")
-        return {"manifest": manifest_to_json(derive_manifest(found))}
+        manifest = manifest_to_json(derive_manifest(found))
+        names = ("distribution", "version", "summary", "editable")
+        installed = {name: getattr(found, name) for name in names}
+        return {"manifest": manifest, "installed": {**installed, "paths": search_path()}}
     except (PluginLoadFailed, PluginRejected, PluginNotFound) as error:
         kind = type(error).__name__
         return {"kind": kind, "reason": error.reason, "remedy": error.remedy}

@@ -36,6 +36,23 @@ _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """How a plugin runs that is not imported into this process.
+
+    Attributes:
+        python: interpreter of its environment.
+        isolator: id of the plugin that runs it, or an empty string where there is none.
+        left_out: what it gives besides tools, and what has no effect therefore.
+        remedy: what to do about the plugin's problem.
+    """
+
+    python: str
+    isolator: str = ""
+    left_out: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledPlugin:
     """A plugin as its distribution describes it.
 
@@ -52,6 +69,7 @@ class InstalledPlugin:
         bundled: nanobot-core names it in one of its extras.
         editable: its folder is a working copy.
         file: path of a single-file plugin that is not installed at all, else ``None``.
+        isolation: how it runs in a process and an environment of its own, else ``None``.
     """
 
     id: str
@@ -66,6 +84,7 @@ class InstalledPlugin:
     bundled: bool = False
     editable: bool = False
     file: str | None = None
+    isolation: Isolation | None = None
 
     @property
     def label(self) -> str:

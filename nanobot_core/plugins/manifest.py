@@ -32,12 +32,16 @@ KINDS = {
     "routes": "contribute_routes",
     "transcribers": "contribute_transcribers",
     "checks": "contribute_checks",
+    "isolators": "contribute_isolators",
 }
 """Kind of contribution to the hook that gives it."""
 
 
 CHANNEL_CONDITION = "channel:"
 """Begins the one condition that an implementation may have: a channel is switched on."""
+
+ANY_VARIABLE = "*"
+"""Declared by a plugin that reads environment variables which only its settings name."""
 
 _STRICT = {"extra": "forbid"}
 
@@ -63,7 +67,10 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class SettingsDeclaration:
-    """Where the plugin's settings stand, their JSON Schema, and the variables it reads."""
+    """Where the plugin's settings stand, their JSON Schema, and the variables it reads.
+
+    `model` is empty for an isolated plugin, whose models cannot be imported.
+    """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
@@ -85,6 +92,7 @@ class Manifest:
             the generation it was built for.
         settings: its sections.
         facts: what the plugin says of itself.
+        hookspecs: hooks of its own, which other plugins implement to give it something.
         when: condition by hook, such as ``channel:telegram``, for hooks that have one.
     """
 
@@ -96,6 +104,7 @@ class Manifest:
     hooks: dict[str, int] = field(default_factory=dict)
     settings: tuple[SettingsDeclaration, ...] = ()
     facts: PluginFacts = field(default_factory=PluginFacts)
+    hookspecs: tuple[str, ...] = ()
     when: dict[str, str] = field(default_factory=dict)
 
     def of_kind(self, kind: str) -> tuple[Declaration, ...]:
@@ -106,7 +115,19 @@ class Manifest:
     def capabilities(self) -> tuple[str, ...]:
         """What the owner should know before enabling it, in words."""
         from_hooks = [words for hook, words in _CAPABILITIES.items() if hook in self.hooks]
-        return (*self.facts.capabilities, *from_hooks)
+        every = ("reads any environment variable",) if ANY_VARIABLE in self.variables else ()
+        return (*self.facts.capabilities, *from_hooks, *every)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that it reads, with those of its providers' keys."""
+        of_sections = [name for section in self.settings for name in section.environment]
+        of_providers = [
+            str(name)
+            for provider in self.of_kind("providers")
+            for name in provider.detail.get("api_key_env") or ()
+        ]
+        return tuple(dict.fromkeys((*of_sections, *of_providers)))
 
 
 _CAPABILITIES = {
@@ -140,8 +161,9 @@ def parse_manifest(text: str) -> Manifest:
 def manifest_to_json(manifest: Manifest) -> JsonObject:
     """Return `manifest` as plain data."""
     data = dataclasses.asdict(manifest)
-    if not manifest.when:
-        del data["when"]
+    for name in ("hookspecs", "when"):
+        if not data[name]:
+            del data[name]
     return data
 
 
@@ -162,6 +184,7 @@ def manifest_from_index(data: dict[str, Any]) -> Manifest:
             for item in data["settings"]
         ),
         facts=PluginFacts(**facts),
+        hookspecs=tuple(data.get("hookspecs", ())),
         when=data.get("when", {}),
     )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import PluginError
@@ -17,7 +16,6 @@ class ToolOffering:
 
     Args:
         registry: the registry that turns use.
-        aliases: short name to ``plugin-id/name``, as the owner settled it.
         on_failure: told of a plugin whose tools cannot be taken.
 
     Attributes:
@@ -25,36 +23,54 @@ class ToolOffering:
     """
 
     def __init__(
-        self,
-        registry: ToolRegistry,
-        aliases: Mapping[str, str],
-        on_failure: Callable[[str, PluginError], None],
+        self, registry: ToolRegistry, on_failure: Callable[[str, PluginError], None]
     ) -> None:
         self.clashes: tuple[NameClash, ...] = ()
         self._registry = registry
-        self._aliases = aliases
         self._on_failure = on_failure
+        self._public: Mapping[tuple[str, str], str] = {}
+        self._offered: frozenset[str] = frozenset()
 
-    async def refresh(self, plugins: Sequence[ActivePlugin]) -> None:
-        """Collect the tools of `plugins`; one that fails is left out and told."""
-        contributed: dict[str, list[Any]] = {}
+    async def collect(self, plugins: Iterable[ActivePlugin]) -> None:
+        """Ask `plugins` for their tools; one that fails offers none, and is told."""
         for active in plugins:
             try:
-                contributed[active.id] = await active.contribute("tools")
-                active.registered_tools(contributed[active.id], ToolNames({}, ()))
+                await active.collect_tools()
             except PluginError as error:
-                contributed.pop(active.id, None)
                 self._on_failure(active.id, error)
-        claims = {plugin: [tool.name for tool in tools] for plugin, tools in contributed.items()}
-        names = assign_tool_names(claims, self._aliases)
-        self.clashes = names.clashes
-        for active in plugins:
-            if active.id in contributed:
-                every = [*contributed[active.id], *active.published]
-                try:
-                    self._registry.replace(active.id, active.registered_tools(every, names))
-                except PluginError as error:
-                    self._on_failure(active.id, error)
+
+    def offer(self, plugins: Sequence[ActivePlugin], aliases: Mapping[str, str]) -> None:
+        """Make the tools of `plugins` those of the registry, as one change.
+
+        A tool that the model knows by a short name keeps it when another plugin comes and claims
+        the same: what a name means must not change in the middle of a conversation.
+
+        Args:
+            plugins: those whose tools were collected, in calling order.
+            aliases: short name to ``plugin-id/name``, as the owner settled it.
+        """
+        ready = [active for active in plugins if active.contributed is not None]
+        claims = {active.id: [tool.name for tool in active.contributed or ()] for active in ready}
+        fresh = assign_tool_names(claims, aliases).clashes
+        self._tell(clash for clash in fresh if clash not in self.clashes and self._public)
+        self.clashes = fresh
+        settled = {
+            name: f"{plugin}/{name}"
+            for (plugin, name), public in self._public.items()
+            if public == name and name in claims.get(plugin, ())
+        }
+        decided = {full: short for short, full in {**settled, **aliases}.items()}
+        names = assign_tool_names(claims, {short: full for full, short in decided.items()})
+        for plugin_id in self._offered:
+            self._registry.replace(plugin_id, ())
+        for active in ready:
+            every = [*(active.contributed or ()), *active.published]
+            try:
+                self._registry.replace(active.id, active.registered_tools(every, names))
+            except PluginError as error:
+                self._on_failure(active.id, error)
+        self._public = names.public
+        self._offered = frozenset(claims)
 
     def keep(self, active: ActivePlugin, tools: Sequence[Tool | LazyTool]) -> None:
         """Remember `tools` for the next `refresh`.
@@ -82,6 +98,18 @@ class ToolOffering:
         self._registry.replace(active.id, [*kept, *fresh])
         active.published = tuple(tools)
 
-    def withdraw(self, plugin_id: str) -> None:
-        """Remove all tools of a plugin."""
-        self._registry.replace(plugin_id, ())
+    def clear(self) -> None:
+        """Remove the tools of all plugins, and forget which names they had."""
+        self.offer((), {})
+
+    def _tell(self, clashes: Iterable[NameClash]) -> None:
+        from loguru import logger
+
+        for clash in clashes:
+            logger.warning(
+                "tool '{}' is claimed by {}; who had the name keeps it until the next start, then "
+                "all of them are spelt out; {}",
+                clash.name,
+                " and ".join(clash.plugins),
+                clash.remedy,
+            )

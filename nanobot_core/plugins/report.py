@@ -146,6 +146,7 @@ class FailureLog:
         self._quarantine = quarantine
         self._seen: Counter[tuple[str, str, str]] = Counter()
         self._openings: dict[str, deque[float]] = {}
+        self._blocks: Counter[tuple[str, str]] = Counter()
 
     def report(self, error: HookError) -> None:
         """Log `error` with its plugin's name, in full only the first time."""
@@ -162,6 +163,8 @@ class FailureLog:
 
     def report_block(self, block: LoopBlock) -> None:
         """Log that a plugin blocks the event loop; callable from any thread."""
+        if block.is_long:
+            return  # It was told when it began.
         from loguru import logger
 
         bound = logger.bind(plugin=block.plugin)
@@ -169,6 +172,19 @@ class FailureLog:
             bound.warning("plugin '{}': {}; {}", block.plugin, block.reason, block.remedy)
         else:
             bound.debug("the event loop is blocked at {}", block.place)
+
+    def count_block(self, block: LoopBlock) -> int:
+        """Return how many long blocks of the event loop this is, of that plugin and hook."""
+        self._blocks[block.plugin, block.hook] += 1
+        return self._blocks[block.plugin, block.hook]
+
+    def forget(self, plugin: str) -> None:
+        """Begin a plugin's record anew: it comes with other code, or its owner wants it back."""
+        self._openings.pop(plugin, None)
+        for key in [key for key in self._seen if key[0] == plugin]:
+            del self._seen[key]
+        for block in [block for block in self._blocks if block[0] == plugin]:
+            del self._blocks[block]
 
     def circuit_opened(self, plugin: str) -> None:
         """Count an opening; the third within an hour puts the plugin into quarantine."""

@@ -13,6 +13,7 @@ from nanobot_core.text import nearest
 
 State: TypeAlias = Literal[
     "found",
+    "isolated",
     "undescribed",
     "disabled",
     "incompatible",
@@ -34,7 +35,7 @@ class Selection:
     Attributes:
         plugin: the installed plugin.
         enabled: it runs when something triggers it.
-        state: ``found`` when enabled, else what keeps it out.
+        state: ``found`` or ``isolated`` when enabled, else what keeps it out.
         reason: why, in one sentence.
         remedy: what to do to change that.
     """
@@ -57,10 +58,17 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What the command line leaves out: all but bundled plugins, and single ones by id."""
+    """What the command line leaves out, and a running host for now.
+
+    Attributes:
+        safe: all but bundled plugins are left out.
+        without: ids that the command line leaves out.
+        switched_off: ids that were disabled while the program runs.
+    """
 
     safe: bool = False
     without: frozenset[str] = field(default_factory=frozenset)
+    switched_off: frozenset[str] = field(default_factory=frozenset)
 
 
 def select(
@@ -189,19 +197,24 @@ def _decide(
         return Selection(plugin, False, "disabled", "left out by --safe")
     if plugin.id in settings.disabled:
         return Selection(plugin, False, "disabled", "named under plugins.disabled", enable)
+    if plugin.id in narrowing.switched_off:
+        return Selection(plugin, False, "disabled", "disabled while the program runs", enable)
     if plugin.problem:
         return Selection(
             plugin,
             False,
             "incompatible",
             plugin.problem,
-            "correct plugins.local"
-            if plugin.file
-            else f"reinstall or remove {plugin.distribution}",
+            _problem_remedy(plugin),
         )
     if plugin.id in broken:
         reason, remedy = broken[plugin.id]
         return Selection(plugin, False, "import-error", reason, remedy)
+    if plugin.isolation is not None:
+        left_out = "; ".join(plugin.isolation.left_out)
+        reason = f"named under plugins.isolate, runs with {plugin.isolation.python}"
+        without = f"{reason}; without effect there: {left_out}" if left_out else reason
+        return Selection(plugin, True, "isolated", without)
     if plugin.file:
         return Selection(plugin, True, "found", "named under plugins.local")
     if plugin.id in settings.enabled or plugin.id in settings.required:
@@ -213,6 +226,12 @@ def _decide(
             plugin, False, "disabled", "it came only as a dependency of another package", enable
         )
     return Selection(plugin, True, "found", f"policy '{settings.policy}'")
+
+
+def _problem_remedy(plugin: InstalledPlugin) -> str:
+    if plugin.isolation is not None:
+        return plugin.isolation.remedy
+    return "correct plugins.local" if plugin.file else f"reinstall or remove {plugin.distribution}"
 
 
 def _with_requirements(
@@ -270,7 +289,7 @@ def _lacks(selection: Selection, needed: str, other: Selection | None) -> Select
 def _may_be_enabled(selection: Selection, settings: PluginsSettings, narrowing: Narrowing) -> bool:
     """Whether a plugin is out only because nobody asked for it."""
     plugin = selection.plugin
-    forbidden = plugin.id in settings.disabled or plugin.id in narrowing.without
+    forbidden = plugin.id in {*settings.disabled, *narrowing.without, *narrowing.switched_off}
     return (
         selection.state == "disabled" and not forbidden and (plugin.bundled or not narrowing.safe)
     )

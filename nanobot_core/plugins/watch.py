@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from types import FrameType, ModuleType
 
 from nanobot_core.hooks.generation import Registrant
+from nanobot_core.hooks.implementation import Implementation, invoke
 
 BEAT_S = 0.1
 BLOCKED_AFTER_S = 0.25
+LONG_AFTER_S = 1.0
+"""Seconds from which a block counts as a failure of the plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,18 @@ class LoopBlock:
         plugin: id of the plugin whose code was running, or an empty string.
         place: ``file:line`` of the innermost frame of that plugin, else of the loop's thread.
         blocked_s: seconds so far.
+        hook: the hook that was being called, or an empty string: a tool, a task, a handler.
     """
 
     plugin: str
     place: str
     blocked_s: float
+    hook: str = ""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it counts as a failure."""
+        return self.blocked_s >= LONG_AFTER_S
 
     @property
     def reason(self) -> str:
@@ -56,7 +66,7 @@ class LoopWatch:
 
     Args:
         places: by plugin id, the folder or the file of its code, absolute.
-        on_block: called from the thread, once for each stretch.
+        on_block: called from the thread, once for each stretch, and again when it gets long.
     """
 
     def __init__(
@@ -82,14 +92,20 @@ class LoopWatch:
             self._stop.set()
 
     def _watch(self) -> None:
-        told_beat_s = 0.0
+        told_beat_s = long_beat_s = 0.0
         while not self._stop.wait(BEAT_S):
             beat_s = self._beat_s
             blocked_s = time.monotonic() - beat_s
             if blocked_s >= BLOCKED_AFTER_S + BEAT_S and beat_s != told_beat_s:
                 told_beat_s = beat_s
-                frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the only way
-                self._on_block(self._locate(frame, blocked_s))
+                self._tell(blocked_s)
+            elif blocked_s >= LONG_AFTER_S and beat_s != long_beat_s:
+                long_beat_s = beat_s
+                self._tell(blocked_s)
+
+    def _tell(self, blocked_s: float) -> None:
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the only way
+        self._on_block(self._locate(frame, blocked_s))
 
     def _locate(self, frame: FrameType | None, blocked_s: float) -> LoopBlock:
         places = self._places()
@@ -98,6 +114,18 @@ class LoopWatch:
             file = frame.f_code.co_filename
             for plugin, place in places.items():
                 if file == place or file.startswith(place + os.sep):
-                    return LoopBlock(plugin, f"{file}:{frame.f_lineno}", blocked_s)
+                    at = f"{file}:{frame.f_lineno}"
+                    return LoopBlock(plugin, at, blocked_s, _hook_above(frame, plugin))
             frame = frame.f_back
         return LoopBlock("", innermost, blocked_s)
+
+
+def _hook_above(frame: FrameType | None, plugin: str) -> str:
+    """Return the hook of `plugin` whose call `frame` is part of, or an empty string."""
+    while frame is not None:
+        if frame.f_code is invoke.__code__:
+            called = frame.f_locals.get("implementation")
+            if isinstance(called, Implementation) and called.plugin == plugin:
+                return called.hook
+        frame = frame.f_back
+    return ""

@@ -10,6 +10,16 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nanobot_core.testing.bus import (
+        BusContract as BusContract,
+        DurableBusContract as DurableBusContract,
+    )
+    from nanobot_core.testing.channel import (
+        ChannelContract as ChannelContract,
+        ChannelPlatform as ChannelPlatform,
+        FakeGateway as FakeGateway,
+        RecordingInbox as RecordingInbox,
+    )
     from nanobot_core.testing.clock import FakeClock as FakeClock
     from nanobot_core.testing.context import (
         FakePluginContext as FakePluginContext,
@@ -45,6 +55,8 @@ if TYPE_CHECKING:
 _HOMES = {
     name: f"nanobot_core.testing.{module}"
     for module, names in {
+        "bus": "BusContract DurableBusContract",
+        "channel": "ChannelContract ChannelPlatform FakeGateway RecordingInbox",
         "clock": "FakeClock",
         "context": "FakePluginContext FakeToolSet",
         "fake_provider": "FakeProvider FakeReply FakeStep",

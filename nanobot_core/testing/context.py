@@ -13,18 +13,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import PluginRejected
+from nanobot_core.media import MediaStore
 from nanobot_core.messages import JsonValue
+from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from loguru import Logger
     from pydantic import BaseModel
 
-    from nanobot_core.contracts.context import PluginContext
+    from nanobot_core.contracts.context import Contributed, ContributionHook, PluginContext
+    from nanobot_core.contracts.service import GatewayAccess
 
     SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 SharedT = TypeVar("SharedT")
+ContributionT = TypeVar("ContributionT")
 
 
 class FakeToolSet:
@@ -54,6 +58,9 @@ class FakePluginContext:
         clock: source of time.
         workspace: the agent's working folder, exists.
         restrict_to_workspace: whether files and commands are confined to it.
+        media: a store below the folder of the test.
+        network: what may be reached; loopback, where tests live, unless it is given.
+        gateway: what the test gives.
         tools: keeps the tools that the plugin publishes.
 
     Args:
@@ -63,6 +70,9 @@ class FakePluginContext:
         environment: the environment variables that are set.
         clock: source of time; a `FakeClock` where it is not given.
         restrict_to_workspace: see above.
+        network: see above.
+        gateway: see above.
+        contributions: by hook of the plugin's own, what others give.
     """
 
     def __init__(
@@ -74,6 +84,9 @@ class FakePluginContext:
         environment: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         restrict_to_workspace: bool = False,
+        network: NetworkPolicy | None = None,
+        gateway: GatewayAccess | None = None,
+        contributions: Mapping[str, Sequence[Contributed[Any]]] | None = None,
     ) -> None:
         self.id = plugin_id
         self.version = "0.0.0"
@@ -81,8 +94,12 @@ class FakePluginContext:
         self.workspace: Path = tmp_path.resolve() / "workspace"
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.restrict_to_workspace = restrict_to_workspace
+        self.media: MediaStore = MediaStore(tmp_path.resolve() / "media")
+        self.network: NetworkPolicy = network or NetworkPolicy(("127.0.0.0/8", "::1/128"))
+        self.gateway: GatewayAccess | None = gateway
         self.tools: FakeToolSet = FakeToolSet()
         self._data_dir = tmp_path.resolve() / "data" / plugin_id
+        self._contributions = dict(contributions or {})
         self._settings = {} if settings is None else settings
         self._environment = dict(environment or {})
         self._shared: dict[Callable[[PluginContext], Any], Any] = {}
@@ -127,6 +144,12 @@ class FakePluginContext:
             self._shared[make] = make(self)
         found: SharedT = self._shared[make]
         return found
+
+    async def contributed(
+        self, hook: ContributionHook[ContributionT]
+    ) -> Sequence[Contributed[ContributionT]]:
+        """Return what the test gives by that hook."""
+        return self._contributions.get(hook.name, ())
 
     def environment(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return those of the named variables that were given."""

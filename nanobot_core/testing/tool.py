@@ -14,7 +14,14 @@ import pytest
 
 from nanobot_core.contracts.tool import Tool, ToolContext, ToolOutput, ToolResult
 from nanobot_core.errors import ToolError
-from nanobot_core.messages import ImageBlock, JsonObject, JsonValue, TextBlock, content_text
+from nanobot_core.messages import (
+    ImageBlock,
+    JsonObject,
+    JsonValue,
+    OutboundMessage,
+    TextBlock,
+    content_text,
+)
 from nanobot_core.testing.context import FakePluginContext
 from nanobot_core.testing.suite import ConformanceSuite
 from nanobot_core.testing.tool_schema import definition_findings
@@ -177,14 +184,23 @@ class ToolContract(ConformanceSuite):
             chat_id=f"session-{name}",
             sender_id=f"sender-of-session-{name}",
             progress=progress,
+            send=_accept,
         )
 
 
 def call_in(workspace: Path) -> ToolContext:
-    """Return the circumstances of a call in `workspace`."""
+    """Return the circumstances of a call in `workspace`, whose chats take every message."""
     return ToolContext(
-        session_key="cli:direct", turn_id="turn", call_id="call", workspace=workspace
+        session_key="cli:direct",
+        turn_id="turn",
+        call_id="call",
+        workspace=workspace,
+        send=_accept,
     )
+
+
+async def _accept(_message: OutboundMessage) -> None:
+    """A chat that takes every message."""
 
 
 def output_findings(output: object) -> list[str]:

@@ -10,6 +10,12 @@ from nanobot_core.text import parse_json_object
 _TRUE = frozenset({"true", "1", "yes"})
 _FALSE = frozenset({"false", "0", "no"})
 _MAX_DEPTH = 32
+_MAX_STEPS = 100_000
+"""Values times alternatives that are looked at: about 0.2 seconds."""
+_MAX_PARSED_CHARS = 2_000_000
+"""Text that is tried as JSON or a number."""
+_MAX_TYPES = 7
+"""JSON has no more."""
 
 
 def cast_params(schema: JsonObject, params: JsonObject) -> JsonObject:
@@ -20,42 +26,65 @@ def cast_params(schema: JsonObject, params: JsonObject) -> JsonObject:
     that the value fits as it is comes before all casts. What cannot be cast stays as it is, for
     validation to name. A boolean is never taken for a number. `params` itself is not changed.
     """
-    cast = _cast(schema, params, 0)
+    cast = _Caster().cast(schema, params, 0)
     return cast if isinstance(cast, dict) else params
 
 
-def _cast(schema: JsonValue, value: JsonValue, depth: int) -> JsonValue:
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+class _Caster:
+    """Casts one call's arguments, in bounded work: what is left over then stays as it is."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._parsed_chars = 0
+
+    def cast(self, schema: JsonValue, value: JsonValue, depth: int) -> JsonValue:
+        self._steps += 1
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH or self._steps > _MAX_STEPS:
+            return value
+        types = _types(schema)
+        if value is None and "null" in types:
+            return None
+        for kind in types:
+            if _is_of_type(value, kind):
+                return self._inside(schema, value, depth)
+        for kind in types:
+            cast = self._scalar(kind, value)
+            if cast is not value:
+                return self._inside(schema, cast, depth)
+        options = _options(schema)
+        self._steps += len(options)
+        for option in options:
+            if any(_is_of_type(value, kind) for kind in _types(option)):
+                return self.cast(option, value, depth + 1)
+        for option in options:
+            cast = self.cast(option, value, depth + 1)
+            if any(_is_of_type(cast, kind) for kind in _types(option)):
+                return cast
         return value
-    types = _types(schema)
-    if value is None and "null" in types:
-        return None
-    for kind in types:
-        if _is_of_type(value, kind):
-            return _cast_inside(schema, value, depth)
-    for kind in types:
-        cast = _cast_scalar(kind, value)
-        if cast is not value:
-            return _cast_inside(schema, cast, depth)
-    options = _options(schema)
-    for option in options:
-        if any(_is_of_type(value, kind) for kind in _types(option)):
-            return _cast(option, value, depth + 1)
-    for option in options:
-        cast = _cast(option, value, depth + 1)
-        if any(_is_of_type(cast, kind) for kind in _types(option)):
-            return cast
-    return value
 
+    def _inside(self, schema: JsonObject, value: JsonValue, depth: int) -> JsonValue:
+        if isinstance(value, dict):
+            properties = schema.get("properties")
+            known = properties if isinstance(properties, dict) else {}
+            return {
+                name: self.cast(known.get(name), item, depth + 1) for name, item in value.items()
+            }
+        if isinstance(value, list):
+            return [self.cast(schema.get("items"), item, depth + 1) for item in value]
+        return value
 
-def _cast_inside(schema: JsonObject, value: JsonValue, depth: int) -> JsonValue:
-    if isinstance(value, dict):
-        properties = schema.get("properties")
-        known = properties if isinstance(properties, dict) else {}
-        return {name: _cast(known.get(name), item, depth + 1) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_cast(schema.get("items"), item, depth + 1) for item in value]
-    return value
+    def _scalar(self, kind: str, value: JsonValue) -> JsonValue:
+        """Return `value` as `kind`, or `value` itself where that cannot be."""
+        if isinstance(value, str):
+            self._parsed_chars += len(value)
+            return value if self._parsed_chars > _MAX_PARSED_CHARS else _cast_text(kind, value)
+        if isinstance(value, bool):
+            return value
+        if kind == "string" and isinstance(value, int | float):
+            return str(value)
+        if kind == "integer" and isinstance(value, float) and value.is_integer():
+            return int(value)
+        return value
 
 
 def _types(schema: JsonValue) -> list[str]:
@@ -64,7 +93,9 @@ def _types(schema: JsonValue) -> list[str]:
     kind = schema.get("type")
     if isinstance(kind, str):
         return [kind]
-    return [item for item in kind if isinstance(item, str)] if isinstance(kind, list) else []
+    if not isinstance(kind, list):
+        return []
+    return [item for item in kind[:_MAX_TYPES] if isinstance(item, str)]
 
 
 def _options(schema: JsonObject) -> list[JsonObject]:
@@ -89,17 +120,6 @@ def _is_of_type(value: JsonValue, kind: str) -> bool:
         case "null":
             return value is None
     return False
-
-
-def _cast_scalar(kind: str, value: JsonValue) -> JsonValue:
-    """Return `value` as `kind`, or `value` itself where that cannot be."""
-    if kind == "string" and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    if kind == "integer" and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str):
-        return _cast_text(kind, value)
-    return value
 
 
 def _cast_text(kind: str, text: str) -> JsonValue:

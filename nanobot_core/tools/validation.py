@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import json
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from nanobot_core.messages import JsonObject
+from nanobot_core.tools.bounded import (
+    CheckTooCostly,
+    build_schema_validator,
+    build_validator,
+    cpu_limit,
+)
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
 
 _MAX_FINDINGS = 20
+_MAX_LISTED = 100
+_MAX_ERRORS = 1_000
+"""Errors that are put in order; broken arguments may have millions."""
+_MAX_SCHEMA_CHARS = 500_000
+_SCHEMA_LIMIT_S = 2.0
+_CHECK_LIMIT_S = 0.25
+"""CPU seconds. A schema is checked once, in a thread; arguments while the loop waits."""
 
 
 class ParameterSchema:
     """The schema of one tool's parameters, compiled at the first check.
 
-    Remote references are never fetched: schemas come from strangers, and the validator library
-    would load them by default.
+    Schemas come from strangers. Remote references are never fetched, and neither a schema nor
+    arguments made for it hold the process: see `nanobot_core.tools.bounded`.
     """
 
     def __init__(self, schema: JsonObject) -> None:
         self.schema = schema
         self._validator: Draft202012Validator | None = None
+        self._problem: str | None = None
 
     def findings(self, params: object) -> list[str]:
         """Return what is wrong with `params`, each with its path; empty when nothing is."""
@@ -30,20 +46,32 @@ class ParameterSchema:
             return ["the tool's schema is no object schema, so it cannot be called"]
         if not isinstance(params, dict):
             return [f"arguments must be an object, found {_json_type(params)}"]
+        if self._problem is None:
+            self._problem = self._compile()
+        if self._problem or self._validator is None:
+            return [f"the tool's schema cannot be used: {self._problem}"]
         try:
-            errors = sorted(self._compiled().iter_errors(params), key=lambda error: error.json_path)
-            return [_in_words(error) for error in errors[:_MAX_FINDINGS]]
+            with cpu_limit(_CHECK_LIMIT_S):
+                errors = list(islice(self._validator.iter_errors(params), _MAX_ERRORS))
         except _schema_errors() as error:
-            return [f"the tool's schema cannot be used: {error}"]
+            return [f"the tool's schema cannot be used: {_reason(error)}"]
+        errors.sort(key=lambda error: error.json_path)
+        return [_in_words(error) for error in errors[:_MAX_FINDINGS]]
 
-    def _compiled(self) -> Draft202012Validator:
-        if self._validator is None:
-            from jsonschema import Draft202012Validator
-            from referencing import Registry
-
-            Draft202012Validator.check_schema(self.schema)
-            self._validator = Draft202012Validator(self.schema, registry=Registry())
-        return self._validator
+    def _compile(self) -> str:
+        """Make the validator; return what is wrong with the schema, or an empty string."""
+        try:
+            text = json.dumps(self.schema)
+            if len(text) > _MAX_SCHEMA_CHARS:
+                return f"it has {len(text):,} characters, and {_MAX_SCHEMA_CHARS:,} are accepted"
+            with cpu_limit(_SCHEMA_LIMIT_S):
+                wrong = next(build_schema_validator().iter_errors(self.schema), None)
+            if wrong is not None:
+                return f"{wrong.json_path}: {wrong.message[:300]}"
+            self._validator = build_validator(self.schema, text)
+        except _schema_errors() as error:
+            return _reason(error)
+        return ""
 
 
 def validate_params(schema: JsonObject, params: object) -> list[str]:
@@ -62,11 +90,11 @@ def _schema_errors() -> tuple[type[Exception], ...]:
     """
     import re
 
-    from jsonschema.exceptions import SchemaError, UnknownType
+    from jsonschema.exceptions import UnknownType
     from referencing.exceptions import Unresolvable
 
     return (
-        SchemaError,
+        CheckTooCostly,
         UnknownType,
         Unresolvable,
         re.error,
@@ -74,6 +102,12 @@ def _schema_errors() -> tuple[type[Exception], ...]:
         ValueError,
         ArithmeticError,
     )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, CheckTooCostly):
+        return "checking by it takes too long; give fewer and shorter arguments"
+    return f"{type(error).__name__}: {str(error)[:300]}"
 
 
 def _in_words(error: ValidationError) -> str:
@@ -90,7 +124,7 @@ def _in_words(error: ValidationError) -> str:
             wanted = " or ".join(str(kind) for kind in limit) if isinstance(limit, list) else limit
             return f"{place} should be {wanted}, found {_json_type(error.instance)}"
         case "enum" if isinstance(limit, list):
-            return f"{place} must be one of {', '.join(str(item) for item in limit)}"
+            return f"{place} must be one of {_listed(limit)}"
         case "minimum":
             return f"{place} must be >= {limit}"
         case "maximum":
@@ -103,7 +137,15 @@ def _in_words(error: ValidationError) -> str:
             return f"{place} must have at least {limit} items"
         case "maxItems":
             return f"{place} must have at most {limit} items"
+        case "pattern":
+            return f"{place} must match the pattern {str(limit)[:300]}"
     return f"{place}: {error.message[:300]}"
+
+
+def _listed(values: list[object]) -> str:
+    shown = ", ".join(str(value)[:100] for value in values[:_MAX_LISTED])
+    more = len(values) - _MAX_LISTED
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _missing_name(error: ValidationError) -> str:

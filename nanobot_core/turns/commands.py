@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from nanobot_core._version import __version__
 from nanobot_core.contracts.plugin import CommandCall, SlashCommand
-from nanobot_core.errors import NanobotError, PluginError, PluginRejected
+from nanobot_core.errors import LimitError, NanobotError, PluginError, PluginRejected
 from nanobot_core.events import TurnInfo
 from nanobot_core.plugins.host import PluginHost
 from nanobot_core.plugins.loader import load_object
@@ -18,11 +18,40 @@ from nanobot_core.sessions.session import Session, Sessions
 CoreCommand = Callable[[CommandCall, Session], Awaitable[str]]
 CORE_COMMANDS = {
     "help": "show all commands",
+    "start": "say hello and show all commands",
     "new": "start a new conversation",
-    "status": "show model, session and plugins in trouble",
+    "status": "show model, session and what is in trouble",
     "model": "show or set the model of this conversation",
+    "stop": "stop what is being done in this chat",
+    "approve": "allow a tool call that waits for the owner: /approve ID",
+    "deny": "refuse a tool call that waits for the owner: /deny ID",
+    "pairing": "let strangers in: /pairing, /pairing approve CODE, /pairing revoke CHANNEL ID",
+    "plugins": "list plugins: /plugins, /plugins enable|disable|reload ID",
 }
 """The core's own commands with their summaries; no plugin can take their names."""
+GATEWAY_ONLY = frozenset({"stop", "approve", "deny", "pairing", "plugins"})
+OWNER_ONLY = frozenset({"approve", "deny", "pairing", "plugins"})
+CONTROL = frozenset({"help", "start", "status", "stop", "approve", "deny", "pairing", "plugins"})
+"""Answered at once, whatever else their session is doing."""
+
+
+class Controls(Protocol):
+    """What commands can do to the gateway that they reach."""
+
+    async def stop_turn(self, session_key: str) -> bool:
+        """Stop the turn of a session; False when there is none."""
+
+    async def resolve_approval(self, approval_id: str, *, allowed: bool, by: str) -> bool:
+        """Answer a question about a tool call; False when it is not open."""
+
+    async def change_pairing(self, words: list[str]) -> str:
+        """List, approve or revoke, and say what was done."""
+
+    async def change_plugin(self, words: list[str]) -> str:
+        """List, enable, disable or reload plugins, and say what was done."""
+
+    async def trouble(self) -> list[str]:
+        """Return a line for each channel and service that does not work."""
 
 
 class Commands:
@@ -33,6 +62,9 @@ class Commands:
         sessions: sessions that commands change.
         archive: hands the messages of a session to memory before it starts afresh.
         default_model: name of the configured model.
+
+    Attributes:
+        controls: the gateway, or ``None`` in a program that is none.
     """
 
     def __init__(
@@ -46,19 +78,40 @@ class Commands:
         self._sessions = sessions
         self._archive = archive
         self._default_model = default_model
+        self.controls: Controls | None = None
         self._core: dict[str, CoreCommand] = {
             "help": self._help,
+            "start": self._start,
             "new": self._new,
             "status": self._status,
             "model": self._model,
+            "stop": self._stop,
+            "approve": self._approve,
+            "deny": self._deny,
+            "pairing": self._pairing,
+            "plugins": self._plugins,
         }
 
     def names(self) -> dict[str, str]:
-        """Return every command with its summary, by name."""
-        found = dict(CORE_COMMANDS)
+        """Return every command that works here with its summary, by name."""
+        found = {
+            name: summary
+            for name, summary in CORE_COMMANDS.items()
+            if self.controls is not None or name not in GATEWAY_ONLY
+        }
         for _, declaration in self._host.declared("commands"):
             found.setdefault(declaration.name, declaration.summary)
         return dict(sorted(found.items()))
+
+    def is_control(self, text: str) -> bool:
+        """Whether `text` is a command that is answered at once, turn or no turn."""
+        word = text.strip().partition(" ")[0].lower()
+        if not word.startswith("/"):
+            return False
+        return word[1:] in CONTROL or any(
+            declaration.name == word[1:] and declaration.detail.get("control") is True
+            for _, declaration in self._host.declared("commands")
+        )
 
     async def answer(
         self, text: str, turn: TurnInfo, session: Session, *, is_owner: bool
@@ -74,6 +127,8 @@ class Commands:
         name = word[1:].lower()
         call = CommandCall(turn=turn, name=name, text=rest.strip(), is_owner=is_owner)
         if name in self._core:
+            if name in OWNER_ONLY and not is_owner:
+                return f"/{name} is for the owner only."
             return await self._core[name](call, session)
         for plugin, declaration in self._host.declared("commands"):
             if declaration.name == name:
@@ -100,8 +155,14 @@ class Commands:
         return str(reply)
 
     async def _help(self, call: CommandCall, session: Session) -> str:
+        return self._listed()
+
+    def _listed(self) -> str:
         lines = [f"- `/{name}`: {summary}" for name, summary in self.names().items()]
         return "Commands:\n\n" + "\n".join(lines)
+
+    async def _start(self, call: CommandCall, session: Session) -> str:
+        return f"Hello, I am nanobot. Write to me as you would to a colleague.\n\n{self._listed()}"
 
     async def _new(self, call: CommandCall, session: Session) -> str:
         await self._archive(session)
@@ -114,8 +175,10 @@ class Commands:
         trouble = [
             f"- {item.id}: {item.state}, {item.reason}"
             for item in self._host.reports()
-            if item.state not in {"active", "found", "disabled"}
+            if item.state not in {"active", "found", "isolated", "disabled"}
         ]
+        if self.controls is not None:
+            trouble += [f"- {line}" for line in await self.controls.trouble()]
         return "\n".join(
             [
                 f"nanobot {__version__}",
@@ -123,7 +186,7 @@ class Commands:
                 f"- Model: {session.state.metadata.get('model') or self._default_model()}",
                 f"- Session: {session.key}, {len(session.messages)} messages in context",
                 f"- Tools: {len(self._host.tools)}",
-                *(["", "Plugins in trouble:", *trouble] if trouble else []),
+                *(["", "In trouble:", *trouble] if trouble else []),
             ]
         )
 
@@ -133,3 +196,35 @@ class Commands:
         metadata = {**session.state.metadata, "model": call.text}
         await self._sessions.append(session, metadata=metadata)
         return f"This conversation now uses {call.text}."
+
+    async def _stop(self, call: CommandCall, session: Session) -> str:
+        stopped = await self._gateway().stop_turn(session.key)
+        return "Stopped." if stopped else "There is nothing to stop."
+
+    async def _approve(self, call: CommandCall, session: Session) -> str:
+        return await self._resolve(call, allowed=True)
+
+    async def _deny(self, call: CommandCall, session: Session) -> str:
+        return await self._resolve(call, allowed=False)
+
+    async def _resolve(self, call: CommandCall, *, allowed: bool) -> str:
+        if not call.text:
+            return f"Say which one: /{call.name} ID"
+        found = await self._gateway().resolve_approval(
+            call.text, allowed=allowed, by=call.turn.sender_id
+        )
+        if not found:
+            return f"There is no open question {call.text}; it may have been answered or expired."
+        return "Allowed." if allowed else "Refused."
+
+    async def _pairing(self, call: CommandCall, session: Session) -> str:
+        return await self._gateway().change_pairing(call.text.split())
+
+    async def _plugins(self, call: CommandCall, session: Session) -> str:
+        return await self._gateway().change_plugin(call.text.split())
+
+    def _gateway(self) -> Controls:
+        if self.controls is None:
+            msg = "this command needs a running gateway; start one with nanobot gateway"
+            raise LimitError(msg)
+        return self.controls

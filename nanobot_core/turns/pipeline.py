@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder, RequestParts, with_attachments
-from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, EventSink, ignore_event
+from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, EventSink, Send, ignore_event
 from nanobot_core.agent.shortening import input_budget
-from nanobot_core.errors import NanobotError, SessionError
+from nanobot_core.agent.tool_runner import SPOKE
+from nanobot_core.contracts.tool import no_chat
+from nanobot_core.errors import ToolError
 from nanobot_core.events import (
-    ErrorRaised,
+    MessageSent,
     NoticeGiven,
     ToolsOffered,
     TurnFinished,
@@ -27,14 +30,17 @@ from nanobot_core.events import (
 )
 from nanobot_core.hooks.agent_hook import AgentHook
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.messages import InboundMessage, Message
+from nanobot_core.messages import InboundMessage, Message, OutboundMessage, ToolCall
 from nanobot_core.sessions.history import align
 from nanobot_core.sessions.order import KeyedLocks
-from nanobot_core.sessions.recovery import resume
+from nanobot_core.sessions.recovery import STEERED, TakenUp, resume, take_up
 from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
+from nanobot_core.turns.compaction import keep_compaction
+from nanobot_core.turns.failure import failed_outcome
 from nanobot_core.turns.recorder import TurnRecorder
+from nanobot_core.turns.speech import Transcribe, with_speech
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,12 +49,26 @@ if TYPE_CHECKING:
     from nanobot_core.config.models import Settings
     from nanobot_core.contracts.memory import MemoryBackend
     from nanobot_core.contracts.plugin import ContextBlock
+    from nanobot_core.plugins.generation import Generation
     from nanobot_core.plugins.host import PluginHost
 
 T = TypeVar("T")
 UNKNOWN = "nobody knows whether these calls took effect"
 RUN_HOOKS_DRAIN_S = 5.0
 """Seconds that hooks of a single turn have to hear its last events."""
+
+
+async def _nothing_more() -> Sequence[InboundMessage]:
+    """For turns whose session gets no messages meanwhile."""
+    return ()
+
+
+def _no_hint(_channel: str) -> str:
+    return ""
+
+
+def _nothing_waits(_session_key: str, _call_id: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +82,8 @@ class TurnRequest:
         hooks: hooks of this turn alone.
         model: model instead of the configured one, or ``None``.
         is_owner: the sender may use the owner's commands.
+        is_repeat: the message may have been worked on before a crash.
+        more: returns messages that arrived for the session meanwhile; each is taken into the turn.
     """
 
     message: InboundMessage
@@ -70,6 +92,8 @@ class TurnRequest:
     hooks: Sequence[AgentHook] = ()
     model: str | None = None
     is_owner: bool = False
+    is_repeat: bool = False
+    more: Callable[[], Awaitable[Sequence[InboundMessage]]] = _nothing_more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +103,13 @@ class _Turn:
     request: TurnRequest
     info: TurnInfo
     hooks: Hooks
+    tools: ToolRegistry
     session: Session
     message: Message
     history: Sequence[Message]
     recorder: TurnRecorder
+    taken_up: TakenUp | None = None
+    sent: list[OutboundMessage] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -99,6 +126,12 @@ class TurnPipeline:
         commands: slash commands.
         clock: source of time.
         memory: recall across sessions, or ``None``.
+        transcribe: turns a recording into text, or ``None``.
+        outbox: takes messages to chats; ``None`` where nothing is delivered.
+        format_hint: by channel, how it shows text; empty where there is nothing to say.
+        awaits_approval: whether a call of a session was left waiting for the owner's word.
+        is_draining: the process is about to end, and turns from the message queue that are
+            cancelled will be taken up by the next one.
     """
 
     settings: Settings
@@ -110,6 +143,11 @@ class TurnPipeline:
     commands: Commands
     clock: Clock
     memory: MemoryBackend | None = None
+    transcribe: Transcribe | None = None
+    outbox: Send | None = None
+    format_hint: Callable[[str], str] = _no_hint
+    awaits_approval: Callable[[str, str], bool] = _nothing_waits
+    is_draining: bool = False
     _order: KeyedLocks = field(default_factory=KeyedLocks)
 
     async def process(self, request: TurnRequest) -> TurnOutcome:
@@ -120,34 +158,36 @@ class TurnPipeline:
             told of a cancelled turn, and the cancellation is passed on. No `TurnFinished` comes,
             because whoever cancels may no longer listen.
         """
-        message = request.message
-        turn = TurnInfo(
-            id=uuid4().hex,
-            session_key=message.session_key,
-            channel=message.channel,
-            chat_id=message.chat_id,
-            sender_id=message.sender_id,
-            source=request.source,
-            message_id=message.dedupe_key,
-        )
+        turn = _turn_of(request)
         started = time.perf_counter()
-        async with self._order.hold(turn.session_key):
-            hooks = self._hooks_for(request)
+        async with self._order.hold(turn.session_key), self.host.snapshot() as generation:
+            hooks = self._hooks_for(request, generation)
             try:
-                outcome = await self._answer(request, turn, hooks)
+                outcome = await self._answer(request, turn, hooks, generation.tools)
             except asyncio.CancelledError:
                 outcome = TurnOutcome(turn=turn, reply=None, stop_reason="cancelled")
                 self._tell_end(outcome, hooks, started)
                 raise
-            except NanobotError as error:
-                outcome = self._failed(turn, hooks, error)
             except Exception as error:  # noqa: BLE001 - isolation point: one turn never ends others
-                outcome = self._failed(turn, hooks, error)
-        outcome = self._tell_end(outcome, hooks, started)
-        if request.hooks:
-            await hooks.queues.drain(RUN_HOOKS_DRAIN_S)
+                outcome = failed_outcome(turn, hooks, error)
+            outcome = self._tell_end(outcome, hooks, started)
+            if request.hooks:
+                await hooks.queues.drain(RUN_HOOKS_DRAIN_S)
         await request.on_event(TurnFinished(outcome=outcome))
         return outcome
+
+    async def answer_command(self, request: TurnRequest) -> TurnOutcome:
+        """Answer a control command at once, whatever else its session is doing."""
+        turn, message = _turn_of(request), request.message
+        async with self.host.snapshot() as generation:
+            try:
+                session = await self.sessions.open(turn.session_key)
+                reply = await self.commands.answer(
+                    message.content, turn, session, is_owner=request.is_owner
+                )
+            except Exception as error:  # noqa: BLE001 - isolation point: one never ends others
+                return failed_outcome(turn, generation.hooks, error)
+        return TurnOutcome(turn=turn, reply=reply)
 
     def _tell_end(self, outcome: TurnOutcome, hooks: Hooks, started: float) -> TurnOutcome:
         outcome = replace(outcome, duration_s=time.perf_counter() - started)
@@ -155,60 +195,101 @@ class TurnPipeline:
             hooks.after_turn(outcome)
         return outcome
 
-    def _hooks_for(self, request: TurnRequest) -> Hooks:
-        hooks = self.host.hooks
+    def _hooks_for(self, request: TurnRequest, generation: Generation) -> Hooks:
+        hooks = generation.hooks
         for extra in request.hooks:
             hooks = hooks.extended(extra.implementations(self.clock))
         return hooks
 
-    async def _answer(self, request: TurnRequest, turn: TurnInfo, hooks: Hooks) -> TurnOutcome:
+    async def _answer(
+        self, request: TurnRequest, turn: TurnInfo, hooks: Hooks, tools: ToolRegistry
+    ) -> TurnOutcome:
         session = await self.sessions.open(turn.session_key)
-        await self._recover(session, request.on_event)
-        text = request.message.content
-        reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
-        if reply is not None:
-            return TurnOutcome(turn=turn, reply=reply)
-        await self._consolidate(session)
+        taken_up = self._taken_up(request, session, tools)
+        if taken_up is None:
+            await self._recover(session, request)
+            text = request.message.content
+            reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
+            if reply is not None:
+                return TurnOutcome(turn=turn, reply=reply)
+            await self._consolidate(session)
+        elif taken_up.is_done:
+            answer = taken_up.answer
+            return TurnOutcome(
+                turn=turn,
+                reply=answer.text if answer else None,
+                has_spoken=_has_spoken(taken_up.progress),
+            )
         work = _Turn(
             request=request,
             info=turn,
             hooks=hooks,
+            tools=tools,
             session=session,
-            message=Message(
-                role="user",
-                content=with_attachments(text, request.message.media),
-                timestamp=request.message.timestamp or self.clock.now(),
-                inbound_id=request.message.id or None,
-            ),
-            history=align(session.messages),
+            message=taken_up.message if taken_up else await self._stored_form(request.message),
+            history=taken_up.before if taken_up else align(session.messages),
             recorder=TurnRecorder(self.sessions, session, turn, request.on_event),
+            taken_up=taken_up,
         )
         try:
-            await work.recorder.begin(work.message)
+            if taken_up:
+                await self._tell_unknown(request, taken_up.interrupted)
+                await work.recorder.go_on(request.message.id, taken_up.interrupted)
+            else:
+                await work.recorder.begin(work.message)
             if hooks.before_turn:
                 await hooks.before_turn(TurnStarted(turn=turn, message=work.message))
             result = await self._run(work)
             await work.recorder.end(result.messages[-1])
         except BaseException as error:
-            await work.recorder.break_off(stopped=isinstance(error, asyncio.CancelledError))
+            if not (self.is_draining and request.source == "chat"):
+                await work.recorder.break_off(stopped=isinstance(error, asyncio.CancelledError))
             raise
-        await self._keep_compaction(work, result)
-        return _outcome(turn, result)
+        since = (*(taken_up.progress if taken_up else ()), *result.messages)
+        await keep_compaction(self.sessions, session, result.compaction, work.history, since)
+        return _outcome(work, result)
+
+    async def _stored_form(self, message: InboundMessage) -> Message:
+        """Return the user's message as the history keeps it."""
+        text = await with_speech(message, self.transcribe)
+        return Message(
+            role="user",
+            content=with_attachments(text, message.media),
+            timestamp=message.timestamp or self.clock.now(),
+            inbound_id=message.id or None,
+        )
+
+    def _taken_up(
+        self, request: TurnRequest, session: Session, tools: ToolRegistry
+    ) -> TakenUp | None:
+        """Return how to go on with a message that was worked on before, else ``None``."""
+        if not request.is_repeat:
+            return None
+
+        def is_repeatable(call: ToolCall) -> bool:
+            entry = tools.get(call.name)
+            repeatable = entry is not None and entry.traits.repeatable
+            return repeatable or self.awaits_approval(session.key, call.id)
+
+        return take_up(session.stored, request.message.id, is_repeatable)
 
     async def _run(self, work: _Turn) -> AgentRunResult:
         defaults, tools = self.settings.agents.defaults, self.settings.tools
         metadata = work.session.state.metadata
         chosen = work.request.model or _text(metadata, "model") or defaults.model
-        offered = await self._tools_for(work.info, work.hooks)
+        offered = await self._tools_for(work)
         messages = await self.requests.build(
             RequestParts(
                 turn=work.info,
                 message=work.message,
                 history=work.history,
+                progress=work.taken_up.progress if work.taken_up else (),
                 media=work.request.message.media,
                 model=chosen or "",
                 summary=_text(metadata, "summary") or "",
                 memory=await self._remembered(work.session.key),
+                format_hint=self.format_hint(work.info.channel),
+                is_owner=work.request.is_owner or not work.request.message.is_group,
             ),
             work.hooks,
         )
@@ -231,14 +312,36 @@ class TurnPipeline:
                 max_tool_result_chars=tools.max_tool_result_chars,
                 max_parallel=tools.max_parallel,
                 max_repeats=tools.max_repeats,
+                pending=work.taken_up.repeat if work.taken_up else (),
+                more=partial(self._said_meanwhile, work),
+                send=partial(self._send, work),
                 on_event=work.recorder.watch,
                 record=work.recorder.record,
             )
         )
 
-    async def _tools_for(self, turn: TurnInfo, hooks: Hooks) -> ToolRegistry:
+    async def _said_meanwhile(self, work: _Turn) -> Sequence[Message]:
+        """Return what arrived for the session, as the running turn takes it up."""
+        # After a crash the turn has some of it already, and is handed it again to acknowledge it.
+        known = {message.inbound_id for message in work.session.messages}
+        arrived = [message for message in await work.request.more() if message.id not in known]
+        stored = [await self._stored_form(message) for message in arrived]
+        return [replace(message, extra={STEERED: True}) for message in stored]
+
+    async def _send(self, work: _Turn, message: OutboundMessage) -> None:
+        """Send what a tool says; a chat that is no channel's is shown it by whoever watches."""
+        own = (message.channel, message.chat_id) == (work.info.channel, work.info.chat_id)
+        if own and work.info.source != "chat":
+            await work.request.on_event(MessageSent(message=message))
+        elif self.outbox is not None:
+            await self.outbox(message)
+        else:
+            await no_chat(message)
+        work.sent.append(message)
+
+    async def _tools_for(self, work: _Turn) -> ToolRegistry:
         """Return the tools of this turn: what the owner allows, less what hooks take away."""
-        registry = await self.host.load_tools()
+        turn, hooks, registry = work.info, work.hooks, work.tools
         rules = self.settings.tools
         names = [
             name
@@ -254,16 +357,38 @@ class TurnPipeline:
         kept = {definition.name for definition in offered}
         return registry if len(kept) == len(registry) else registry.narrowed(kept)
 
-    async def _recover(self, session: Session, on_event: EventSink) -> None:
+    async def _recover(self, session: Session, request: TurnRequest) -> None:
         """Give calls that a crash interrupted their result, so that the history is whole."""
         if session.state.checkpoint is None:
             return
         found = resume(session.stored, lambda _call: False)
         results = found.interrupted if found else ()
+        await self._tell_unknown(request, results)
         await self.sessions.append(session, *results, checkpoint=None)
-        if results:
-            names = ", ".join(dict.fromkeys(result.name or "" for result in results))
-            await on_event(NoticeGiven(text=f"The last turn was interrupted; {UNKNOWN}: {names}"))
+
+    async def _tell_unknown(self, request: TurnRequest, results: Sequence[Message]) -> None:
+        """Tell the user of calls that may have taken effect; told first, for it is told once."""
+        if not results:
+            return
+        message = request.message
+        names = ", ".join(dict.fromkeys(result.name or "" for result in results))
+        text = f"The last turn was interrupted; {UNKNOWN}: {names}"
+        if request.source != "chat" or self.outbox is None:
+            await request.on_event(NoticeGiven(text=text))
+            return
+        notice = OutboundMessage(
+            channel=message.channel,
+            chat_id=message.chat_id,
+            content=text,
+            kind="notice",
+            idempotency_key=f"{message.session_key}/{results[0].tool_call_id}/unknown",
+        )
+        try:
+            await self.outbox(notice)
+        except ToolError as error:
+            from loguru import logger
+
+            logger.bind(session=message.session_key).warning("{}; not told: {}", text, error)
 
     async def _consolidate(self, session: Session) -> None:
         if self.memory is None:
@@ -287,68 +412,28 @@ class TurnPipeline:
             logger.warning("memory left out: {}: {}", type(error).__name__, error)
             return instead
 
-    async def _keep_compaction(self, work: _Turn, result: AgentRunResult) -> None:
-        """Keep a run's summary, so that the next turn need not summarise the same again.
 
-        The run counted in its own request, which begins with a former summary, if there was one,
-        and from which repair has left things out. What both sides have in common are the user's
-        messages, so those that remain are counted from the end.
-        """
-        if result.compaction is None:
-            return
-        session, metadata = work.session, work.session.state.metadata
-        gone = max(result.compaction.messages - bool(_text(metadata, "summary")), 0)
-        remaining = 1 + sum(message.role == "user" for message in work.history[gone:])
-        stored = session.messages
-        places = [
-            index
-            for index, message in enumerate(stored)
-            if message.role == "user" and align([message])
-        ]
-        try:
-            await self.sessions.append(
-                session, metadata={**metadata, "summary": result.compaction.summary}
-            )
-            if len(places) >= remaining:
-                await self.sessions.mark_consolidated(session, places[-remaining])
-        except SessionError as error:
-            # The reply is stored; the next turn makes a summary of its own.
-            from loguru import logger
-
-            logger.bind(session=session.key).warning("summary not kept: {}", error)
-
-    def _failed(self, turn: TurnInfo, hooks: Hooks, error: Exception) -> TurnOutcome:
-        from loguru import logger
-
-        error_id = uuid4().hex[:8]
-        bound = logger.bind(session=turn.session_key, turn=turn.id)
-        if isinstance(error, NanobotError):
-            sentence = str(error)
-            bound.opt(exception=error).debug("turn failed ({})", error_id)
-            bound.error("turn failed ({}): {}", error_id, type(error).__name__)
-        else:
-            sentence = f"Something went wrong inside nanobot; the log has it under {error_id}"
-            bound.opt(exception=error).error("turn failed ({})", error_id)
-        if hooks.on_error:
-            hooks.on_error(
-                ErrorRaised(
-                    id=error_id,
-                    place="turn",
-                    error_type=type(error).__name__,
-                    message=str(error),
-                    turn=turn,
-                )
-            )
-        return TurnOutcome(
-            turn=turn, reply=None, stop_reason="failed", error=sentence, error_id=error_id
-        )
+def _turn_of(request: TurnRequest) -> TurnInfo:
+    message = request.message
+    return TurnInfo(
+        id=uuid4().hex,
+        session_key=message.session_key,
+        channel=message.channel,
+        chat_id=message.chat_id,
+        sender_id=message.sender_id,
+        source=request.source,
+        message_id=message.dedupe_key,
+    )
 
 
-def _outcome(turn: TurnInfo, result: AgentRunResult) -> TurnOutcome:
+def _outcome(work: _Turn, result: AgentRunResult) -> TurnOutcome:
     failed = result.stop_reason == "failed"
+    since = (*(work.taken_up.progress if work.taken_up else ()), *result.messages)
     return TurnOutcome(
-        turn=turn,
+        turn=work.info,
         reply=result.content,
+        has_spoken=_has_spoken(since),
+        outbound=tuple(work.sent),
         usage=result.usage,
         iterations=result.iterations,
         tools_used=result.tools_used,
@@ -356,6 +441,10 @@ def _outcome(turn: TurnInfo, result: AgentRunResult) -> TurnOutcome:
         error=result.content if failed else None,
         model=result.model,
     )
+
+
+def _has_spoken(messages: Sequence[Message]) -> bool:
+    return any(message.extra.get(SPOKE) is True for message in messages)
 
 
 def _text(metadata: Mapping[str, object], key: str) -> str | None:

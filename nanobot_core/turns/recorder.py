@@ -45,6 +45,13 @@ class TurnRecorder:
         self._checkpoint = replace(self._checkpoint, inbound_id=message.inbound_id)
         await self._sessions.append(self._session, message, checkpoint=self._checkpoint)
 
+    async def go_on(self, inbound_id: str | None, interrupted: Sequence[Message]) -> None:
+        """Take up a turn that is stored as far as it came; `interrupted` are results to add."""
+        former = self._session.state.checkpoint
+        iteration = former.iteration if former else 0
+        self._checkpoint = replace(self._checkpoint, inbound_id=inbound_id, iteration=iteration)
+        await self._sessions.append(self._session, *interrupted, checkpoint=self._checkpoint)
+
     async def watch(self, event: RunEvent) -> None:
         """Pass `event` on, and remember what the user has read of the answer."""
         if isinstance(event, TextStreamed):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,14 @@ from tests.integration.page import Command, Program, Step, WrittenFile, steps_of
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 LIMIT_S = 120.0
-NEEDED = ("nanobot_devkit", "nanobot_files", "nanobot_offline")
+NEEDED = (
+    "nanobot_devkit",
+    "nanobot_files",
+    "nanobot_http",
+    "nanobot_offline",
+    "nanobot_openai",
+    "nanobot_telegram",
+)
 """What the pages use; everything else they show works with the core alone."""
 
 TABLE_OF_CONTENTS = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -99,7 +106,7 @@ def environment_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def reader(environment_folder: Path, tmp_path: Path) -> Reader:
+def reader(environment_folder: Path, tmp_path: Path) -> Iterator[Reader]:
     folder, home = tmp_path / "reader", tmp_path / "home"
     folder.mkdir()
     kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "HOME") if name in os.environ}
@@ -113,7 +120,11 @@ def reader(environment_folder: Path, tmp_path: Path) -> Reader:
     if find_spec("hatchling") and find_spec("editables"):
         # pip takes the value for that of `build_isolation`: zero turns the isolation off.
         environ["PIP_NO_BUILD_ISOLATION"] = "0"
-    return Reader(folder, home, binaries / "python", environ)
+    found = Reader(folder, home, binaries / "python", environ)
+    yield found
+    if (home / "gateway" / "pid").exists():
+        # The page failed between starting a gateway and stopping it.
+        found.follow(Command("nanobot gateway stop", None))
 
 
 @pytest.mark.timeout(600)
@@ -134,6 +145,19 @@ def test_the_first_command_of_the_readme_prints_what_the_readme_shows(reader: Re
     in_clone = replace(reader, folder=ROOT)
 
     in_clone.follow(Command(shown[1], printed[1].strip()))
+
+
+def test_the_configuration_of_the_readme_is_understood(reader: Reader) -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    shown = re.search(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert shown, "the README does not show the configuration of a bot"
+
+    reader.follow(Command("nanobot onboard --yes", None))
+    with (reader.home / "config.yaml").open("a", encoding="utf-8") as file:
+        file.write(shown[1])
+
+    reader.follow(Command("nanobot config check", "...nothing is wrong"))
+    reader.follow(Command("nanobot channels status", "...telegram...switched on..."))
 
 
 def test_each_page_is_listed_in_a_table_of_contents() -> None:
@@ -195,6 +219,16 @@ def test_each_core_setting_stands_in_the_configuration_page() -> None:
     for section in Settings.model_fields:
         assert f"| `{section}` |" in page
     assert "| `json` | true or false | `false` |" in page, "keys are those of the file"
+    assert "### `channels.<name>`" in page, "what every channel has"
+
+
+def test_sections_of_plugins_stand_in_the_configuration_page_with_what_is_inside_them() -> None:
+    page = generated("plugin-settings")
+
+    telegram = page.partition("#### `channels.telegram`")[2].partition("### nanobot-")[0]
+    assert "| `token` | secret text |" in telegram
+    assert "#### `channels.telegram.webhook`" in telegram
+    assert "`allow_from`" not in telegram, "what every channel has is told once"
 
 
 def test_what_the_pages_want_generated_can_be_generated() -> None:

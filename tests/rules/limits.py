@@ -17,28 +17,32 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 9800
+CORE: Final = 17_200
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 OUTSIDE_CORE: Final = frozenset({"cli", "testing"})
 
 MODULES: Final = {
-    "__init__": Size(200, 300),
+    "__init__": Size(250, 350),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
-    "agent": Size(1100, 1350),
-    "app": Size(500, 800),
-    "cli": Size(1800, 2200),
+    "agent": Size(1100, 1400),
+    "app": Size(1500, 2100),
+    "cli": Size(2300, 3000),
+    "bus": Size(900, 1150),
+    "channels": Size(900, 1200),
     "clock": Size(250, 400),
-    "config": Size(900, 1150),
+    "config": Size(900, 1300),
     "errors": Size(250, 400),
     "events": Size(150, 250),
-    "hooks": Size(800, 1000),
+    "hooks": Size(800, 1050),
+    "media": Size(120, 220),
     "messages": Size(300, 450),
+    "net": Size(400, 600),
     "paths": Size(250, 400),
-    "plugins": Size(1900, 2300),
+    "plugins": Size(2700, 3700),
     "sessions": Size(600, 900),
-    "testing": Size(900, 1400),
+    "testing": Size(1800, 2400),
     "text": Size(250, 400),
     "tools": Size(600, 900),
     "turns": Size(650, 1000),
@@ -61,9 +65,18 @@ PUBLIC_METHODS: Final = 12
 
 RAISED: Final[dict[tuple[str, str], int]] = {
     # One typed field for each thing the host lends; the alternative is to hand over the host.
-    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 14,
-    ("methods", "nanobot_core/plugins/context.py::HostContext"): 14,
+    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 18,
+    ("methods", "nanobot_core/plugins/context.py::HostContext"): 18,
+    # A test gives what it is about, by name, and leaves out the rest.
+    ("all-parameters", "nanobot_core/testing/context.py::FakePluginContext.__init__"): 9,
+    # Two queues and their dead letters, each with what takes a message in, out, back and away.
+    ("methods", "nanobot_core/contracts/bus.py::Bus"): 14,
+    ("methods", "nanobot_core/bus/queues.py::LedgerBus"): 14,
     # A contract suite has one test for each promise of the contract.
+    ("methods", "nanobot_core/testing/bus.py::BusContract"): 20,
+    ("class", "nanobot_core/testing/bus.py::BusContract"): 380,
+    ("file", "nanobot_core/testing/bus.py"): 500,
+    ("methods", "nanobot_core/testing/channel.py::ChannelContract"): 13,
     ("methods", "nanobot_core/testing/provider.py::ProviderContract"): 13,
     ("methods", "nanobot_core/testing/tool.py::ToolContract"): 14,
 }

@@ -68,11 +68,11 @@ def test_what_is_too_large_is_named(tmp_path: Path, path: str, text: str, findin
 
 
 def test_a_package_is_measured_with_all_its_files(tmp_path: Path) -> None:
-    files = {f"nanobot_core/app/part{number}.py": lines(201) for number in range(4)}
+    files = {f"nanobot_core/text/part{number}.py": lines(101) for number in range(4)}
 
     found = size_findings(write_tree(tmp_path, files))
 
-    assert found == ["nanobot_core/app: module has 804, the limit is 800"]
+    assert found == ["nanobot_core/text: module has 404, the limit is 400"]
 
 
 def test_the_core_is_measured_without_cli_and_testing(

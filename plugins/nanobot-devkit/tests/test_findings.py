@@ -103,6 +103,19 @@ def test_settings_that_accept_anything_are_found(findings: Callable[..., list[Fi
     assert {each.rule for each in found} == {"settings", "manifest"}
 
 
+def test_settings_with_names_of_the_owners_choice_are_no_finding(
+    findings: Callable[..., list[Finding]],
+) -> None:
+    found = findings(
+        "settings.py",
+        '    unit: str = "°C"',
+        '    model_config = {"extra": "allow"}\n    __pydantic_extra__: dict[str, int]\n'
+        '    unit: str = "°C"',
+    )
+
+    assert {each.rule for each in found} == {"manifest"}
+
+
 def test_settings_without_default_are_found(findings: Callable[..., list[Finding]]) -> None:
     (found,) = findings("settings.py", 'unit: str = "°C"', "unit: str")
 

@@ -12,10 +12,16 @@ import pytest
 from nanobot_core import PluginLoadFailed
 from nanobot_devkit import scaffold
 from nanobot_devkit.naming import PluginNames
-from nanobot_devkit.scaffold import Kind, core_range, write_package
+from nanobot_devkit.scaffold import Kind, core_range, render_files, write_package
 
 LIMIT_S = 50.0
 KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@pytest.fixture(scope="module")
+def types_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where mypy keeps what it knows of the libraries."""
+    return tmp_path_factory.mktemp("types")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -39,6 +45,49 @@ def test_a_new_package_passes_its_own_tests(
     assert child.returncode == 0, child.stdout + child.stderr
     assert "passed" in child.stdout
     assert "skipped" not in child.stdout
+
+
+@pytest.mark.parametrize("plugin_id", ["air", "weather-map"])
+@pytest.mark.parametrize("words", [("check",), ("format", "--check")], ids=" ".join)
+def test_a_new_package_is_clean_for_ruff(
+    plugin_id: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    pytest.importorskip("ruff")
+    for kind in KINDS:
+        write_code(PluginNames(f"{plugin_id}-{kind}"), kind, tmp_path / kind)
+
+    check(tmp_path, "ruff", *words, "--no-cache")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_package_is_clean_for_mypy(kind: Kind, tmp_path: Path, types_cache: Path) -> None:
+    pytest.importorskip("mypy")
+    if kind == "provider":
+        pytest.importorskip("httpx")
+    write_code(PluginNames(f"sample-{kind}"), kind, tmp_path)
+
+    check(tmp_path, "mypy", "--cache-dir", str(types_cache))
+
+
+def write_code(names: PluginNames, kind: Kind, folder: Path) -> None:
+    """Write all of a package but its manifest, which takes a process of its own to derive."""
+    for path, text in render_files(names, kind):
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+
+
+def check(folder: Path, *words: str) -> None:
+    child = subprocess.run(
+        [sys.executable, "-m", *words],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        cwd=folder,
+    )
+    assert child.returncode == 0, child.stdout + child.stderr
 
 
 @pytest.mark.parametrize("kind", KINDS)

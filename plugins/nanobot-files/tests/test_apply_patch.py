@@ -191,7 +191,7 @@ async def test_end_of_file_mark_and_blank_context_lines_are_read() -> None:
 
 
 @given(st.data())
-async def test_a_hunk_with_its_context_changes_just_its_lines(data: st.DataObject) -> None:
+def test_a_hunk_with_its_context_changes_just_its_lines(data: st.DataObject) -> None:
     lines = [f"line {n}" for n in range(data.draw(st.integers(1, 30)))]
     start = data.draw(st.integers(0, len(lines) - 1))
     end = data.draw(st.integers(start + 1, len(lines)))
@@ -207,7 +207,7 @@ async def test_a_hunk_with_its_context_changes_just_its_lines(data: st.DataObjec
 
 
 @given(st.text(max_size=200))
-async def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     for each in (text, _patch(text), _patch(f"*** Update File: a\n{text}")):
         try:
             parse_patch(each)

@@ -168,8 +168,8 @@ async def test_image_over_the_limit_is_refused(make_bench: MakeBench) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("a.pdf", b"%PDF-1.7\nplain so far", "PDF or office document"),
-        ("a.docx", b"PK\3\4\0\0", "PDF or office document"),
+        ("a.pdf", b"%PDF-1.7\nplain so far", "is broken"),
+        ("a.docx", b"PK\3\4\0\0", "is broken"),
         ("a.bin", b"\0\1\2", "binary file of 3 bytes"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot_core import JsonValue, ToolCall, ToolCallProposed, TurnInfo
+from nanobot_core.net import NetworkPolicy
 from nanobot_core.testing import FakePluginContext
 from nanobot_shell.sandbox import probe_sandbox
 
@@ -30,13 +31,19 @@ def anyio_backend() -> str:
 def make_context(tmp_path: Path) -> MakeContext:
     """Make a plugin context with settings as keywords; `restricted` confines to the workspace."""
 
-    def make(*, restricted: bool = False, **settings: JsonValue) -> FakePluginContext:
+    def make(
+        *,
+        restricted: bool = False,
+        network: NetworkPolicy | None = None,
+        **settings: JsonValue,
+    ) -> FakePluginContext:
         return FakePluginContext(
             tmp_path,
             settings=settings,
             plugin_id="shell",
             environment={**ENVIRONMENT, "HOME": str(tmp_path / "home")},
             restrict_to_workspace=restricted,
+            network=network or NetworkPolicy(),
         )
 
     return make

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot_core import Deny, ToolCall, ToolCallProposed, TurnInfo
+from nanobot_core.net import NetworkPolicy
 from nanobot_core.testing import FakePluginContext, call_in
 from nanobot_shell.exec_tool import ExecTool
 from nanobot_shell.plugin import ShellPlugin
@@ -326,6 +327,27 @@ async def test_restricted_commands_inside_the_workspace_pass(
     async with make_context(restricted=True, sandbox="none") as context:
         (context.workspace / "src").mkdir()
         assert await _denial(context, command) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "passes"),
+    [
+        ("curl http://10.1.2.3/", True),
+        ("curl http://0x0a010203/", True),
+        ("curl http://[::ffff:10.1.2.3]/", True),
+        ("curl localhost:8080", True),
+        ("curl http://10.2.0.1/", False),
+        ("curl http://169.254.169.254/latest", False),
+        ("wget http://printer.local/", False),
+    ],
+)
+@pytest.mark.anyio
+async def test_networks_that_the_owner_opened_may_be_reached(
+    command: str, passes: bool, make_context: MakeContext
+) -> None:
+    network = NetworkPolicy(("10.1.0.0/16", "127.0.0.0/8", "169.254.0.0/16"))
+    async with make_context(restricted=True, sandbox="none", network=network) as context:
+        assert await _is_refused(context, command) is not passes
 
 
 def _plant_canary(tmp_path: Path) -> Path:

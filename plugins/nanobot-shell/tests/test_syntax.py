@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from nanobot_core.net import NetworkPolicy
 from nanobot_shell.capture import Capture
 from nanobot_shell.guard import Guard
 from nanobot_shell.settings import ExecSettings
@@ -57,6 +58,7 @@ def test_guard_answers_to_any_text(command: str, working_dir: str | None, restri
         workspace=Path("/nonexistent"),
         is_restricted=restricted,
         is_sandboxed=False,
+        network=NetworkPolicy(),
     )
 
     assert isinstance(guard.refusal(command, working_dir), str)

@@ -156,13 +156,77 @@ def test_values_that_the_plugin_would_take_are_no_problem(packages: Packages) ->
         ("{token: [a]}", "expected string or null"),
         ("{mode: slow}", "expected one of fast, exact, found 'slow'"),
         ("{count: 10}", "expected at most 9, found 10"),
-        ("{part: {colour: 1}}", "expected only known keys"),
+        ("{part: {colour: 1}}", "tools.alpha.part.colour: expected a known key; remove it"),
+        ("{part: {Siez: 1}}", "tools.alpha.part.Siez: expected a known key; did you mean 'size'?"),
+        ("{limit: 5, limit_s: 6}", "tools.alpha.limit_s: expected once, stands here also as 'lim"),
     ],
 )
 def test_a_section_of_another_form_is_told(packages: Packages, section: str, told: str) -> None:
     packages.nanobot.configure(f"tools: {{alpha: {section}}}\n")
 
     assert told in packages.nanobot("config", "check", code=1).stderr
+
+
+TELEGRAM = "channels: {telegram: {token: x, enabled: false, %s}}"
+SEARCH = "tools: {web: {search: {%s}}}"
+SERVER = "tools: {mcp_servers: {files: {%s}}}"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "section"),
+    [
+        ("telegram", TELEGRAM % "groups: {'-100': {allow_from: [ada], policy: null}}"),
+        ("telegram", TELEGRAM % "groups: {'-100': {allowFrom: [ada]}}"),
+        ("web", SEARCH % "max_results: 3, timeout: '20', backends: {brave: {api_key: k}}"),
+        ("web", SEARCH % "max-results: 3, timeoutS: 20, backends: {brave: {baseUrl: here}}"),
+        ("mcp", SERVER % "command: echo, url: null, tool_timeout: 5, env: {SOME_NAME: a}"),
+        ("mcp", SERVER % "url: 'https://a.b/c', toolTimeout: 5, oauth: {client_id: x}"),
+    ],
+)
+def test_keys_inside_a_section_may_be_spelt_as_the_plugin_takes_them(
+    bare: CommandLine, plugin: str, section: str
+) -> None:
+    pytest.importorskip(f"nanobot_{plugin}")
+    bare.configure(section)
+
+    assert "nothing is wrong" in bare("config", "check").stdout
+
+
+@pytest.mark.parametrize(
+    ("plugin", "section", "told"),
+    [
+        (
+            "telegram",
+            TELEGRAM % "groups: {'-100': {alow_from: [ada]}}",
+            "groups.-100.alow_from: expected a known key; did you mean 'allow_from'?",
+        ),
+        (
+            "telegram",
+            TELEGRAM % "groups: {'-100': {allow_from: [{}]}}",
+            "channels.telegram.groups.-100.allow_from[0]: expected string",
+        ),
+        ("web", SEARCH % "max_results: 30", "search.max_results: expected at most 10, found 30"),
+        (
+            "mcp",
+            SERVER % "command: echo, tool_timeout: soon",
+            "tools.mcp_servers.files.tool_timeout: expected number, found 'soon'",
+        ),
+        (
+            "mcp",
+            SERVER % "url: 'https://a.b/c', oauth: {redirect_port: 70000}",
+            "files.oauth.redirect_port: expected at most 65535, found 70000",
+        ),
+        ("mcp", SERVER % "args: [a]", "a mapping with command or a mapping with url"),
+    ],
+)
+def test_what_is_wrong_inside_a_section_is_told_as_it_is_spelt(
+    bare: CommandLine, plugin: str, section: str, told: str
+) -> None:
+    pytest.importorskip(f"nanobot_{plugin}")
+    file = bare.configure(section)
+
+    assert f"{file}:1: " in (said := bare("config", "check", code=1).stderr)
+    assert told in said
 
 
 def test_an_undescribed_plugin_is_examined_in_a_child_and_checked_alike(

@@ -26,10 +26,11 @@ from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, Model
 from nanobot_core.config.models import ApprovalRule
 from nanobot_core.events import RunEvent, TextStreamed
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks, check_registrant
+from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.testing import FakeClock, FakeProvider, FakeStep
 from nanobot_core.tools.registry import ToolRegistry
+from tests.registrants import check_registrant
 
 T = TypeVar("T")
 Next: TypeAlias = Callable[[ChatRequest], Awaitable[LLMResponse]]

@@ -12,8 +12,9 @@ import pytest
 from nanobot_core.errors import HookError
 from nanobot_core.events import TurnInfo
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks, check_registrant
+from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
+from tests.registrants import check_registrant
 
 T = TypeVar("T")
 TURN = TurnInfo(

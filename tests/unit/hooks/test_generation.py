@@ -22,9 +22,10 @@ from nanobot_core import (
 )
 from nanobot_core.hooks import callers
 from nanobot_core.hooks.caller import Hooks, declared_hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks, check_registrant
+from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
+from tests.registrants import check_registrant
 from tests.unit.hooks.conftest import Bench
 
 CALLED = {Kind.OBSERVE, Kind.DETACHED, Kind.CHAIN, Kind.GATE, Kind.FIRST, Kind.GATHER, Kind.WRAP}
@@ -38,9 +39,9 @@ def test_the_typed_face_names_every_hook_of_the_agents_work() -> None:
 
 def _names() -> dict[str, Any]:
     import nanobot_core.contracts.plugin as plugin
-    from nanobot_core import events
+    from nanobot_core import events, messages
 
-    return {"events": events, **vars(plugin)}
+    return {"events": events, **vars(messages), **vars(plugin)}
 
 
 def test_every_declaration_states_its_contract() -> None:

@@ -36,6 +36,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
 def cache(tmp_path: Path) -> Path:
     return tmp_path / "home" / "cache"
 

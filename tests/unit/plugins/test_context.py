@@ -30,7 +30,8 @@ class Plugin:
 
     @on.contribute_settings
     def contribute_settings(self) -> tuple[SettingsSection, ...]:
-        return (SettingsSection("tools.dice", f"{__name__}:Sides"),)
+        names = ("DICE_KEY", "DICE_HOST")
+        return (SettingsSection("tools.dice", f"{__name__}:Sides", environment=names),)
 
     @on.start
     def start(self, ctx: PluginContext) -> None:
@@ -56,6 +57,32 @@ async def test_only_variables_that_are_set_are_handed_out(make_host: MakeHost) -
     context = await context_of(make_host, environ={"DICE_KEY": "k", "OTHER": "o"})
 
     assert context.environment(["DICE_KEY", "DICE_HOST"]) == {"DICE_KEY": "k"}
+
+
+async def test_variables_that_are_not_declared_are_withheld_and_told(
+    make_host: MakeHost, warnings: list[str]
+) -> None:
+    environ = {"DICE_KEY": "k", "BANK_PIN": "1", "https_proxy": "http://proxy"}
+    context = await context_of(make_host, environ=environ)
+
+    found = context.environment(["DICE_KEY", "BANK_PIN", "BANK_NAME", "https_proxy"])
+
+    assert found == {"DICE_KEY": "k", "https_proxy": "http://proxy"}
+    assert [told for told in warnings if "BANK_PIN" in told and "BANK_NAME" not in told]
+
+
+async def test_a_plugin_may_declare_that_its_settings_name_variables(make_host: MakeHost) -> None:
+    class Shell(Plugin):
+        @on.contribute_settings
+        def contribute_settings(self) -> tuple[SettingsSection, ...]:
+            return (SettingsSection("tools.dice", f"{__name__}:Sides", environment=("*",)),)
+
+    plugin, host = Shell(), make_host(environ={"CHOSEN": "c"})
+    await host.register(plugin, "dice")
+    active = await host.activate("dice")
+
+    assert plugin.ctx.environment(["CHOSEN"]) == {"CHOSEN": "c"}
+    assert active.manifest.capabilities == ("reads any environment variable",)
 
 
 async def test_the_data_folder_is_the_plugins_own(make_host: MakeHost, tmp_path: Path) -> None:

@@ -74,6 +74,37 @@ async def watched(places: dict[str, str]) -> LoopBlock:
     return found[0]
 
 
+async def test_a_long_block_is_told_again_with_the_hook_that_blocks(
+    site: Path, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nanobot_core.plugins.watch.LONG_AFTER_S", 0.5)
+    package = write_plugin(
+        site, "lazy", code=BLOCKING, manifest=manifest_of("lazy", hooks={"app_ready": 1})
+    )
+    host = make_host()
+    await host.start()
+    from importlib import import_module
+
+    told = import_module("acme_lazy.plugin").told
+    found: list[LoopBlock] = []
+
+    def on_block(block: LoopBlock) -> None:
+        found.append(block)
+        if block.is_long:
+            told.set()
+
+    places = {"lazy": str(package)}
+    watching = asyncio.get_running_loop().create_task(LoopWatch(lambda: places, on_block).run())
+    await asyncio.sleep(0)
+    await host.hooks.app_ready(READY)
+    watching.cancel()
+
+    assert [(block.is_long, block.hook) for block in found] == [
+        (False, "app_ready"),
+        (True, "app_ready"),
+    ]
+
+
 async def test_a_block_outside_of_all_plugins_is_told_without_a_name() -> None:
     block = await watched({"other": str(Path(__file__).with_suffix(""))})
 

@@ -146,7 +146,9 @@ def _manifest(plugin: PluginLocation, manifest: Manifest) -> Iterator[Finding]:
 
 def _settings(manifest: Manifest) -> Iterator[Finding]:
     for section in manifest.settings:
-        if section.schema.get("additionalProperties") is not False:
+        # A schema there means names of the owner's choice, each with a checked value.
+        others = section.schema.get("additionalProperties")
+        if others is not False and not (isinstance(others, dict) and others):
             yield Finding(
                 "settings",
                 f"section '{section.path}' accepts unknown keys",

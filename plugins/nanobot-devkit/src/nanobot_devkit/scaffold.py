@@ -23,6 +23,7 @@ MANIFEST_FILE = "nanobot-plugin.json"
 _SUFFIX = ".tmpl"
 _REQUIREMENTS: dict[Kind, tuple[str, ...]] = {
     "tool": ("pydantic>=2.8,<3",),
+    "channel": ("pydantic>=2.8,<3",),
     "provider": ("httpx>=0.27",),
 }
 """What the code of a kind imports besides nanobot-core."""

@@ -54,6 +54,8 @@ def _compile(text: str) -> list[re.Pattern[str] | None]:
     names = [name for name in text.split("/") if name not in {"", "."}]
     if ".." in names:
         raise ToolInputError("a pattern cannot contain '..'; give the folder as path")
+    if not names:
+        raise ToolInputError("a pattern names a file, such as '**/*.py'; give the folder as path")
     if "/" not in text:
         names.insert(0, _ANY_DEPTH)
     if names[-1] == _ANY_DEPTH:

@@ -1,13 +1,14 @@
-"""read_file: a page of a text file, or an image."""
+"""read_file: a page of a text file or document, or an image."""
 
 from __future__ import annotations
 
 import base64
 import difflib
+import io
 import os
 from io import BufferedReader
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from pydantic import Field
 
@@ -20,15 +21,17 @@ from nanobot_core import (
     ToolOutput,
 )
 from nanobot_files.base import FileParams, FileTool
-from nanobot_files.document import SAMPLE_BYTES, detect_encoding
+from nanobot_files.document import SAMPLE_BYTES, UTF8, Encoding, detect_encoding
+from nanobot_files.extraction import Documents, may_be_document
 from nanobot_files.files import Version
 from nanobot_files.page import Page, PageLimits, read_page
 from nanobot_files.worker import Watch, run_to_end
 
+if TYPE_CHECKING:
+    from nanobot_core import PluginContext
+
 _COUNTED_BYTES = 64_000_000
 """Larger files are not read to their end only to tell how many lines they have."""
-
-_OFFICE = frozenset({".docx", ".xlsx", ".pptx", ".doc", ".xls", ".ppt", ".odt", ".ods", ".odp"})
 
 
 class ReadFileParams(FileParams):
@@ -40,14 +43,18 @@ class ReadFileParams(FileParams):
 
 
 class ReadFileTool(FileTool[ReadFileParams]):
-    """Reads text page by page without loading the file, and hands images to the model."""
+    """Reads text page by page without loading the file, documents too, and shows images."""
+
+    def __init__(self, ctx: PluginContext) -> None:
+        super().__init__(ctx)
+        self._documents = Documents(self._files.settings)
 
     name = "read_file"
     description = (
-        "Read a text file, or look at an image (PNG, JPEG, GIF, WebP). Text comes as LINE|CONTENT; "
-        "the part before the first | is no part of the file. Long files come in pages: go on with "
-        "offset. Use grep to find something in files, list_dir for a folder. This does not send "
-        "the file to the user."
+        "Read a text file, a PDF or office document (docx, xlsx, pptx, odt, ods, odp), or look at "
+        "an image (PNG, JPEG, GIF, WebP). Text comes as LINE|CONTENT; the part before the first | "
+        "is no part of the file. Long files come in pages: go on with offset. Use grep to find "
+        "something in text files, list_dir for a folder. This does not send the file to the user."
     )
     parameters_model = ReadFileParams
     read_only = True
@@ -70,6 +77,8 @@ class ReadFileTool(FileTool[ReadFileParams]):
             sample = file.peek(SAMPLE_BYTES)[:SAMPLE_BYTES]
             if media_type := _image_type(sample):
                 output: ToolOutput = self._show(file, media_type, params.path, path)
+            elif may_be_document(sample):
+                output = self._document_page(file, params, path, watch)
             else:
                 output = self._page(file, params, facts.st_size, watch)
         self._files.versions.remember(context.session_key, path, Version.of(facts))
@@ -88,11 +97,29 @@ class ReadFileTool(FileTool[ReadFileParams]):
         return TextBlock(f"{shown}: {media_type}, {len(data):,} bytes"), block
 
     def _page(self, file: BufferedReader, params: ReadFileParams, size: int, watch: Watch) -> str:
-        sample = file.read(SAMPLE_BYTES)
-        encoding = detect_encoding(sample)
-        if encoding is None or sample.startswith(b"%PDF-"):
-            raise ToolInputError(_binary(params.path, size, sample))
+        encoding = detect_encoding(file.peek(SAMPLE_BYTES)[:SAMPLE_BYTES])
+        if encoding is None:
+            raise ToolInputError(_binary(params.path, size))
         file.seek(len(encoding.bom))
+        page = self._read_page(file, encoding, params, size, watch)
+        return "\n".join([*page.lines, _note(page, size)]) if page.lines else _empty(params.path)
+
+    def _document_page(
+        self, file: BufferedReader, params: ReadFileParams, path: Path, watch: Watch
+    ) -> str:
+        text = self._documents.text(file, path, watch)
+        size = os.fstat(file.fileno()).st_size
+        if text is None:
+            raise ToolInputError(_binary(params.path, size))
+        page = self._read_page(io.BytesIO(text.data), UTF8, params, len(text.data), watch)
+        if not page.lines:
+            return _empty(params.path)
+        gap = f"\n[the document goes on, but {text.gap}]" if text.gap else ""
+        return "\n".join([*page.lines, _note(page, size) + gap])
+
+    def _read_page(
+        self, file: IO[bytes], encoding: Encoding, params: ReadFileParams, size: int, watch: Watch
+    ) -> Page:
         limits = PageLimits(
             first=params.offset,
             max_lines=params.limit,
@@ -100,13 +127,11 @@ class ReadFileTool(FileTool[ReadFileParams]):
             count_on=size <= _COUNTED_BYTES,
         )
         page = read_page(file, encoding, limits, watch)
-        if not page.lines:
-            if params.offset == 1:
-                return f"{params.path} is empty."
+        if not page.lines and params.offset > 1:
             raise ToolInputError(
                 f"'{params.path}' has {page.total} lines; choose an offset up to that"
             )
-        return "\n".join([*page.lines, _note(page, size)])
+        return page
 
 
 def _note(page: Page, size: int) -> str:
@@ -131,12 +156,11 @@ def _image_type(sample: bytes) -> str | None:
     return None
 
 
-def _binary(shown: str, size: int, sample: bytes) -> str:
-    if sample.startswith(b"%PDF-") or Path(shown).suffix.lower() in _OFFICE:
-        return (
-            f"'{shown}' is a PDF or office document, and nanobot-files has no extra yet that reads "
-            "these; convert it to text with a command (pdftotext, pandoc) and read that"
-        )
+def _empty(shown: str) -> str:
+    return f"{shown} is empty."
+
+
+def _binary(shown: str, size: int) -> str:
     return f"'{shown}' is a binary file of {size:,} bytes and not text; use a command to inspect it"
 
 

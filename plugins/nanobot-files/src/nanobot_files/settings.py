@@ -27,5 +27,11 @@ class FilesSettings(PluginSettings):
     max_image_bytes: int = Field(default=5_000_000, ge=1_000)
     """Size of the largest image that the model is shown."""
 
+    max_document_bytes: int = Field(default=50_000_000, ge=1_000)
+    """Size of the largest PDF or office document that is read."""
+
+    document_timeout_s: float = Field(default=30.0, gt=0, le=600)
+    """Seconds that turning one document into text may take."""
+
     search_timeout_s: float = Field(default=10.0, gt=0, le=600)
     """Seconds that one call of ``grep``, ``glob`` or ``list_dir`` may take."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core import (
@@ -98,8 +99,10 @@ class OpenAIProvider(LLMProvider):
         if self._client is None:
             async with self._opening:
                 if self._client is None:
+                    # In an empty context: the client warms up in a loop of its own, and sniffio
+                    # would take it for the one that runs here.
                     self._client = await asyncio.to_thread(
-                        _open_client, self._endpoint, self._failures
+                        Context().run, _open_client, self._endpoint, self._failures
                     )
         return self._client
 

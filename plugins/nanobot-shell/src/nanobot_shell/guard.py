@@ -7,21 +7,25 @@ The wall is the sandbox, to which everything goes that cannot be read here.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot_shell.places import Places
-from nanobot_shell.rules import refusal_of
+from nanobot_shell.programs import FOLLOWS_LINKS
+from nanobot_shell.rules import has_option, refusal_of
 from nanobot_shell.syntax import Word
 from nanobot_shell.targets import FETCHERS, refusal_of_target
 from nanobot_shell.unwrap import Reading, Step, read_command_line
 
 if TYPE_CHECKING:
+    from nanobot_core.net import NetworkPolicy
     from nanobot_shell.settings import ExecSettings
 
 MAX_COMMAND_CHARS = 100_000
-_OPTION_VALUE = re.compile(r"--?[\w-]+=(.*)", re.DOTALL)
+_OPTION_VALUE = re.compile(r"-{0,2}[\w-]+=(.*)", re.DOTALL)
+_MAX_LETTERS = 12
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
@@ -34,12 +38,14 @@ class Guard:
         workspace: the agent's working folder, absolute.
         is_restricted: commands are confined to the workspace.
         is_sandboxed: commands run in a sandbox.
+        network: which addresses commands may name.
     """
 
     settings: ExecSettings
     workspace: Path
     is_restricted: bool
     is_sandboxed: bool
+    network: NetworkPolicy
 
     def refusal(self, command: str, working_dir: str | None = None) -> str:
         """Return why `command` must not run and what to do instead; empty when it may.
@@ -90,7 +96,9 @@ class Guard:
         if not places.is_certain:
             return "changing to a folder outside the workspace or a computed one is refused"
         for step in reading.steps:
-            if reason := refusal_of_target(step) or self._refusal_of_words(step, places):
+            if reason := refusal_of_target(step, self.network) or self._refusal_of_words(
+                step, places
+            ):
                 return reason
         return ""
 
@@ -99,6 +107,8 @@ class Guard:
         for target in targets:
             if target.is_literal and not places.is_harmless(target) and not target.text.isdigit():
                 return f"{target.text[:80]!r} lies outside the workspace; use a file inside it"
+        if reason := _refusal_of_links(step):
+            return reason
         for word in (*step.arguments, *step.command.assigned, *targets):
             text = match[1] if (match := _OPTION_VALUE.match(word.text)) else word.text
             if not word.is_literal:
@@ -108,14 +118,12 @@ class Guard:
                     f"{word.text[:80]!r} is decided only while the command runs, and commands are "
                     "restricted to the workspace; write it out"
                 )
-            if _URL.match(text) and not text.startswith("file:"):
-                continue
-            path = Word(text.removeprefix("file://"))
-            if _looks_like_path(path.text, step) and not places.is_harmless(path):
-                return (
-                    f"{text[:80]!r} lies outside the workspace, and commands are restricted to it; "
-                    "use a path inside the workspace"
-                )
+            for path in _possible_paths(word.text, step):
+                if not places.is_harmless(Word(path, has_glob=word.has_glob)):
+                    return (
+                        f"{text[:80]!r} lies outside the workspace, and commands are restricted "
+                        "to it; use a path inside the workspace"
+                    )
         return ""
 
     def _unreadable(self, reading: Reading) -> str:
@@ -147,6 +155,37 @@ def refusal_of_folder(workspace: Path, working_dir: str | None) -> str:
     if ".." in folder.parts or inner is None or root / inner != resolved:
         return f"working_dir {working_dir!r} leads through a link or '..'; name the folder itself"
     return ""
+
+
+def _refusal_of_links(step: Step) -> str:
+    """Return why a program that follows every link is refused, or an empty string."""
+    letters, long = FOLLOWS_LINKS.get(step.name, ("", ""))
+    # tar takes its letters without a dash too.
+    bundle = step.arguments[0].text if step.name == "tar" and step.arguments else ""
+    is_bundled = bundle.isalpha() and any(letter in bundle for letter in letters)
+    if not long or not (is_bundled or has_option(step, letters, long)):
+        return ""
+    return (
+        f"{step.name} would follow links out of the workspace, and commands are restricted to it; "
+        "leave out the option that follows links"
+    )
+
+
+def _possible_paths(text: str, step: Step) -> Iterator[str]:
+    """Yield what in a word may be taken for a path: itself, and values behind options."""
+    if _URL.match(text) and not text.startswith("file:"):
+        return
+    candidates = {text, *_OPTION_VALUE.findall(text)}
+    if step.name in FETCHERS:
+        candidates |= {each.rpartition("@")[2] for each in candidates if "@" in each}
+    if re.match(r"-[a-zA-Z]", text):
+        # Which letters take a value is not known: -czf../x, -Clink.
+        candidates |= {text[start:] for start in range(2, min(len(text), _MAX_LETTERS))}
+    for candidate in candidates:
+        path = candidate.removeprefix("file:").removeprefix("//")
+        path = f"/{path.lstrip('/')}" if candidate.startswith("file:///") else path
+        if _looks_like_path(path, step):
+            yield path
 
 
 def _looks_like_path(text: str, step: Step) -> bool:

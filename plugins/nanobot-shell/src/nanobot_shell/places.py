@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
+import glob
+import re
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from nanobot_shell.syntax import Word
@@ -12,6 +16,10 @@ _MEMORY_FILES = ("history.jsonl", ".dream_cursor", ".cursor")
 _HARMLESS = frozenset(
     f"/dev/{name}" for name in ("null", "stdin", "stdout", "stderr", "tty", "zero", "urandom")
 )
+
+
+_OWN_FILE = re.compile(r"/dev/fd/\d+$")
+_MAX_MATCHES = 10_000
 
 
 class Places:
@@ -29,7 +37,9 @@ class Places:
         self._workspace = workspace.resolve()
         self._folders = {_resolve(working_dir)}
         self.is_certain = True
+        self._makes_links = False
         for step in steps:
+            self._makes_links |= step.name in {"ln", "link", "mount"}
             if step.name in {"cd", "pushd", "popd"}:
                 self._change(step)
 
@@ -41,11 +51,36 @@ class Places:
 
     def is_harmless(self, word: Word) -> bool:
         """Whether `word` is inside, or one of the devices that hold nothing."""
-        return word.text in _HARMLESS or word.text.startswith("/dev/fd/") or self.is_inside(word)
+        if word.has_glob:
+            return self._matches_inside(word)
+        return word.text in _HARMLESS or bool(_OWN_FILE.match(word.text)) or self.is_inside(word)
+
+    def _matches_inside(self, word: Word) -> bool:
+        """Whether all that a pattern stands for now lies inside; ``..`` may not be meant by it."""
+        if any(
+            part != ".." and fnmatch.fnmatch("..", part) and "." in part
+            for part in word.text.split("/")
+        ) or not self._is_plain(word):
+            return False
+        for folder in self._folders:
+            found = glob.iglob(  # noqa: PTH207  # as the shell does, links and hidden files included
+                word.text, root_dir=folder, include_hidden=True
+            )
+            names = [word.text, *islice(found, _MAX_MATCHES)]
+            if len(names) > _MAX_MATCHES:
+                return False
+            if not all(_resolve(folder / name).is_relative_to(self._workspace) for name in names):
+                return False
+        return True
 
     def may_delete(self, word: Word) -> bool:
         """Whether `word` names something below the workspace that may go with all its contents."""
-        if not self._is_plain(word) or ".." in Path(word.text).parts or "{}" in word.text:
+        if (
+            self._makes_links
+            or not self._is_plain(word)
+            or ".." in Path(word.text).parts
+            or "{}" in word.text
+        ):
             return False
         target = Word(str(Path(word.text).parent)) if word.has_glob else word
         return not any(character in target.text for character in "*?[") and all(

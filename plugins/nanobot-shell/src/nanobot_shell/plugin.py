@@ -35,7 +35,8 @@ class ShellPlugin:
             SettingsSection(
                 "tools.exec",
                 "nanobot_shell.settings:ExecSettings",
-                environment=("HOME", "LANG", "TERM", "PATH"),
+                # What commands get besides is named by the owner, in `allowed_env_keys`.
+                environment=("HOME", "LANG", "TERM", "PATH", "*"),
             ),
         )
 

@@ -46,7 +46,7 @@ def refusal_of(step: Step, places: Places) -> str:
 
 
 def _recursive_delete(step: Step, places: Places) -> str:
-    if step.name == "rm" and _has_option(step, "rR", "--recursive"):
+    if step.name == "rm" and has_option(step, "rR", "--recursive"):
         targets = _operands(step)
     elif step.name == "find" and any(word.text == "-delete" for word in step.arguments):
         return _find_delete(step, places)
@@ -60,7 +60,7 @@ def _recursive_delete(step: Step, places: Places) -> str:
     shown = repr(unsafe.text) if unsafe else "what its input names"
     return (
         f"recursive deletion of {shown} is refused; name a folder or file below the workspace "
-        "literally, without '..', variables or a pattern at its top"
+        "literally, without '..', variables or a pattern at its top, in a line that makes no links"
     )
 
 
@@ -139,7 +139,7 @@ def _foreign_process(step: Step, _: Places) -> str:
 
 def _own_memory(step: Step, _: Places) -> str:
     targets = [redirect.target for redirect in step.command.redirects if redirect.writes]
-    edits_in_place = step.name in {"sed", "gsed", "perl"} and _has_option(step, "i", "--in-place")
+    edits_in_place = step.name in {"sed", "gsed", "perl"} and has_option(step, "i", "--in-place")
     if step.name in _WRITERS or edits_in_place:
         targets.extend(step.arguments)
     for word in targets:
@@ -151,7 +151,8 @@ def _own_memory(step: Step, _: Places) -> str:
     return ""
 
 
-def _has_option(step: Step, letters: str, long: str) -> bool:
+def has_option(step: Step, letters: str, long: str) -> bool:
+    """Whether one of the options is given, the long one also where it is cut short."""
     for word in step.arguments:
         text = word.text
         if text.startswith("--"):

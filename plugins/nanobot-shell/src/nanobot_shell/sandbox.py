@@ -26,7 +26,11 @@ _PUBLIC_ETC = (
     *("mime.types", "nsswitch.conf", "os-release", "passwd", "pki", "protocols", "resolv.conf"),
     *("services", "ssl/certs", "ssl/openssl.cnf", "timezone", "java", "perl", "python3"),
 )
-_PROTECTED = ("memory/history.jsonl", "memory/.dream_cursor", "history.jsonl", ".dream_cursor")
+_PROTECTED = (
+    *("sessions", ".nanobot", "memory/.git"),
+    *("memory/history.jsonl", "memory/.dream_cursor", "history.jsonl", ".dream_cursor"),
+)
+"""The agent's own records below the workspace, which no file tool writes either."""
 TEMPORARY_BYTES = 512 * 1024 * 1024
 """Most that a command may keep in memory as temporary files, per folder."""
 
@@ -70,9 +74,17 @@ class Sandbox:
         for folder in self.readable:
             options += _read_only(folder)
         options += ["--bind", workspace, workspace]
-        for name in _PROTECTED:
-            options += _read_only(f"{workspace}/{name}")
+        for path in self._records():
+            options += _read_only(str(path))
         return [self.program, *options, "--chdir", str(working_dir), "--", *argv]
+
+    def _records(self) -> list[Path]:
+        """Return the records that exist; what a command has put in the place of one is none.
+
+        bwrap follows links, and a link out of the workspace would be bound over the hidden home.
+        """
+        records = [self.workspace / name for name in _PROTECTED]
+        return [path for path in records if path.exists() and path.resolve() == path]
 
     def _hidden_home(self) -> tuple[str, ...]:
         # Services often have the root as their home; nothing of it but what is listed is inside.

@@ -74,6 +74,7 @@ class Shell:
             workspace=self.workspace,
             is_restricted=self._ctx.restrict_to_workspace,
             is_sandboxed=probe.sandbox is not None,
+            network=self._ctx.network,
         )
         return await asyncio.to_thread(guard.refusal, command, working_dir)
 

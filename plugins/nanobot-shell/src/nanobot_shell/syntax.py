@@ -96,7 +96,7 @@ def parse_script(text: str) -> Script:
         collector.visit(node)
     return Script(
         commands=tuple(collector.commands),
-        is_complete=not root.has_error and "\0" not in text,
+        is_complete=not root.has_error and "\0" not in text and not any(map(_is_unread, nodes)),
         is_fork_bomb=any(
             node.type == "function_definition" and _starts_itself(node) for node in nodes
         ),
@@ -214,6 +214,15 @@ def _ansi_word(body: str) -> Word:
         return Word(codecs.decode(body.encode("ascii"), "unicode_escape"))
     except ValueError:
         return Word(body, is_literal=False)
+
+
+def _is_unread(node: Node) -> bool:
+    """Whether a command in back quotes stands where the grammar takes it for text."""
+    if node.type == "heredoc_redirect":
+        start = next((each for each in node.named_children if each.type == "heredoc_start"), None)
+        is_quoted = start is not None and any(mark in _text(start) for mark in "'\"\\")
+        return not is_quoted and "`" in _text(node)
+    return node.type == "expansion" and "`" in _text(node)
 
 
 def _starts_itself(function: Node) -> bool:

@@ -6,55 +6,30 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nanobot_shell.programs import (
+    ALWAYS_CODE,
+    CODE_MODULES,
+    CODE_OPTIONS,
+    CODE_VARIABLES,
+    CODE_WORDS,
+    INLINE_CODE,
+    LINE_TAKERS,
+    LOADER,
+    OPERAND_FIRST,
+    OPTIONS_WITH_VALUE,
+    READS_COMMANDS,
+    SHELLS,
+    WRAPPERS,
+    git_code,
+)
 from nanobot_shell.syntax import Command, Script, Word, parse_script
 
 MAX_DEPTH = 6
 """Command lines inside command lines that are followed; deeper ones count as unreadable."""
 
-SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "csh"})
-_WRAPPERS = frozenset(
-    {
-        *("sudo", "doas", "su", "env", "command", "builtin", "exec", "nohup", "nice", "ionice"),
-        *("time", "timeout", "stdbuf", "setsid", "chroot", "xargs", "busybox", "toybox", "watch"),
-        *("unshare", "nsenter", "parallel", "flock", "strace", "script", "coproc", "chrt", "then"),
-        *("runuser", "pkexec", "systemd-run", "caffeinate", "rlwrap", "unbuffer", "taskset", "!"),
-    }
-)
 _FIND_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-_INLINE_CODE = {
-    "python": "c",
-    "pypy": "c",
-    "perl": "eE",
-    "ruby": "e",
-    "node": "ep",
-    "nodejs": "ep",
-    "bun": "ep",
-    "php": "rR",
-    "lua": "e",
-    "pwsh": "c",
-    "osascript": "e",
-    "tclsh": "",
-    "gdb": "x",
-    "deno": "",
-}
-"""Interpreters by name without version, and the letters of options that take code."""
-_CODE_WORDS = {
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), re.compile(r"system|\||getline|load")),
-    **dict.fromkeys(
-        ("sed", "gsed"), re.compile(r"(^|[;\d$/{])\s*e(\s|$)|/[gipmIM\d]*e[gipmIM\d]*$")
-    ),
-    **dict.fromkeys(("vim", "vi", "ex", "ed", "emacs", "nvim"), re.compile(r"!|system|shell|eval")),
-    "tar": re.compile(r"^--(checkpoint-action|to-command|use-compress-program|rsh-command)|^-I"),
-    "git": re.compile(
-        r"(alias\.|core\.(pager|editor|sshcommand|hookspath|fsmonitor)).*=", re.IGNORECASE
-    ),
-}
-"""Programs that run code found in an argument, and what such an argument looks like."""
-_OPERAND_FIRST = frozenset({"flock", "chroot", "taskset", "su", "runuser", "script", "chrt"})
-"""Wrappers with an operand of their own before the command."""
-_LINE_TAKERS = frozenset({"su", "runuser", "script", "env", "watch", "parallel", "flock"})
-"""Programs that may take a whole command line as one argument."""
 _DURATION = re.compile(r"[\d.]+[smhd]?$")
+_OPTION_VALUE = re.compile(r"--?[\w-]+=(.*)", re.DOTALL)
 _VERSION = re.compile(r"[\d.]+$")
 
 
@@ -114,6 +89,8 @@ class _Reader:
                 self._step(words, command, depth)
             if not command.words:
                 self.steps.append(Step("", (), command))
+            if found := CODE_VARIABLES.search(command.source):
+                self._give_up(f"programs take code from the variable {found[1]}")
 
     def _step(self, words: tuple[Word, ...], command: Command, depth: int) -> None:
         head, arguments = words[0], words[1:]
@@ -123,11 +100,13 @@ class _Reader:
         self.steps.append(Step(name, arguments, command))
         if name in SHELLS:
             self._shell(name, arguments, depth)
-        elif name in _LINE_TAKERS:
+        elif name in LINE_TAKERS:
             for word in arguments:
                 if re.search(r"\s", word.text):
-                    self._inline((word,), depth)
+                    value = _OPTION_VALUE.match(word.text)
+                    self._inline((Word(value[1], word.is_literal) if value else word,), depth)
         elif name in {"eval", "trap"}:
+            arguments = arguments[1:] if arguments and arguments[0].text == "--" else arguments
             self._inline(arguments if name == "eval" else arguments[:1], depth)
         elif name in {".", "source"} and (not arguments or not _is_file(arguments[0])):
             self._give_up(f"{name} reads commands from elsewhere")
@@ -135,14 +114,16 @@ class _Reader:
             self._give_up(f"{name} changes what names mean")
         elif name == "rm" and not all(word.is_literal for word in arguments):
             self._give_up("what rm deletes is decided only while it runs")
-        elif reason := _hidden_code(name, arguments):
+        if reason := _hidden_code(name, arguments, command):
             self._give_up(reason)
 
     def _shell(self, name: str, arguments: tuple[Word, ...], depth: int) -> None:
         for position, word in enumerate(arguments):
             if re.match(r"-[a-zA-Z]*c", word.text):
-                self._inline(arguments[position + 1 : position + 2], depth)
+                line = [each for each in arguments[position + 1 :] if each.text != "--"]
+                self._inline(tuple(line[:1]), depth)
                 return
+        for word in arguments:
             if not word.text.startswith(("-", "+")):
                 if not _is_file(word):
                     self._give_up(f"{name} reads commands from {word.text!r}")
@@ -174,7 +155,7 @@ def _candidates(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
         for position, word in enumerate(words[:-1]):
             if word.text in _FIND_ACTIONS:
                 yield from _candidates(_until_end(words[position + 1 :]))
-    if name not in _WRAPPERS:
+    if name not in WRAPPERS:
         return
     if name in {"xargs", "parallel"}:
         words = (*words, Word("what the input names", is_literal=False))
@@ -183,7 +164,7 @@ def _candidates(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
         if word.text.startswith("-") or "=" in word.text or _DURATION.match(word.text):
             continue
         yield from _candidates(words[position:])
-        if not former.text.startswith("-") and name not in _OPERAND_FIRST:
+        if not former.text.startswith("-") and name not in OPERAND_FIRST:
             return
 
 
@@ -195,33 +176,52 @@ def _until_end(words: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 def _base_name(word: Word) -> str:
-    return word.text.rpartition("/")[2]
+    name = word.text.rpartition("/")[2]
+    return "ld.so" if LOADER.match(name) else name
 
 
 def _is_file(word: Word) -> bool:
     return word.is_literal and not word.text.startswith(("/dev/", "/proc/"))
 
 
-def _hidden_code(name: str, arguments: tuple[Word, ...]) -> str:
+def _hidden_code(name: str, arguments: tuple[Word, ...], command: Command) -> str:
     """Return why `arguments` hold code that is no shell's, or an empty string."""
-    if pattern := _CODE_WORDS.get(name):
-        found = next((word for word in arguments if pattern.search(word.text)), None)
-        return f"{name} runs code from its argument {found.text!r}" if found else ""
-    letters = _INLINE_CODE.get(_VERSION.sub("", name))
+    texts = [word.text for word in arguments]
+    if name in ALWAYS_CODE:
+        return f"{name} runs commands that it reads"
+    if name in READS_COMMANDS and any(each.operator == "<<" for each in command.redirects):
+        return f"{name} runs commands from its input"
+    pattern = CODE_WORDS.get(name)
+    found = git_code(texts) if name == "git" else ""
+    if pattern is not None:
+        found = next(filter(pattern.search, texts), "")
+    if found:
+        return f"{name} runs code from its argument {found!r}"
+    return _interpreted(name, arguments)
+
+
+def _interpreted(name: str, arguments: tuple[Word, ...]) -> str:
+    """Return why an interpreter runs something other than a file, or an empty string."""
+    language = _VERSION.sub("", name)
+    letters = INLINE_CODE.get(language)
     if letters is None:
         return ""
     if not any(not word.text.startswith("-") or "." in word.text for word in arguments):
         inquiry = {"--version", "-V", "-v", "--help", "-h"}
         if not any(word.text in inquiry for word in arguments):
             return f"{name} reads code from its input"
-    for word in arguments:
+    waiting = iter(arguments)
+    for word in waiting:
         text = word.text
         if not text.startswith("-"):
             return "" if _is_file(word) else f"{name} runs {text!r}"
-        if text in {"--eval", "--print", "-", "-Command"}:
+        if text.partition("=")[0] in CODE_OPTIONS:
             return f"{name} runs code from its arguments"
         if not text.startswith("--") and any(letter in text[1:] for letter in letters):
             return f"{name} runs code from its arguments"
         if text == "-m":
-            return ""
+            module = next(waiting, Word(""))
+            return f"{name} -m {module.text} runs code" if module.text in CODE_MODULES else ""
+        if len(text) == 2 and text[1] in OPTIONS_WITH_VALUE.get(language, ""):
+            next(waiting, None)
     return ""

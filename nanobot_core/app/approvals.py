@@ -1,0 +1,277 @@
+"""ChatApprovals: questions about tool calls, asked in the chat and kept over a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from nanobot_core.contracts.plugin import Ticket
+from nanobot_core.errors import BusError
+from nanobot_core.hooks import specs as on
+from nanobot_core.messages import Button, OutboundMessage
+
+if TYPE_CHECKING:
+    from nanobot_core.channels.outbox import Outbox
+    from nanobot_core.clock import Clock
+    from nanobot_core.events import ApprovalRequested
+    from nanobot_core.messages import ToolCall
+
+NO_ANSWER = "no answer in time"
+LONGEST_MARGIN_S = 1.0
+"""Seconds before the time limit of the call's own waiting at which a question expires, so that it
+is closed in order; a tenth of the limit where that is less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """An open question about one call.
+
+    Attributes:
+        id: what the owner answers to.
+        session_key: session of the call.
+        call_id: id of the call; unique within one response of a model and no further.
+        content: tool and arguments as they were shown, so that a word for one call is never taken
+            for another of the same id.
+        expires_at: ISO 8601, after which the answer is no.
+        allowed: the answer, or ``None`` while there is none.
+        by: who gave it.
+    """
+
+    id: str
+    session_key: str
+    call_id: str
+    content: str
+    expires_at: str
+    allowed: bool | None = None
+    by: str = ""
+
+
+class ChatApprovals:
+    """A plugin of the gateway's own that asks the owner in the chat of the turn.
+
+    Args:
+        file: where open questions are kept.
+        outbox: takes the questions.
+        clock: source of time.
+        timeout_s: seconds until no answer means no.
+        has_owner: whether anybody may answer.
+        without_slot: lets other turns run while that of a session waits.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        outbox: Outbox,
+        clock: Clock,
+        *,
+        timeout_s: float,
+        has_owner: Callable[[], bool],
+        without_slot: Callable[[str], AbstractAsyncContextManager[None]],
+    ) -> None:
+        self._file = file
+        self._outbox = outbox
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._has_owner = has_owner
+        self._without_slot = without_slot
+        self._open: dict[str, Question] = _read(file)
+        self._answered: dict[str, asyncio.Event] = {}
+        self._writing = asyncio.Lock()
+
+    def awaits(self, session_key: str, call_id: str) -> bool:
+        """Whether a call was left waiting for its answer, and so has not begun."""
+        return any(
+            (question.session_key, question.call_id) == (session_key, call_id)
+            for question in self._open.values()
+        )
+
+    async def close(self, session_key: str) -> None:
+        """Forget the questions of a session whose turn was stopped; their answers count no more.
+
+        Raises:
+            BusError: that cannot be stored.
+        """
+        ids = [item.id for item in self._open.values() if item.session_key == session_key]
+        if ids:
+            await self._forget(*ids)
+
+    async def resolve(self, question_id: str, *, allowed: bool, by: str) -> bool:
+        """Answer a question; False when none of that id is open.
+
+        Raises:
+            BusError: the answer cannot be stored and does not count.
+        """
+        question = self._open.get(question_id)
+        if question is None or question.allowed is not None or self._left_s(question) <= 0:
+            return False
+        try:
+            await self._keep(replace(question, allowed=allowed, by=by))
+        except BusError:
+            self._open[question_id] = question
+            raise
+        if event := self._answered.get(question_id):
+            event.set()
+        return True
+
+    @on.present_approval
+    async def present_approval(self, event: ApprovalRequested) -> Ticket | None:
+        """Ask in the chat and wait; after a restart, wait on for the answer to the same question.
+
+        Cancellation:
+            The question stays open for the next process, which takes the turn up; `close` ends it
+            where the turn was stopped.
+        """
+        if event.turn.source != "chat":
+            return None
+        if not self._has_owner():
+            return Ticket(False, "nobody, because no owner is configured")
+        question = await self._question(event)
+        await self._outbox.publish(_asked(event, question))
+        async with self._without_slot(event.turn.session_key):
+            answer = await self._answer(question)
+        await self._forget(question.id)
+        ticket = Ticket(answer.allowed is True, answer.by or NO_ANSWER)
+        logger.bind(session=event.turn.session_key, turn=event.turn.id).info(
+            "question {} about {}: {} by {}",
+            question.id,
+            event.call.name,
+            "allowed" if ticket.allowed else "refused",
+            ticket.by,
+        )
+        return ticket
+
+    async def _question(self, event: ApprovalRequested) -> Question:
+        """Return the question about a call: the one that a former process asked, or a new one."""
+        found = self._of(event)
+        if found is not None:
+            return found
+        margin_s = min(LONGEST_MARGIN_S, self._timeout_s / 10)
+        expires = self._clock.now() + timedelta(seconds=self._timeout_s - margin_s)
+        question = Question(
+            id=event.id,
+            session_key=event.turn.session_key,
+            call_id=event.call.id,
+            content=_content(event.call),
+            expires_at=expires.isoformat(),
+        )
+        await self._keep(question)
+        return question
+
+    async def _answer(self, question: Question) -> Question:
+        """Wait for the answer, or until the time is up."""
+        answered = self._answered.setdefault(question.id, asyncio.Event())
+        try:
+            if self._open.get(question.id, question).allowed is None:
+                async with asyncio.TaskGroup() as group:
+                    expiry = group.create_task(self._clock.sleep(self._left_s(question)))
+                    answer = group.create_task(answered.wait())
+                    await asyncio.wait({expiry, answer}, return_when=asyncio.FIRST_COMPLETED)
+                    expiry.cancel()
+                    answer.cancel()
+            return self._open.get(question.id, question)
+        finally:
+            self._answered.pop(question.id, None)
+
+    def _of(self, event: ApprovalRequested) -> Question | None:
+        wanted = (event.turn.session_key, event.call.id, _content(event.call))
+        for item in self._open.values():
+            if (item.session_key, item.call_id, item.content) == wanted:
+                return item
+        return None
+
+    def _left_s(self, question: Question) -> float:
+        expires = datetime.fromisoformat(question.expires_at)
+        return (expires - self._clock.now()).total_seconds()
+
+    async def _keep(self, question: Question) -> None:
+        self._open[question.id] = question
+        await self._write()
+
+    async def _forget(self, *question_ids: str) -> None:
+        for question_id in question_ids:
+            self._open.pop(question_id, None)
+        await self._write()
+
+    async def _write(self) -> None:
+        """Write the open questions; expired ones that no turn waits for are left out."""
+        async with self._writing:
+            for question in list(self._open.values()):
+                if self._left_s(question) < -self._timeout_s and question.id not in self._answered:
+                    del self._open[question.id]
+            content = [asdict(question) for question in self._open.values()]
+            try:
+                await asyncio.to_thread(_write, self._file, json.dumps(content))
+            except OSError as error:
+                # An approval that is not on disk could be lost, and its call be run unasked.
+                msg = f"the question to the owner cannot be stored: {error}"
+                raise BusError(msg) from error
+
+
+def _content(call: ToolCall) -> str:
+    arguments = json.dumps(call.arguments, sort_keys=True, default=str)
+    return hashlib.sha256(f"{call.name} {arguments}".encode(errors="surrogatepass")).hexdigest()
+
+
+def _visible(text: str) -> str:
+    """Return `text` with an escape for what would not be seen, or would turn the order round."""
+    return "".join(
+        char if char.isprintable() or char == "\n" else f"\\u{ord(char):04x}" for char in text
+    )
+
+
+def _asked(event: ApprovalRequested, question: Question) -> OutboundMessage:
+    arguments = _visible(json.dumps(event.call.arguments, indent=2, ensure_ascii=False))
+    fence = "```"
+    while fence in arguments:
+        fence += "`"
+    text = (
+        f"**{_visible(event.question)}**\n\n`{event.call.name}`\n{fence}json\n{arguments}\n{fence}\n\n"
+        f"The owner answers with /approve {question.id} or /deny {question.id}."
+    )
+    return OutboundMessage(
+        channel=event.turn.channel,
+        chat_id=event.turn.chat_id,
+        content=text,
+        kind="notice",
+        idempotency_key=f"approval:{question.id}",
+        buttons=(
+            (
+                Button("Allow", f"/approve {question.id}"),
+                Button("Deny", f"/deny {question.id}"),
+            ),
+        ),
+    )
+
+
+def _read(file: Path) -> dict[str, Question]:
+    """Return the questions that were left open; a damaged file costs them, which means no."""
+    try:
+        found = [Question(**item) for item in json.loads(file.read_text("utf-8"))]
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError, AttributeError) as error:
+        aside = file.with_suffix(".damaged")
+        file.replace(aside)
+        logger.error("open questions are lost, the file is kept as {}: {}", aside, error)
+        return {}
+    return {question.id: question for question in found}
+
+
+def _write(file: Path, content: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    aside = file.with_suffix(".new")
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    aside.replace(file)

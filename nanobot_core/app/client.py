@@ -1,0 +1,136 @@
+"""ControlClient: the gateway as another process sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nanobot_core.app.lock import is_running, running_pid
+from nanobot_core.app.wire import (
+    MAX_LINE_BYTES,
+    ControlError,
+    event_from_json,
+    from_json,
+    read_line,
+    socket_address,
+    write_line,
+)
+from nanobot_core.events import TurnOutcome
+
+if TYPE_CHECKING:
+    from nanobot_core.agent.run import EventSink
+    from nanobot_core.messages import JsonObject, JsonValue
+
+CONNECT_LIMIT_S = 5.0
+ANSWER_LIMIT_S = 60.0
+"""Seconds that a gateway has to answer; turns take as long as they take."""
+Decide = Callable[["JsonObject"], Awaitable[bool]]
+"""Asked about a tool call: question, name and arguments; returns whether it is allowed."""
+
+
+async def _refuse(_question: JsonObject) -> bool:
+    return False
+
+
+class ControlClient:
+    """Speaks with the gateway of one data folder.
+
+    Args:
+        folder: folder of the gateway, ``gateway`` in nanobot's home.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder: Path = folder
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a gateway runs and can be asked."""
+        return (self.folder / "control.sock").exists() and is_running(self.folder)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the gateway; ``None`` when none runs or it is unknown."""
+        return running_pid(self.folder)
+
+    async def call(self, do: str, **arguments: JsonValue) -> JsonValue:
+        """Ask for something and return the result.
+
+        Raises:
+            ControlError: no gateway runs, it refused, or it does not answer.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT_S), self._connected() as (reader, writer):
+                await write_line(writer, {"do": do, **arguments})
+                return _result(await read_line(reader))
+        except TimeoutError as error:
+            msg = f"the gateway has not answered within {ANSWER_LIMIT_S:g} seconds; it may hang"
+            raise ControlError(msg) from error
+
+    async def turn(
+        self, arguments: JsonObject, on_event: EventSink, decide: Decide = _refuse
+    ) -> TurnOutcome:
+        """Have a message answered.
+
+        Args:
+            arguments: ``text``, ``session``, ``model``, ``media``.
+            on_event: told what happens.
+            decide: asked about tool calls that need a word of the owner's.
+
+        Raises:
+            ControlError: no gateway runs, or it refused.
+
+        Cancellation:
+            The connection is closed, which stops the turn.
+        """
+        async with self._connected() as (reader, writer):
+            await write_line(writer, {"do": "turn", **arguments})
+            while (line := await read_line(reader)) is not None and "ok" not in line:
+                if "question" in line:
+                    # The number tells this answer from one that comes after its time.
+                    answer: JsonObject = {"number": line.get("number")}
+                    await write_line(writer, {**answer, "allowed": await decide(line)})
+                elif (event := event_from_json(line)) is not None:
+                    await on_event(event)
+            return from_json(TurnOutcome, _result(line))
+
+    @asynccontextmanager
+    async def _connected(
+        self,
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        try:
+            folder_fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise _absent() from error
+        try:
+            async with asyncio.timeout(CONNECT_LIMIT_S):
+                reader, writer = await asyncio.open_unix_connection(
+                    socket_address(self.folder, folder_fd), limit=MAX_LINE_BYTES
+                )
+        except (OSError, TimeoutError) as error:
+            raise _absent() from error
+        finally:
+            os.close(folder_fd)
+        try:
+            yield reader, writer
+        except ConnectionError as error:
+            msg = "the gateway ended meanwhile; nanobot gateway logs tells why"
+            raise ControlError(msg) from error
+        finally:
+            writer.close()
+
+
+def _absent() -> ControlError:
+    return ControlError("no gateway runs here; start one with nanobot gateway")
+
+
+def _result(line: JsonObject | None) -> JsonValue:
+    if line is None:
+        msg = "the gateway ended before it answered; nanobot gateway logs tells why"
+        raise ControlError(msg)
+    if line.get("ok") is not True:
+        raise ControlError(str(line.get("error") or "the gateway refused"))
+    return line.get("result")

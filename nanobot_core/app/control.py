@@ -1,0 +1,267 @@
+"""ControlServer: commands of ``nanobot`` to the running gateway, over a socket of its owner's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nanobot_core.app.wire import (
+    MAX_LINE_BYTES,
+    ControlError,
+    read_line,
+    socket_address,
+    write_line,
+)
+from nanobot_core.contracts.plugin import Ticket
+from nanobot_core.errors import NanobotError
+from nanobot_core.hooks import specs as on
+
+if TYPE_CHECKING:
+    from nanobot_core.events import ApprovalRequested
+    from nanobot_core.hooks.implementation import Spawn
+    from nanobot_core.messages import JsonObject, JsonValue
+
+MAX_CONNECTIONS = 32
+REQUEST_LIMIT_S = 30.0
+"""Seconds that a caller has to say what it wants."""
+STOP_LIMIT_S = 4.5
+_BUSY = b'{"ok": false, "error": "the gateway has too many callers; try again later"}\n'
+
+
+class Connection:
+    """One caller.
+
+    Attributes:
+        request: what it asked for.
+    """
+
+    def __init__(
+        self, request: JsonObject, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.request: JsonObject = request
+        self._reader = reader
+        self._writer = writer
+        self._writing = asyncio.Lock()
+        self._asking = asyncio.Lock()
+        self._asked = 0
+        self._answer: asyncio.Future[JsonObject | None] | None = None
+        self._is_gone = False
+
+    def text(self, name: str) -> str:
+        """Return a text of the request.
+
+        Raises:
+            ControlError: it is missing.
+        """
+        value = self.request.get(name)
+        if not isinstance(value, str) or not value:
+            msg = f"'{name}' is missing"
+            raise ControlError(msg)
+        return value
+
+    async def send(self, content: JsonObject) -> None:
+        """Tell the caller something on the way."""
+        async with self._writing:
+            await write_line(self._writer, content)
+
+    async def ask(self, content: JsonObject) -> JsonObject | None:
+        """Ask the caller and return the answer; ``None`` when it is gone.
+
+        An answer counts for the question whose number it bears: one that comes after its time must
+        not be taken for the answer to the next question.
+        """
+        async with self._asking:
+            if self._is_gone:
+                return None
+            self._asked += 1
+            self._answer = asyncio.get_running_loop().create_future()
+            await self.send({**content, "number": self._asked})
+            return await self._answer
+
+    async def listen(self) -> None:
+        """Take answers until the caller is gone.
+
+        Raises:
+            ControlError: it sends what is no answer.
+        """
+        try:
+            while (line := await read_line(self._reader)) is not None:
+                if line.get("number") == self._asked:
+                    self._settle(line)
+        finally:
+            self._is_gone = True
+            self._settle(None)
+
+    def _settle(self, answer: JsonObject | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+
+Handler = Callable[[Connection], Awaitable["JsonValue"]]
+_connection: ContextVar[Connection] = ContextVar("control_connection")
+
+
+class ControlServer:
+    """Listens on a unix socket that only the owner's account can open.
+
+    Args:
+        folder: folder of the gateway.
+        handlers: by name, what can be asked for.
+        spawn: starts tasks that the application owns.
+    """
+
+    def __init__(self, folder: Path, handlers: Mapping[str, Handler], spawn: Spawn) -> None:
+        self._folder = folder
+        self._handlers = dict(handlers)
+        self._spawn = spawn
+        self._server: asyncio.Server | None = None
+        self._folder_fd = -1
+        self._file = folder / "control.sock"
+        self._callers: set[asyncio.Task[None]] = set()
+        self._working: set[asyncio.Task[JsonValue]] = set()
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ControlError: the socket cannot be made.
+        """
+        try:
+            self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            listening = self._bound(socket_address(self._folder, self._folder_fd))
+        except OSError as error:
+            msg = f"cannot listen on '{self._file}': {error.strerror or error}"
+            raise ControlError(msg) from error
+        self._server = await asyncio.start_unix_server(
+            self._accept, sock=listening, limit=MAX_LINE_BYTES
+        )
+
+    def _bound(self, address: str) -> socket.socket:
+        self._file.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.setblocking(False)
+            listening.bind(address)
+            # Nobody can connect yet. The umask would do it too, but it is that of every thread.
+            self._file.chmod(0o600)
+        except BaseException:
+            listening.close()
+            raise
+        return listening
+
+    async def drain(self, limit_s: float) -> None:
+        """Let what callers have asked for end by itself, for at most `limit_s` seconds."""
+        if self._working:
+            await asyncio.wait(self._working, timeout=limit_s)
+
+    async def stop(self) -> None:
+        """Listen no more and let go of callers."""
+        if self._server is not None:
+            self._server.close()
+        callers = set(self._callers)
+        for task in callers:
+            task.cancel()
+        if callers:
+            await asyncio.wait(callers, timeout=STOP_LIMIT_S)
+        self._file.unlink(missing_ok=True)
+        if self._folder_fd >= 0:
+            os.close(self._folder_fd)
+            self._folder_fd = -1
+
+    @on.present_approval
+    async def present_approval(self, event: ApprovalRequested) -> Ticket | None:
+        """Ask whoever started the turn over the socket."""
+        connection = _connection.get(None)
+        if connection is None:
+            return None
+        answer = await connection.ask(
+            {
+                "question": event.question,
+                "name": event.call.name,
+                "arguments": event.call.arguments,
+            }
+        )
+        return Ticket(bool(answer and answer.get("allowed") is True), "terminal")
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._callers) >= MAX_CONNECTIONS:
+            writer.write(_BUSY)
+            writer.close()
+            return
+        task = self._spawn(self._serve(reader, writer), name="control")
+        self._callers.add(task)
+        task.add_done_callback(self._callers.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answer = await self._answer(reader, writer)
+            if answer is not None:
+                await write_line(writer, answer)
+        except ConnectionError:
+            pass  # the caller is gone and asks for nothing more
+        finally:
+            writer.close()
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> JsonObject | None:
+        """Return what a caller is told, or ``None`` when it has asked for nothing."""
+        try:
+            async with asyncio.timeout(REQUEST_LIMIT_S):
+                request = await read_line(reader)
+        except TimeoutError:
+            return _refusal(f"nothing was asked for within {REQUEST_LIMIT_S:g} seconds")
+        except ControlError as error:
+            return _refusal(str(error))
+        if request is None:
+            return None
+        try:
+            result = await self._handle(Connection(request, reader, writer))
+        except NanobotError as error:
+            return _refusal(str(error))
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - isolation point: one caller never ends others
+            from loguru import logger
+
+            logger.opt(exception=error).error("a command over the control socket failed")
+            return _refusal(f"{type(error).__name__}: {error}")
+        return {"ok": True, "result": result}
+
+    async def _handle(self, connection: Connection) -> JsonValue:
+        """Do what is asked for, until it is done or the caller is gone."""
+        name = connection.text("do")
+        handler = self._handlers.get(name)
+        if handler is None:
+            msg = f"the gateway knows no '{name}'; it may be of another version"
+            raise ControlError(msg)
+        _connection.set(connection)
+        work = self._spawn(_awaited(handler(connection)), name=f"control:{name}")
+        self._working.add(work)
+        work.add_done_callback(self._working.discard)
+        hearing = self._spawn(connection.listen(), name=f"control:{name}:listen")
+        try:
+            await asyncio.wait({work, hearing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hearing.cancel()
+            if not work.done():
+                work.cancel()
+            await asyncio.wait({work, hearing}, timeout=STOP_LIMIT_S)
+        if work.done() and not work.cancelled():
+            return work.result()
+        if not hearing.cancelled() and (error := hearing.exception()) is not None:
+            raise error
+        raise ConnectionResetError
+
+
+def _refusal(reason: str) -> JsonObject:
+    return {"ok": False, "error": reason}
+
+
+async def _awaited(work: Awaitable[JsonValue]) -> JsonValue:
+    return await work

@@ -1,0 +1,320 @@
+"""Gateway: channels, turns, services and the message queue, running for months."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from loguru import logger
+
+from nanobot_core.app.access import GatewayFace
+from nanobot_core.app.approvals import ChatApprovals
+from nanobot_core.app.control import ControlServer
+from nanobot_core.app.handlers import GatewayControls, handlers
+from nanobot_core.app.lock import GatewayLock
+from nanobot_core.app.owner import OwnerNotices
+from nanobot_core.app.reloading import Load, Reloader, load_again
+from nanobot_core.app.services import ServiceRunner
+from nanobot_core.app.slots import create_bus
+from nanobot_core.channels.inbox import Reception
+from nanobot_core.channels.manager import ChannelManager
+from nanobot_core.channels.outbox import Outbox
+from nanobot_core.channels.pairing import PairingStore
+from nanobot_core.channels.waiting import Waiting
+from nanobot_core.errors import BusError
+from nanobot_core.media import MediaStore
+from nanobot_core.turns.dispatcher import Dispatcher, Surroundings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nanobot_core.app.application import Nanobot
+    from nanobot_core.clock import Clock
+    from nanobot_core.contracts.bus import Bus
+    from nanobot_core.contracts.service import RunStatus
+
+FLUSH_STEP_S = 0.05
+TIDY_INTERVAL_S = 86_400.0
+CLOSE_RESERVE_S = 10.0
+"""Seconds of the grace time, at most half of it, that are left for cancelling turns and closing."""
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of a running gateway, for whoever commands it."""
+
+    bot: Nanobot
+    bus: Bus
+    outbox: Outbox
+    channels: ChannelManager
+    services: ServiceRunner
+    dispatcher: Dispatcher
+    reception: Reception
+    approvals: ChatApprovals
+    pairing: PairingStore
+    face: GatewayFace
+    reloader: Reloader
+    dispatching: asyncio.Task[None] | None = None
+    control: ControlServer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What surrounds the agent."""
+
+    bus: Bus
+    outbox: Outbox
+    owner: OwnerNotices
+    channels: ChannelManager
+    services: ServiceRunner
+
+
+class Gateway:
+    """One gateway for a data folder.
+
+    Args:
+        bot: the agent, not started.
+        clock: source of time.
+        load: reads the configuration for a reload; as the agent's own file says by default.
+
+    Attributes:
+        folder: where its lock, its queue and its control socket are.
+    """
+
+    def __init__(self, bot: Nanobot, clock: Clock, load: Load | None = None) -> None:
+        self.folder: Path = bot.loaded.home / "gateway"
+        self._bot = bot
+        self._clock = clock
+        self._load = load or partial(load_again, bot)
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._starting: asyncio.Task[object] | None = None
+
+    def request_stop(self) -> None:
+        """Make `run` end; called again, without waiting for turns any longer."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+        if self._starting is not None:
+            self._starting.cancel()
+            self._starting = None
+
+    async def run(self, on_ready: Callable[[], None] | None = None) -> None:
+        """Work until `request_stop` or a signal, then end within the grace time.
+
+        Args:
+            on_ready: called when messages are admitted.
+
+        A start that is under way is broken off.
+
+        Raises:
+            GatewayRunning: another gateway works on this folder.
+            FolderUnusable: the folder cannot be written.
+            BusError: the message queue cannot be opened.
+            PluginError: a required plugin cannot run.
+            ConfigError: the configuration names what does not exist.
+        """
+        lock = await asyncio.to_thread(GatewayLock.acquire, self.folder)
+        self._starting = asyncio.current_task()
+        try:
+            with _signals(self):
+                async with self._running() as parts:
+                    self._starting = None
+                    with _reloads(parts):
+                        if on_ready is not None:
+                            on_ready()
+                        await self._stop.wait()
+                    await self._drain(parts)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._stop.is_set() or task is None or task.uncancel():
+                raise
+        finally:
+            self._starting = None
+            await asyncio.to_thread(lock.release)
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[Parts]:
+        """Start everything, in an order whose reverse is that of stopping."""
+        bot, clock = self._bot, self._clock
+        async with AsyncExitStack() as stack:
+            bus = await create_bus(bot.plugins, bot.loaded, clock)
+            stack.push_async_callback(bus.aclose)
+            outbox = Outbox(bus, lambda: bot.plugins.hooks, lambda name: channels.has(name))  # noqa: PLW0108 - it is made below
+            owner = OwnerNotices(
+                self.folder / "owner.json", outbox, lambda: bot.loaded.settings.owner
+            )
+
+            async def on_failed(status: RunStatus) -> None:
+                text = (
+                    f"{status.kind} {status.name} has failed {status.restarts} times and is given "
+                    f"up for now: {status.last_error}"
+                )
+                await owner.tell(text, f"failed:{status.name}:{status.since.isoformat()}")
+
+            channels = ChannelManager(
+                bot.plugins, lambda: bot.loaded, spawn=bot.spawn, clock=clock, on_failed=on_failed
+            )
+            services = ServiceRunner(bot.plugins, spawn=bot.spawn, clock=clock, on_failed=on_failed)
+            face = GatewayFace(bot, bus, channels, services, clock.now())
+            bot.plugins.lend_gateway(face)
+            await stack.enter_async_context(bot)
+            parts = self._assemble(_Around(bus, outbox, owner, channels, services), face)
+            control = ControlServer(self.folder, handlers(parts, self.request_stop), bot.spawn)
+            parts.control = control
+            for plugin, plugin_id in ((parts.approvals, "approvals"), (control, "control")):
+                await bot.plugins.register(plugin, plugin_id)
+            services.start_missing()
+            stack.push_async_callback(services.stop)
+            channels.start(parts.reception)
+            stack.push_async_callback(channels.stop)
+            await control.start()
+            stack.push_async_callback(control.stop)
+            for work, name in (
+                (bot.plugins.watch_loop(), "watch"),
+                (self._tidy(), "tidy"),
+                (owner.keep(), "owner"),
+            ):
+                stack.push_async_callback(_ended, bot.spawn(work, name=name))
+            # Last, since a turn that is taken up may at once ask the owner or write to its chat.
+            parts.dispatching = bot.spawn(parts.dispatcher.run(), name="dispatcher")
+            face.ready = True
+            yield parts
+
+    def _assemble(self, around: _Around, face: GatewayFace) -> Parts:
+        """Connect the started agent with what surrounds it."""
+        bot, clock, settings = self._bot, self._clock, self._bot.loaded.settings
+        channels, outbox = around.channels, around.outbox
+        waiting = Waiting(
+            channels.running,
+            outbox,
+            spawn=bot.spawn,
+            clock=clock,
+            patience_s=settings.gateway.patience_s,
+        )
+        dispatcher = face.dispatcher = Dispatcher(
+            around.bus,
+            bot.pipeline,
+            Surroundings(outbox, waiting, channels.view, around.owner.is_owner),
+            spawn=bot.spawn,
+            clock=clock,
+            max_turns=settings.agents.max_concurrent_turns,
+            steering=settings.agents.defaults.steering,
+        )
+        pairing = PairingStore(self.folder / "pairing.json", clock)
+        parts = Parts(
+            bot=bot,
+            bus=around.bus,
+            outbox=outbox,
+            channels=channels,
+            services=around.services,
+            dispatcher=dispatcher,
+            reception=Reception(
+                bus=around.bus,
+                outbox=outbox,
+                pairing=pairing,
+                waiting=waiting,
+                hooks=lambda: bot.plugins.hooks,
+                is_urgent=bot.commands.is_control,
+                clock=clock,
+            ),
+            approvals=self._approvals(outbox, dispatcher),
+            pairing=pairing,
+            face=face,
+            reloader=Reloader(bot, channels, around.services, self._load),
+        )
+        bot.pipeline.outbox = outbox.publish_for_tool
+        bot.pipeline.format_hint = channels.format_hint
+        bot.pipeline.awaits_approval = parts.approvals.awaits
+        bot.commands.controls = GatewayControls(parts)
+        return parts
+
+    def _approvals(self, outbox: Outbox, dispatcher: Dispatcher) -> ChatApprovals:
+        return ChatApprovals(
+            self.folder / "approvals.json",
+            outbox,
+            self._clock,
+            timeout_s=self._bot.loaded.settings.tools.approval_timeout_s,
+            has_owner=lambda: bool(self._bot.loaded.settings.owner),
+            without_slot=dispatcher.without_slot,
+        )
+
+    async def _tidy(self) -> None:
+        """Remove old files once a day."""
+        media = MediaStore(self._bot.loaded.home / "media")
+        while True:
+            settings = self._bot.loaded.settings
+            # A file may be part of a reply that is still to be delivered.
+            undelivered_days = settings.gateway.give_up_after_s / TIDY_INTERVAL_S
+            keep_days = max(settings.channels.media_keep_days, undelivered_days)
+            await asyncio.to_thread(media.remove_older, keep_days)
+            await self._clock.sleep(TIDY_INTERVAL_S)
+
+    async def _drain(self, parts: Parts) -> None:
+        """Take nothing in, let turns end, deliver what is ready; the rest waits on disk."""
+        parts.face.ready = False
+        parts.reception.is_open = False
+        await parts.bot.begin_draining()
+        if parts.dispatching is not None:
+            await _ended(parts.dispatching)
+        grace_s = parts.bot.loaded.settings.gateway.grace_s
+        limit_s = grace_s - min(CLOSE_RESERVE_S, grace_s / 2)
+        ending = parts.bot.spawn(self._finish(parts, limit_s), name="finish")
+        hurry = parts.bot.spawn(self._hurry.wait(), name="hurry")
+        await asyncio.wait({ending, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        await _ended(hurry)
+        await _ended(ending)
+        await parts.dispatcher.drain(0)
+
+    async def _finish(self, parts: Parts, limit_s: float) -> None:
+        """Let turns end by themselves and replies be delivered, for at most `limit_s` seconds."""
+        started = self._clock.monotonic_s()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(parts.dispatcher.drain(limit_s))
+            if parts.control is not None:
+                group.create_task(parts.control.drain(limit_s))
+        try:
+            while self._clock.monotonic_s() - started < limit_s:
+                if not (await parts.bus.depth()).outbound:
+                    break
+                await self._clock.sleep(FLUSH_STEP_S)
+        except BusError as error:
+            logger.error("nobody knows whether replies wait: {}", error)
+
+
+@contextmanager
+def _signals(gateway: Gateway) -> Iterator[None]:
+    """End on SIGTERM and Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, gateway.request_stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def _reloads(parts: Parts) -> Iterator[None]:
+    """Reload on SIGHUP."""
+    loop = asyncio.get_running_loop()
+
+    def reload() -> None:
+        parts.bot.spawn(parts.reloader.reload_and_tell(), name="reload")
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

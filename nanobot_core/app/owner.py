@@ -1,0 +1,83 @@
+"""OwnerNotices: what the owner should hear of without asking."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from nanobot_core.channels.access import is_owner
+from nanobot_core.errors import BusError
+from nanobot_core.messages import InboundMessage, OutboundMessage
+
+if TYPE_CHECKING:
+    from nanobot_core.channels.outbox import Outbox
+
+
+class OwnerNotices:
+    """Writes to the chat in which the owner was last seen alone.
+
+    Args:
+        file: where that chat is kept.
+        outbox: takes the notices.
+        owners: the present list of owners.
+    """
+
+    def __init__(self, file: Path, outbox: Outbox, owners: Callable[[], Sequence[str]]) -> None:
+        self._file = file
+        self._outbox = outbox
+        self._owners = owners
+        self._chat: tuple[str, str] | None = _read(file)
+        self._changed = asyncio.Event()
+
+    def is_owner(self, message: InboundMessage) -> bool:
+        """Whether the owner sent `message`; remembers where."""
+        if not is_owner(message, self._owners()):
+            return False
+        chat = (message.channel, message.chat_id)
+        if not message.is_group and chat != self._chat:
+            self._chat = chat
+            self._changed.set()
+        return True
+
+    async def tell(self, text: str, key: str) -> None:
+        """Send a notice once for each `key`; without a known chat it is only in the log."""
+        logger.warning("{}", text)
+        if self._chat is None:
+            return
+        channel, chat_id = self._chat
+        notice = OutboundMessage(
+            channel=channel, chat_id=chat_id, content=text, kind="notice", idempotency_key=key
+        )
+        try:
+            await self._outbox.publish(notice)
+        except BusError as error:
+            logger.error("the owner could not be told: {}", error)
+
+    async def keep(self) -> None:
+        """Store the chat for the next process whenever it changes; runs until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await asyncio.to_thread(_write, self._file, json.dumps(self._chat))
+            except OSError as error:
+                logger.warning("the owner's chat cannot be stored: {}", error)
+
+
+def _write(file: Path, text: str) -> None:
+    aside = file.with_suffix(".new")
+    aside.write_text(text, "utf-8")
+    aside.replace(file)
+
+
+def _read(file: Path) -> tuple[str, str] | None:
+    try:
+        channel, chat_id = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, TypeError):
+        return None
+    return str(channel), str(chat_id)

@@ -1,0 +1,148 @@
+"""What goes over the control socket: one JSON object a line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio import StreamReader, StreamWriter
+from dataclasses import asdict, fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from nanobot_core import events
+from nanobot_core.errors import NanobotError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nanobot_core.events import RunEvent
+    from nanobot_core.messages import JsonObject
+
+T = TypeVar("T")
+MAX_LINE_BYTES = 16 * 1024 * 1024
+WRITE_LIMIT_S = 60.0
+MAX_PATH_BYTES = 100
+"""A socket's address holds 108 bytes on Linux, 104 on macOS (``sun_path``)."""
+
+
+class ControlError(NanobotError):
+    """The gateway refused or could not do what it was asked over its control socket."""
+
+
+async def read_line(reader: StreamReader) -> JsonObject | None:
+    """Return the next object, or ``None`` at the end.
+
+    Raises:
+        ControlError: it is no object, or longer than `MAX_LINE_BYTES`.
+    """
+    try:
+        line = await reader.readline()
+    except ValueError as error:
+        msg = f"a line of the control socket is longer than {MAX_LINE_BYTES} bytes"
+        raise ControlError(msg) from error
+    if not line:
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        msg = "the control socket got something that is no JSON"
+        raise ControlError(msg) from error
+    if not isinstance(found, dict):
+        msg = "the control socket got JSON that is no object"
+        raise ControlError(msg)
+    return found
+
+
+async def write_line(writer: StreamWriter, content: JsonObject) -> None:
+    """Send one object.
+
+    Raises:
+        ConnectionError: the other side is gone, or has read nothing for `WRITE_LIMIT_S`.
+    """
+    text = json.dumps(content, ensure_ascii=False, default=str)
+    # What was typed or piped may hold bytes that are no text; JSON reads them as they are written.
+    writer.write(text.encode(errors="surrogatepass") + b"\n")
+    try:
+        async with asyncio.timeout(WRITE_LIMIT_S):
+            await writer.drain()
+    except TimeoutError as error:
+        msg = "the other side of the control socket does not read"
+        raise ConnectionError(msg) from error
+
+
+def event_to_json(event: RunEvent) -> JsonObject:
+    """Return an event with its type."""
+    return {"type": type(event).__name__, "event": asdict(event)}
+
+
+def event_from_json(content: JsonObject) -> RunEvent | None:
+    """Return the event that `event_to_json` gave; ``None`` for one of a newer version.
+
+    Raises:
+        ControlError: it does not fit its type.
+    """
+    kinds = {kind.__name__: kind for kind in get_args(events.RunEvent)}
+    kind = kinds.get(str(content.get("type")))
+    if kind is None:
+        return None
+    event: RunEvent = from_json(kind, content.get("event"))
+    return event
+
+
+def from_json(kind: type[T], content: object) -> T:
+    """Return the dataclass that `content` describes; fields of a newer version are left out.
+
+    Raises:
+        ControlError: it does not fit.
+    """
+    if not isinstance(content, dict):
+        msg = f"what came over the control socket is no {kind.__name__}"
+        raise ControlError(msg)
+    try:
+        made: T = _made(kind, content)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        msg = f"what came over the control socket is no {kind.__name__}: {error}"
+        raise ControlError(msg) from error
+    return made
+
+
+def _made(wanted: Any, content: Any) -> Any:
+    """Return `content` in the form of a field's type; plain data stays as it is."""
+    if content is None:
+        return None
+    if is_dataclass(wanted) and isinstance(wanted, type):
+        hints = _hints(wanted)
+        names = {item.name for item in fields(wanted)}
+        return wanted(
+            **{name: _made(hints[name], value) for name, value in content.items() if name in names}
+        )
+    if wanted is datetime:
+        return datetime.fromisoformat(content)
+    if get_origin(wanted) is tuple:
+        inner, *rest = get_args(wanted)
+        kinds = [inner] * len(content) if rest == [...] else [inner, *rest]
+        return tuple(_made(kind, item) for kind, item in zip(kinds, content, strict=True))
+    if get_origin(wanted) in {Union, UnionType} and type(None) in get_args(wanted):
+        [inner] = [kind for kind in get_args(wanted) if kind is not type(None)][:1]
+        return _made(inner, content)
+    return content
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def socket_address(folder: Path, folder_fd: int) -> str:
+    """Return an address of the socket in `folder` that is short enough.
+
+    Args:
+        folder: folder of the gateway.
+        folder_fd: the same, opened.
+    """
+    path = folder / "control.sock"
+    if len(str(path).encode()) <= MAX_PATH_BYTES:
+        return str(path)
+    return f"/proc/self/fd/{folder_fd}/control.sock"

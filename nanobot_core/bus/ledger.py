@@ -1,0 +1,326 @@
+"""The queues as tables: who is next, who is out, what was seen, what was given up. Blocking.
+
+A message is in one of four states. Of the messages of a lane (a session, a chat) that are not
+urgent, either some are *out*, or the oldest is *ready* or *delayed*; all others are *behind*. So
+the next message of a queue is the first *ready* row of an index, however many there are, and no
+statement looks at more rows than it changes or returns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from nanobot_core.bus.entry import Buried, Taken
+from nanobot_core.errors import BusFull
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from nanobot_core.bus.entry import Entry
+
+BEHIND: Final = 0
+READY: Final = 1
+DELAYED: Final = 2
+OUT: Final = 3
+
+DEAD: Final = "dead"
+"""Where `Ledger.counts` counts dead letters; the other names are queues."""
+
+KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
+"""How long a message is known again."""
+
+# Checked when the file is opened, so that a damaged row is found there and not by a receiver. The
+# instants are those that `datetime` can hold.
+_SOUND: Final = """
+        typeof(queue) = 'text' AND typeof(lane) = 'blob' AND typeof(payload) = 'text'
+        AND urgent IN (0, 1) AND typeof(attempts) = 'integer' AND attempts BETWEEN 0 AND 1000000000
+        AND typeof(stored_us) = 'integer' AND stored_us BETWEEN 0 AND 250000000000000000"""
+
+SCHEMA: Final = (
+    f"""CREATE TABLE message (
+        number INTEGER PRIMARY KEY, queue TEXT NOT NULL, lane BLOB NOT NULL,
+        urgent INTEGER NOT NULL, state INTEGER NOT NULL, due_us INTEGER NOT NULL,
+        attempts INTEGER NOT NULL, stored_us INTEGER NOT NULL, payload TEXT NOT NULL,
+        CHECK ({_SOUND} AND state IN (0, 1, 2, 3) AND typeof(due_us) = 'integer'))""",
+    "CREATE INDEX message_lane ON message (queue, lane, urgent, state)",
+    f"CREATE INDEX message_ready ON message (queue, urgent DESC, number) WHERE state = {READY}",
+    f"CREATE INDEX message_delayed ON message (queue, due_us) WHERE state = {DELAYED}",
+    f"""CREATE TABLE dead (
+        burial INTEGER PRIMARY KEY, number INTEGER NOT NULL UNIQUE, queue TEXT NOT NULL,
+        lane BLOB NOT NULL, urgent INTEGER NOT NULL, attempts INTEGER NOT NULL,
+        stored_us INTEGER NOT NULL, payload TEXT NOT NULL,
+        buried_us INTEGER NOT NULL, reason TEXT NOT NULL,
+        CHECK ({_SOUND} AND typeof(number) = 'integer' AND typeof(reason) = 'text'
+        AND typeof(buried_us) = 'integer' AND buried_us BETWEEN 0 AND 250000000000000000))""",
+    """CREATE TABLE seen (
+        number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, at_us INTEGER NOT NULL,
+        CHECK (typeof(at_us) = 'integer'))""",
+)
+
+_PRUNED_AT_ONCE: Final = 4
+"""Outdated keys that one new key removes: more than one, so that they do not pile up."""
+
+
+class Ledger:
+    """Every operation on the queues, each to be called inside a transaction.
+
+    Args:
+        database: with the tables of `SCHEMA`; nothing else writes to it.
+    """
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self.counts: Counter[str] = Counter()
+        """How many messages are stored, by queue; dead letters under `DEAD`."""
+        self.readied: Counter[str] = Counter()
+        """How many messages can be handed out since somebody last cleared this, by queue."""
+        self._last_number = 0
+
+    def load(self) -> None:
+        """Count what is there, and take back what was out when the last process ended."""
+        select = self._database.execute
+        self.counts = Counter(dict(select("SELECT queue, count(*) FROM message GROUP BY queue")))
+        self.counts[DEAD] = select("SELECT count(*) FROM dead").fetchone()[0]
+        # Numbers are not used twice, not even those of messages that are done.
+        (self._last_number,) = select(
+            "SELECT max(ifnull((SELECT max(number) FROM message), 0),"
+            " ifnull((SELECT max(number) FROM dead), 0), ifnull((SELECT max(number) FROM seen), 0))"
+        ).fetchone()
+        lanes = select(
+            "SELECT DISTINCT queue, lane, urgent FROM message WHERE state = ?", (OUT,)
+        ).fetchall()
+        self._database.execute(
+            "UPDATE message SET state = iif(urgent, ?, ?), due_us = 0 WHERE state = ?",
+            (READY, BEHIND, OUT),
+        )
+        for queue, lane, urgent in lanes:
+            if not urgent:
+                self._settle(queue, lane)
+
+    def publish(self, entry: Entry, now_us: int, limit: int | None = None) -> bool:
+        """Store a message; False when its key is known.
+
+        Args:
+            entry: the message.
+            now_us: the present instant.
+            limit: how many may be in the queue.
+
+        Raises:
+            BusFull: as many are there; nothing was written.
+        """
+        if entry.key is not None and self._is_known(entry.key, now_us):
+            return False
+        if limit is not None and self.counts[entry.queue] >= limit:
+            raise BusFull(self.counts[entry.queue], limit)
+        number = self._last_number = self._last_number + 1
+        if entry.key is not None:
+            self._remember(number, entry.key, now_us)
+        state = READY
+        if not entry.is_urgent and self._lane_has(entry.queue, entry.lane):
+            state = BEHIND
+        row = (number, entry.queue, entry.lane, entry.is_urgent, state, 0, 0, now_us, entry.payload)
+        self._database.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        self.counts[entry.queue] += 1
+        if state == READY:
+            self.readied[entry.queue] += 1
+        return True
+
+    def take(self, queue: str, now_us: int) -> tuple[Taken | None, int | None]:
+        """Hand out the next message of a queue.
+
+        Returns:
+            The message, or ``None`` when nothing can be handed out; and when the first of those
+            that were released with a delay is due, or ``None``.
+        """
+        self._end_delays(queue, now_us)
+        (due_us,) = self._database.execute(
+            "SELECT min(due_us) FROM message WHERE queue = ? AND state = 2", (queue,)
+        ).fetchone()
+        row = self._database.execute(
+            "SELECT number, attempts, stored_us, payload FROM message"
+            " WHERE queue = ? AND state = 1 ORDER BY urgent DESC, number LIMIT 1",
+            (queue,),
+        ).fetchone()
+        return (None if row is None else self._hand_out(*row)), due_us
+
+    def take_lane(self, queue: str, lane: bytes, now_us: int) -> Taken | None:
+        """Hand out the next message of a lane, even while another of it is out."""
+        self._end_delays(queue, now_us)
+        # At most one of the first three has rows besides urgent ones: see the states above.
+        for urgent, state in ((1, READY), (0, READY), (0, DELAYED), (0, BEHIND)):
+            row = self._database.execute(
+                "SELECT number, attempts, stored_us, payload, due_us FROM message"
+                " WHERE queue = ? AND lane = ? AND urgent = ? AND state = ?"
+                " ORDER BY number LIMIT 1",
+                (queue, lane, urgent, state),
+            ).fetchone()
+            if row is not None:
+                *found, due_us = row
+                return self._hand_out(*found) if due_us <= now_us else None
+        return None
+
+    def acknowledge(self, number: int, attempt: int, replies: Sequence[Entry], now_us: int) -> None:
+        """Forget a message that is out, and store its replies."""
+        place = self._place_of(number, attempt)
+        if place is None:
+            return
+        self._remove(number, place)
+        for reply in replies:
+            self.publish(reply, now_us)
+
+    def release(self, number: int, attempt: int, due_us: int) -> None:
+        """Put a message that is out back in its place in line; nobody gets it before `due_us`."""
+        place = self._place_of(number, attempt)
+        if place is None:
+            return
+        queue, lane, urgent = place
+        self._database.execute(
+            "UPDATE message SET state = ?, due_us = ? WHERE number = ?", (BEHIND, due_us, number)
+        )
+        if urgent:
+            self._offer(number, queue, due_us)
+        else:
+            self._settle(queue, lane)
+
+    def give_back(self, taken: Taken) -> None:
+        """Put back a message that reached nobody, as if it had not been handed out."""
+        if self._place_of(taken.number, taken.attempt) is not None:
+            self.release(taken.number, taken.attempt, 0)
+            self._database.execute(
+                "UPDATE message SET attempts = attempts - 1 WHERE number = ?", (taken.number,)
+            )
+
+    def bury(self, number: int, attempt: int, reason: str, now_us: int) -> None:
+        """Move a message that is out to the dead letters."""
+        place = self._place_of(number, attempt)
+        if place is None:
+            return
+        self._database.execute(
+            "INSERT INTO dead (number, queue, lane, urgent, attempts, stored_us, payload,"
+            " buried_us, reason) SELECT number, queue, lane, urgent, attempts, stored_us, payload,"
+            " ?, ? FROM message WHERE number = ?",
+            (now_us, reason, number),
+        )
+        self.counts[DEAD] += 1
+        self._remove(number, place)
+
+    def dead_letters(self, limit: int) -> list[Buried]:
+        """Return the dead letters that were buried last, the last first."""
+        rows = self._database.execute(
+            "SELECT number, queue, attempts, buried_us, reason, payload FROM dead"
+            " ORDER BY burial DESC LIMIT ?",
+            (max(limit, 0),),
+        )
+        return [Buried(*row) for row in rows]
+
+    def revive(self, number: int) -> bool:
+        """Put a dead letter back in its former place in line; False when there is none."""
+        row = self._database.execute(
+            "SELECT queue, lane, urgent FROM dead WHERE number = ?", (number,)
+        ).fetchone()
+        if row is None:
+            return False
+        queue, lane, urgent = row
+        self._database.execute(
+            "INSERT INTO message SELECT number, queue, lane, urgent, ?, 0, attempts, stored_us,"
+            " payload FROM dead WHERE number = ?",
+            (BEHIND, number),
+        )
+        self.counts[queue] += 1
+        if urgent:
+            self._offer(number, queue, 0)
+        else:
+            self._settle(queue, lane)
+        return self.drop(number)
+
+    def drop(self, number: int) -> bool:
+        """Forget a dead letter; False when there is none."""
+        found = self._database.execute("DELETE FROM dead WHERE number = ?", (number,)).rowcount > 0
+        self.counts[DEAD] -= found
+        return found
+
+    def _hand_out(self, number: int, attempts: int, stored_us: int, payload: str) -> Taken:
+        self._database.execute(
+            "UPDATE message SET state = ?, attempts = ?, due_us = 0 WHERE number = ?",
+            (OUT, attempts + 1, number),
+        )
+        return Taken(number, attempts + 1, stored_us, payload)
+
+    def _place_of(self, number: int, attempt: int) -> tuple[str, bytes, int] | None:
+        """Return queue, lane and urgency of a message that is out on this attempt."""
+        row: tuple[str, bytes, int] | None = self._database.execute(
+            "SELECT queue, lane, urgent FROM message"
+            " WHERE number = ? AND state = ? AND attempts = ?",
+            (number, OUT, attempt),
+        ).fetchone()
+        return row
+
+    def _remove(self, number: int, place: tuple[str, bytes, int]) -> None:
+        queue, lane, urgent = place
+        self._database.execute("DELETE FROM message WHERE number = ?", (number,))
+        self.counts[queue] -= 1
+        if not self.counts[queue]:
+            del self.counts[queue]
+        if not urgent:
+            self._settle(queue, lane)
+
+    def _settle(self, queue: str, lane: bytes) -> None:
+        """Let the oldest message of a lane be the one that is ready or delayed, if none is out."""
+        if self._lane_has(queue, lane, OUT):
+            return
+        self._database.execute(
+            "UPDATE message SET state = 0"
+            " WHERE queue = ? AND lane = ? AND urgent = 0 AND state IN (1, 2)",
+            (queue, lane),
+        )
+        head = self._database.execute(
+            "SELECT number, due_us FROM message"
+            " WHERE queue = ? AND lane = ? AND urgent = 0 AND state = 0 ORDER BY number LIMIT 1",
+            (queue, lane),
+        ).fetchone()
+        if head is not None:
+            self._offer(head[0], queue, head[1])
+
+    def _offer(self, number: int, queue: str, due_us: int) -> None:
+        """Make a message the next of its lane; one whose delay has passed becomes ready in time."""
+        self._database.execute(
+            "UPDATE message SET state = ? WHERE number = ?",
+            (DELAYED if due_us else READY, number),
+        )
+        # Also for a delayed one: somebody who waits must learn when it is due.
+        self.readied[queue] += 1
+
+    def _end_delays(self, queue: str, now_us: int) -> None:
+        ended = self._database.execute(
+            "UPDATE message SET state = 1, due_us = 0"
+            " WHERE queue = ? AND state = 2 AND due_us <= ?",
+            (queue, now_us),
+        ).rowcount
+        if ended:
+            self.readied[queue] += ended
+
+    def _lane_has(self, queue: str, lane: bytes, least_state: int = BEHIND) -> bool:
+        found = self._database.execute(
+            "SELECT 1 FROM message"
+            " WHERE queue = ? AND lane = ? AND urgent = 0 AND state >= ? LIMIT 1",
+            (queue, lane, least_state),
+        ).fetchone()
+        return found is not None
+
+    def _is_known(self, key: bytes, now_us: int) -> bool:
+        found = self._database.execute("SELECT at_us FROM seen WHERE key = ?", (key,)).fetchone()
+        return found is not None and found[0] > now_us - KEPT_US
+
+    def _remember(self, number: int, key: bytes, now_us: int) -> None:
+        outdated = self._database.execute(
+            "SELECT number, at_us FROM seen ORDER BY number LIMIT ?", (_PRUNED_AT_ONCE,)
+        ).fetchall()
+        for old, at_us in outdated:
+            if at_us > now_us - KEPT_US:
+                break
+            self._database.execute("DELETE FROM seen WHERE number = ?", (old,))
+        self._database.execute(
+            "INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", (number, key, now_us)
+        )

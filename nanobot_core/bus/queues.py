@@ -1,0 +1,234 @@
+"""The bus on top of the ledger: what both kinds have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from nanobot_core.bus.codec import decode_inbound, decode_outbound
+from nanobot_core.bus.entry import (
+    INBOUND,
+    Taken,
+    channel_of,
+    inbound_entry,
+    lane_of,
+    outbound_entry,
+    outbound_queue,
+)
+from nanobot_core.bus.ledger import DEAD, Ledger
+from nanobot_core.bus.transaction import Operation
+from nanobot_core.bus.waiting import WaitingRoom
+from nanobot_core.contracts.bus import Bus, BusDepth, DeadLetter, InboundLease, OutboundLease
+from nanobot_core.messages import InboundMessage, OutboundMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nanobot_core.bus.entry import Buried
+    from nanobot_core.clock import Clock
+    from nanobot_core.contracts.bus import Lease
+
+DEFAULT_MAX_WAITING: Final = 10_000
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MICROSECONDS: Final = 1_000_000
+
+_T = TypeVar("_T")
+_M = TypeVar("_M", InboundMessage, OutboundMessage)
+
+
+class LedgerBus(Bus):
+    """A bus whose queues are tables. A subclass says where operations on them run.
+
+    Args:
+        clock: stamps messages and measures delays.
+        max_waiting: how many received messages may be stored and not done.
+    """
+
+    def __init__(self, clock: Clock, max_waiting: int) -> None:
+        self._clock = clock
+        self._max_waiting = max_waiting
+        self._room = WaitingRoom(clock)
+
+    @abstractmethod
+    async def _perform(self, operation: Operation) -> object:
+        """Do `operation`, alone or with others, and return its result.
+
+        Raises:
+            BusError: nothing has changed.
+
+        Cancellation:
+            The operation may be done all the same; what it gave out is undone then, see `_undoing`.
+        """
+
+    async def publish_inbound(self, message: InboundMessage) -> bool:
+        """See `Bus.publish_inbound`."""
+        entry, now_us = inbound_entry(message), self._now_us()
+        return await self._do(lambda ledger: ledger.publish(entry, now_us, self._max_waiting))
+
+    async def receive_inbound(self) -> InboundLease:
+        """See `Bus.receive_inbound`."""
+        taken, message = await self._receive(INBOUND, decode_inbound)
+        return _inbound_lease(taken, message)
+
+    async def take_inbound(self, session_key: str) -> InboundLease | None:
+        """See `Bus.take_inbound`. ``None`` also while the next one's delay has not passed."""
+        lane = lane_of(session_key)
+        while True:
+            now_us = self._now_us()
+            take = partial(Ledger.take_lane, queue=INBOUND, lane=lane, now_us=now_us)
+            taken = await self._do(take, is_durable=False)
+            if taken is None:
+                return None
+            message = await self._read(taken, decode_inbound)
+            if message is not None:
+                return _inbound_lease(taken, message)
+
+    async def publish_outbound(self, message: OutboundMessage) -> bool:
+        """See `Bus.publish_outbound`."""
+        entry, now_us = outbound_entry(message), self._now_us()
+        return await self._do(lambda ledger: ledger.publish(entry, now_us))
+
+    async def receive_outbound(self, channel: str) -> OutboundLease:
+        """See `Bus.receive_outbound`."""
+        taken, message = await self._receive(outbound_queue(channel), decode_outbound)
+        return OutboundLease(
+            id=str(taken.number),
+            attempt=taken.attempt,
+            stored_at=_instant(taken.stored_us),
+            message=message,
+        )
+
+    async def acknowledge(self, lease: Lease, *, replies: Sequence[OutboundMessage] = ()) -> None:
+        """See `Bus.acknowledge`."""
+        number, now_us = _number(lease.id), self._now_us()
+        entries = [outbound_entry(reply) for reply in replies]
+        await self._do(lambda ledger: ledger.acknowledge(number, lease.attempt, entries, now_us))
+
+    async def release(self, lease: Lease, *, delay_s: float = 0.0) -> None:
+        """See `Bus.release`."""
+        number = _number(lease.id)
+        due_us = self._now_us() + round(delay_s * _MICROSECONDS) if delay_s > 0 else 0
+        await self._do(
+            lambda ledger: ledger.release(number, lease.attempt, due_us), is_durable=False
+        )
+
+    async def bury(self, lease: Lease, reason: str) -> None:
+        """See `Bus.bury`."""
+        await self._bury(_number(lease.id), lease.attempt, reason)
+
+    async def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
+        """See `Bus.dead_letters`. One that cannot be read has its stored text as content."""
+        found = await self._do(lambda ledger: ledger.dead_letters(limit), is_durable=False)
+        return [_dead_letter(buried) for buried in found]
+
+    async def revive(self, letter_id: str) -> bool:
+        """See `Bus.revive`. It comes before what arrived after it."""
+        number = _number(letter_id)
+        return await self._do(lambda ledger: ledger.revive(number))
+
+    async def drop(self, letter_id: str) -> bool:
+        """See `Bus.drop`."""
+        number = _number(letter_id)
+        return await self._do(lambda ledger: ledger.drop(number))
+
+    async def depth(self) -> BusDepth:
+        """See `Bus.depth`."""
+        counts = await self._do(lambda ledger: ledger.counts.copy(), is_durable=False)
+        inbound, dead = counts[INBOUND], counts[DEAD]
+        return BusDepth(inbound=inbound, outbound=counts.total() - inbound - dead, dead=dead)
+
+    async def outbound_channels(self) -> frozenset[str]:
+        """See `Bus.outbound_channels`."""
+        counts = await self._do(lambda ledger: ledger.counts.copy(), is_durable=False)
+        channels = (channel_of(queue) for queue in counts if queue != DEAD)
+        return frozenset(channel for channel in channels if channel is not None)
+
+    @staticmethod
+    def _undoing(result: object) -> Operation | None:
+        """Return what undoes an operation whose caller was cancelled, if it must be undone."""
+        taken = result[0] if isinstance(result, tuple) else result
+        if not isinstance(taken, Taken):
+            return None
+        return Operation(lambda ledger: ledger.give_back(taken), is_durable=False)
+
+    async def _receive(self, queue: str, decode: Callable[[str], _M]) -> tuple[Taken, _M]:
+        while True:
+            now_us, wakes = self._now_us(), self._room.wakes(queue)
+            take = partial(Ledger.take, queue=queue, now_us=now_us)
+            taken, due_us = await self._do(take, is_durable=False)
+            if taken is None:
+                delay_s = None if due_us is None else (due_us - now_us) / _MICROSECONDS
+                await self._room.wait(queue, wakes, delay_s)
+                continue
+            message = await self._read(taken, decode)
+            if message is not None:
+                return taken, message
+
+    async def _read(self, taken: Taken, decode: Callable[[str], _M]) -> _M | None:
+        """Return the message; one that cannot be read is buried, so that it holds up no other."""
+        try:
+            return decode(taken.payload)
+        except ValueError as error:
+            reason = f"its stored text cannot be read: {error}"
+            await self._bury(taken.number, taken.attempt, reason)
+            return None
+
+    async def _bury(self, number: int, attempt: int, reason: str) -> None:
+        now_us = self._now_us()
+        await self._do(lambda ledger: ledger.bury(number, attempt, reason, now_us))
+
+    async def _do(self, work: Callable[[Ledger], _T], *, is_durable: bool = True) -> _T:
+        # What `work` returned, though the way there does not know its type.
+        return await self._perform(Operation(work, is_durable))  # type: ignore[return-value]
+
+    def _now_us(self) -> int:
+        return (self._clock.now() - _EPOCH) // _MICROSECOND
+
+
+def _inbound_lease(taken: Taken, message: InboundMessage) -> InboundLease:
+    return InboundLease(
+        id=str(taken.number),
+        attempt=taken.attempt,
+        stored_at=_instant(taken.stored_us),
+        message=message,
+    )
+
+
+def _dead_letter(buried: Buried) -> DeadLetter:
+    return DeadLetter(
+        id=str(buried.number),
+        message=_letter_message(buried),
+        reason=buried.reason,
+        attempts=buried.attempts,
+        buried_at=_instant(buried.buried_us),
+    )
+
+
+def _letter_message(buried: Buried) -> InboundMessage | OutboundMessage:
+    channel = channel_of(buried.queue)
+    try:
+        if channel is None:
+            return decode_inbound(buried.payload)
+        return decode_outbound(buried.payload)
+    except ValueError:
+        if channel is None:
+            return InboundMessage(channel="", sender_id="", chat_id="", content=buried.payload)
+        return OutboundMessage(channel=channel, chat_id="", content=buried.payload)
+
+
+def _instant(microseconds: int) -> datetime:
+    return _EPOCH + microseconds * _MICROSECOND
+
+
+def _number(name: str) -> int:
+    """Return the number in a name that we gave; 0, which no message has, for any other name."""
+    return int(name) if name.isascii() and name.isdigit() and len(name) <= _DIGITS else 0
+
+
+_DIGITS: Final = 18
+"""What surely fits into SQLite's integers."""

@@ -1,0 +1,146 @@
+"""Transactions on the queues: all operations of a batch together, or each alone when that fails."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from nanobot_core.bus.ledger import Ledger
+from nanobot_core.errors import BusError, BusFull
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_PRIMARY_CODE: Final = 0xFF
+"""SQLite's extended result codes hold the primary one in their lowest byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something to do on the queues.
+
+    Attributes:
+        work: does it; may be called again after its changes were rolled back.
+        is_durable: it must be on disk when it is done. What is not survives the death of this
+            process but perhaps not that of the machine.
+    """
+
+    work: Callable[[Ledger], object]
+    is_durable: bool = True
+
+
+Outcome = tuple[object, Exception | None]
+"""What an operation returned, or the exception that it ended with."""
+
+
+class Transactions:
+    """Runs operations on one database. Blocking; for one thread.
+
+    Args:
+        database: in autocommit mode, with the tables of the queues.
+        name: what errors call it.
+
+    Raises:
+        BusError: the queues cannot be read.
+    """
+
+    def __init__(self, database: sqlite3.Connection, name: str) -> None:
+        self._database = database
+        self._name = name
+        self._ledger = Ledger(database)
+        self._synchronous = ""
+        self._is_log_suspect = False
+        ((_, failure),) = self.run([Operation(Ledger.load)])
+        if failure is not None:
+            raise failure
+
+    def run(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Do everything in one transaction, written to disk once.
+
+        When that fails, each operation is tried in a transaction of its own, so that one message
+        that cannot be stored fails alone.
+        """
+        try:
+            return self._attempt(operations)
+        except Exception as error:  # noqa: BLE001 - isolation point: every caller must hear of it
+            if len(operations) == 1:
+                return [(None, self._translate(error))]
+        return [outcome for one in operations for outcome in self.run([one])]
+
+    def take_readied(self) -> Counter[str]:
+        """Return how many messages can be handed out since the last call, by queue."""
+        readied, self._ledger.readied = self._ledger.readied, Counter()
+        return readied
+
+    def close(self) -> None:
+        """Close the database; its log goes into its file.
+
+        Raises:
+            BusError: it could not be closed.
+        """
+        try:
+            self._database.close()
+        except sqlite3.Error as error:
+            raise self._translate(error) from error
+
+    def _attempt(self, operations: Sequence[Operation]) -> list[Outcome]:
+        counts, readied = self._ledger.counts.copy(), self._ledger.readied.copy()
+        try:
+            self._prepare(any(operation.is_durable for operation in operations))
+            self._database.execute("BEGIN")
+            outcomes = [self._outcome(operation) for operation in operations]
+            self._database.execute("COMMIT")
+        except BaseException:
+            self._ledger.counts, self._ledger.readied = counts, readied
+            with suppress(sqlite3.Error):  # some failures have rolled back already
+                self._database.execute("ROLLBACK")
+            self._is_log_suspect = True
+            raise
+        return outcomes
+
+    def _outcome(self, operation: Operation) -> Outcome:
+        try:
+            return operation.work(self._ledger), None
+        except BusFull as error:  # nothing was written
+            return None, error
+
+    def _prepare(self, is_durable: bool) -> None:
+        if self._is_log_suspect:
+            # A write or an fsync failed. The log may end in a transaction that we called failed,
+            # and hold others that the disk has forgotten: it must not be built upon. Copied into
+            # the database and cut to nothing, it can do no harm.
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._is_log_suspect = False
+        synchronous = "FULL" if is_durable else "NORMAL"
+        if synchronous != self._synchronous:
+            self._database.execute(f"PRAGMA synchronous = {synchronous}")
+            self._synchronous = synchronous
+
+    def _translate(self, error: Exception) -> Exception:
+        if not isinstance(error, sqlite3.Error):
+            return error
+        return bus_error(self._name, error)
+
+
+def bus_error(name: str, error: sqlite3.Error) -> BusError:
+    """Return our word for a failure of the database `name`, with what to do about it."""
+    code = primary_code(error)
+    remedy = "look at the disk and the rights of the file; nothing of it was stored"
+    if code == sqlite3.SQLITE_FULL:
+        remedy = "make room on the disk; nothing of it was stored"
+    elif code in DAMAGE_CODES:
+        remedy = "start nanobot again: it keeps the file aside and goes on with what can be read"
+    failure = BusError(f"cannot use message queue '{name}': {error}; {remedy}")
+    failure.__cause__ = error
+    return failure
+
+
+def primary_code(error: sqlite3.Error) -> int | None:
+    """Return SQLite's primary result code; ``None`` for errors of the Python module itself."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & _PRIMARY_CODE

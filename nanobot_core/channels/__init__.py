@@ -1,0 +1,1 @@
+"""Channels: who may write, what comes in, what goes out, and what runs."""

@@ -1,0 +1,80 @@
+"""Who may write. Pure functions; nobody is let in who is not named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Literal
+
+from nanobot_core.config.models import ChannelSettings
+from nanobot_core.messages import InboundMessage
+
+EVERYONE = "*"
+Verdict = Literal["admitted", "stranger", "ignored"]
+"""``ignored``: not meant for the agent, such as the talk of a group."""
+
+
+def decide(
+    message: InboundMessage, settings: ChannelSettings, approved: Collection[str]
+) -> Verdict:
+    """Return whether a message is let in.
+
+    Args:
+        message: as received.
+        settings: of its channel.
+        approved: sender ids that the owner has approved by pairing.
+    """
+    allowed = settings.allow_from
+    if message.is_group:
+        group = settings.groups.get(message.chat_id.partition(":")[0])
+        policy = (group.policy if group else None) or settings.group_policy
+        if policy == "deny" or (policy == "mention" and not message.is_addressed):
+            return "ignored"
+        if group and group.allow_from is not None:
+            return "admitted" if is_listed(message.sender_id, group.allow_from) else "stranger"
+    if is_listed(message.sender_id, allowed) or first_part(message.sender_id) in approved:
+        return "admitted"
+    return "stranger"
+
+
+def is_listed(sender_id: str, entries: Iterable[str]) -> bool:
+    """Whether one of `entries` names the sender.
+
+    Ids are compared exactly. Names, which follow the id behind ``|``, are compared without regard
+    to case and to a leading ``@``; an entry of digits is an id and never a name. An entry without
+    a visible character names nobody.
+    """
+    identity, *names = sender_id.split("|")
+    folded = {_folded(name) for name in names} - {""}
+    for entry in entries:
+        if not entry.strip():
+            continue
+        if entry in {EVERYONE, identity}:
+            return True
+        if not entry.lstrip("-").isdigit() and _folded(entry) in folded:
+            return True
+    return False
+
+
+def is_owner(message: InboundMessage, owners: Iterable[str]) -> bool:
+    """Whether the sender is the owner.
+
+    An entry is an id that counts on every channel, or ``channel:id`` or ``channel:name`` for one.
+    A name counts only with its channel, because on another one anybody may take it.
+    """
+    prefix, identity = f"{message.channel}:", first_part(message.sender_id)
+    here: list[str] = []
+    for entry in owners:
+        if entry.startswith(prefix):
+            here.append(entry.removeprefix(prefix))
+        elif entry and ":" not in entry and entry == identity != EVERYONE:
+            return True
+    return is_listed(message.sender_id, [entry for entry in here if entry != EVERYONE])
+
+
+def first_part(sender_id: str) -> str:
+    """Return the id in a sender id such as ``12345|name``."""
+    return sender_id.partition("|")[0]
+
+
+def _folded(name: str) -> str:
+    return name.strip().lstrip("@").strip().casefold()

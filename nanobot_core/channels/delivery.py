@@ -1,0 +1,174 @@
+"""Delivery: replies from the outbox to one channel, retried as its errors say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from nanobot_core.agent.bounded import run_bounded
+from nanobot_core.channels.insist import RETRY_S, growing_delay_s, insist
+from nanobot_core.errors import BusError, ChannelError, DeliveryError
+from nanobot_core.events import DeliveryFinished
+
+if TYPE_CHECKING:
+    from nanobot_core.clock import Clock
+    from nanobot_core.contracts.bus import Bus, OutboundLease
+    from nanobot_core.contracts.channel import Channel
+    from nanobot_core.hooks.caller import Hooks
+    from nanobot_core.hooks.implementation import Spawn
+
+SEND_LIMIT_S = 120.0
+"""Seconds that one message may take, its files included."""
+LONGEST_DELAY_S = 60.0
+SIDE_BY_SIDE = 8
+"""Chats of one channel that are written to at the same time."""
+FINISH_LIMIT_S = 2.0
+"""Seconds that messages on their way have to arrive when the channel is stopped."""
+ORPHAN_LIMIT_S = 1.0
+
+
+class Delivery:
+    """Takes the replies of one channel from the outbox and sends them.
+
+    Args:
+        name: name of the channel.
+        channel: returns it once it runs.
+        bus: the message queue.
+        hooks: the present call points.
+        spawn: starts tasks that the application owns.
+        clock: source of time.
+        give_up_after_s: age in seconds at which an undelivered reply becomes a dead letter.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        channel: Callable[[], Awaitable[Channel]],
+        bus: Bus,
+        hooks: Callable[[], Hooks],
+        *,
+        spawn: Spawn,
+        clock: Clock,
+        give_up_after_s: float,
+    ) -> None:
+        self._name = name
+        self._channel = channel
+        self._bus = bus
+        self._hooks = hooks
+        self._spawn = spawn
+        self._clock = clock
+        self._give_up_after_s = give_up_after_s
+
+    async def run(self) -> None:
+        """Deliver until cancelled; what is being sent then is handed out again later."""
+        from loguru import logger
+
+        slots = asyncio.Semaphore(SIDE_BY_SIDE)
+        sending: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                await slots.acquire()
+                try:
+                    await self._channel()
+                    lease = await self._bus.receive_outbound(self._name)
+                except BusError as error:
+                    slots.release()
+                    logger.error("{}: cannot read the outbox: {}", self._name, error)
+                    await self._clock.sleep(RETRY_S)
+                    continue
+                task = self._spawn(self._deliver(lease), name=f"send:{self._name}:{lease.id}")
+                sending.add(task)
+                task.add_done_callback(sending.discard)
+                task.add_done_callback(lambda _task: slots.release())
+        finally:
+            if sending:
+                # One that is cut off may have arrived, and would be sent again.
+                await asyncio.wait(sending, timeout=FINISH_LIMIT_S)
+            for task in sending:
+                task.cancel()
+            if sending:
+                await asyncio.wait(sending)
+
+    async def _deliver(self, lease: OutboundLease) -> None:
+        try:
+            problem = await self._attempt(lease)
+        except asyncio.CancelledError:
+            with suppress(BusError):  # whoever opens the queue next finds it all the same
+                await self._bus.release(lease)
+            raise
+        await insist(lambda: self._settle(lease, problem), self._clock, f"{self._name}: a delivery")
+
+    async def _attempt(self, lease: OutboundLease) -> DeliveryError | None:
+        """Send once; return what went wrong."""
+        try:
+            return await run_bounded(
+                self._spawn,
+                self._contained(lease),
+                limit_s=SEND_LIMIT_S,
+                name=f"sending:{self._name}:{lease.id}",
+            )
+        except TimeoutError:
+            reason = f"it took longer than {SEND_LIMIT_S:g} seconds"
+            return DeliveryError(self._name, reason, retryable=True)
+
+    async def _contained(self, lease: OutboundLease) -> DeliveryError | None:
+        """Send once; whatever a channel's code raises becomes a delivery that failed."""
+        try:
+            channel = await self._channel()
+            await channel.send(lease.message)
+        except DeliveryError as error:
+            return error
+        except ChannelError as error:
+            return DeliveryError(self._name, str(error), retryable=True)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return DeliveryError(self._name, "its channel cancelled it", retryable=True)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point: a channel's code
+            reason = f"{type(error).__name__}: {error}"
+            return DeliveryError(self._name, reason, retryable=True)
+        return None
+
+    async def _settle(self, lease: OutboundLease, problem: DeliveryError | None) -> None:
+        from loguru import logger
+
+        if problem is None:
+            await self._bus.acknowledge(lease)
+            self._tell(lease, None)
+            return
+        age_s = (self._clock.now() - lease.stored_at).total_seconds()
+        if problem.retryable and age_s < self._give_up_after_s:
+            delay_s = problem.retry_after_s or growing_delay_s(lease.attempt, LONGEST_DELAY_S)
+            log = logger.info if lease.attempt == 1 else logger.debug
+            log("{}: try again in {:g} s: {}", self._name, delay_s, problem.reason)
+            await self._bus.release(lease, delay_s=delay_s)
+            return
+        reason = problem.reason if not problem.retryable else f"given up: {problem.reason}"
+        await self._bus.bury(lease, reason)
+        logger.warning("{}: dead letter: {}", self._name, reason)
+        self._tell(lease, reason)
+
+    def _tell(self, lease: OutboundLease, error: str | None) -> None:
+        if after_delivery := self._hooks().after_delivery:
+            after_delivery(
+                DeliveryFinished(message=lease.message, attempts=lease.attempt, error=error)
+            )
+
+
+async def bury_orphans(bus: Bus, channel: str) -> None:
+    """Move what waits for a channel that is not there to the dead letters.
+
+    Raises:
+        BusError: the outbox cannot be read or written.
+    """
+    reason = f"channel '{channel}' is not there or switched off"
+    try:
+        while True:
+            async with asyncio.timeout(ORPHAN_LIMIT_S):
+                lease = await bus.receive_outbound(channel)
+            await bus.bury(lease, reason)
+    except TimeoutError:
+        return

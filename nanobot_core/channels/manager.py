@@ -1,0 +1,321 @@
+"""ChannelManager: the channels that are switched on, each running by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nanobot_core.channels.delivery import Delivery, bury_orphans
+from nanobot_core.channels.inbox import ChannelInbox, Reception
+from nanobot_core.channels.live import LiveView
+from nanobot_core.channels.supervisor import SETTLED_S, Supervisor
+from nanobot_core.config.models import ChannelSettings
+from nanobot_core.contracts.channel import Channel
+from nanobot_core.errors import BusError, ConfigError, PluginError, PluginRejected
+from nanobot_core.plugins.loader import load_object
+
+if TYPE_CHECKING:
+    from nanobot_core.clock import Clock
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.contracts.service import RunStatus
+    from nanobot_core.hooks.implementation import Spawn
+    from nanobot_core.messages import InboundMessage, OutboundKind
+    from nanobot_core.plugins.context import HostContext
+    from nanobot_core.plugins.host import PluginHost
+
+STOP_LIMIT_S = 4.0
+"""Seconds that a channel has to close its connection; a gateway that ends has five left."""
+SWEEP_INTERVAL_S = 30.0
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One channel.
+
+    Attributes:
+        up: set while `channel` is there.
+    """
+
+    name: str
+    plugin: str
+    factory: str
+    supervisor: Supervisor
+    settings: ChannelSettings = field(default_factory=ChannelSettings)
+    channel: Channel | None = None
+    up: asyncio.Event = field(default_factory=asyncio.Event)
+    delivery: asyncio.Task[None] | None = None
+
+
+class ChannelManager:
+    """Starts, restarts and stops channels.
+
+    Args:
+        host: knows the channels that plugins contribute.
+        loaded: the configuration in force.
+        spawn: starts tasks that the application owns.
+        clock: source of time.
+        on_failed: told once when a channel is given up.
+    """
+
+    def __init__(
+        self,
+        host: PluginHost,
+        loaded: Callable[[], LoadedConfig],
+        *,
+        spawn: Spawn,
+        clock: Clock,
+        on_failed: Callable[[RunStatus], Awaitable[None]],
+    ) -> None:
+        self._host = host
+        self._loaded = loaded
+        self._spawn = spawn
+        self._clock = clock
+        self._on_failed = on_failed
+        self._entries: dict[str, _Entry] = {}
+        self._reception: Reception | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    def start(self, reception: Reception) -> None:
+        """Start every channel that is switched on, side by side.
+
+        Args:
+            reception: where what they receive goes, and where their replies come from.
+        """
+        self._reception = reception
+        self.start_missing()
+        self._sweeper = self._spawn(self._sweep(reception), name="orphans")
+
+    def start_missing(self) -> None:
+        """Start those channels that are switched on and do not run."""
+        wanted = self._wanted()
+        for name, (plugin, factory) in wanted.items():
+            if name not in self._entries:
+                self._start_one(name, plugin, factory)
+
+    async def stop(self, plugins: Collection[str] | None = None) -> None:
+        """Stop the channels of these plugins, or all of them."""
+        if plugins is None and self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait({self._sweeper})
+        leaving = [
+            entry for entry in self._entries.values() if plugins is None or entry.plugin in plugins
+        ]
+        async with asyncio.TaskGroup() as group:
+            for entry in leaving:
+                group.create_task(self._stop_one(entry))
+
+    async def stop_unwanted(self) -> None:
+        """Stop those channels that are not switched on any more."""
+        wanted = self._wanted()
+        for entry in list(self._entries.values()):
+            if entry.name not in wanted:
+                await self._stop_one(entry)
+
+    def statuses(self) -> list[RunStatus]:
+        """Return how every channel is, by name."""
+        return [entry.supervisor.status for _, entry in sorted(self._entries.items())]
+
+    def has(self, name: str) -> bool:
+        """Whether a channel of this name is switched on."""
+        return name in self._entries
+
+    def running(self, name: str) -> Channel | None:
+        """Return the channel of this name, or ``None`` while it is not there."""
+        entry = self._entries.get(name)
+        return entry.channel if entry else None
+
+    def format_hint(self, name: str) -> str:
+        """Return what the model should know about how a channel shows text."""
+        channel = self.running(name)
+        if channel is None:
+            return ""
+        dialect = channel.capabilities.markdown
+        if dialect == "none":
+            return "Your answer is shown as plain text; use no Markdown."
+        return f"Your answer is shown in a chat ({dialect}); keep it short, use simple Markdown."
+
+    def view(self, message: InboundMessage) -> LiveView | None:
+        """Return what shows a turn to the chat of `message`, if its channel is there."""
+        entry = self._entries.get(message.channel)
+        if entry is None or entry.channel is None:
+            return None
+        general, own = self._loaded().settings.channels, entry.settings
+        progress = general.send_progress if own.send_progress is None else own.send_progress
+        hints = general.send_tool_hints if own.send_tool_hints is None else own.send_tool_hints
+        shown: set[OutboundKind] = {"notice"}
+        if progress:
+            shown.add("progress")
+        if hints:
+            shown.add("tool_hint")
+        return LiveView(
+            entry.channel,
+            message,
+            spawn=self._spawn,
+            clock=self._clock,
+            shown=frozenset(shown),
+            streams=own.streaming,
+        )
+
+    def _wanted(self) -> dict[str, tuple[str, str]]:
+        """Return (plugin, factory) by name of the channels that are switched on."""
+        from loguru import logger
+
+        settings = self._loaded().settings
+        found = [
+            (declaration.name, plugin, str(declaration.detail["factory"]))
+            for plugin, declaration in self._host.declared("channels")
+        ]
+        claims = Counter(name for name, _, _ in found)
+        wanted: dict[str, tuple[str, str]] = {}
+        for name, plugin, factory in found:
+            section = settings.section(f"channels.{name}")
+            if section is None or section.get("enabled", True) is not True:
+                continue
+            if claims[name] > 1:
+                logger.error("several plugins claim channel '{}'; disable all but one", name)
+                continue
+            wanted[name] = (plugin, factory)
+        return wanted
+
+    def _start_one(self, name: str, plugin: str, factory: str) -> None:
+        reception = self._reception
+        assert reception is not None  # noqa: S101 - nothing is started before `start`
+
+        async def attempt() -> None:
+            await self._live(entry, reception)
+
+        async def when_up() -> Channel:
+            while entry.channel is None:
+                await entry.up.wait()
+            return entry.channel
+
+        supervisor = Supervisor(
+            name,
+            "channel",
+            plugin,
+            attempt,
+            spawn=self._spawn,
+            clock=self._clock,
+            on_failed=self._on_failed,
+        )
+        entry = _Entry(name, plugin, factory, supervisor)
+        delivery = Delivery(
+            name,
+            when_up,
+            reception.bus,
+            reception.hooks,
+            spawn=self._spawn,
+            clock=self._clock,
+            give_up_after_s=self._loaded().settings.gateway.give_up_after_s,
+        )
+        self._entries[name] = entry
+        supervisor.start()
+        entry.delivery = self._spawn(delivery.run(), name=f"delivery:{name}")
+
+    async def _stop_one(self, entry: _Entry) -> None:
+        self._entries.pop(entry.name, None)
+        if entry.delivery is not None:
+            # Before the channel, so that what is on its way may arrive.
+            entry.delivery.cancel()
+            await asyncio.wait({entry.delivery}, timeout=STOP_LIMIT_S)
+        await entry.supervisor.stop()
+
+    async def _live(self, entry: _Entry, reception: Reception) -> None:
+        """Create the channel and let it receive until it ends."""
+        supervisor = entry.supervisor
+        context = await self._host.context_for(entry.plugin)
+        entry.settings = _settings_of(context, entry.name)
+        channel = await create_channel(context, entry.plugin, entry.factory)
+        supervisor.silence_limit_s = channel.capabilities.silence_limit_s
+
+        def alive() -> None:
+            # What is left of a former life must not speak for the present one.
+            if entry.channel is channel:
+                supervisor.alive()
+
+        async def settle() -> None:
+            await self._clock.sleep(SETTLED_S)
+            alive()
+
+        entry.channel = channel
+        entry.up.set()
+        settling = None
+        if supervisor.silence_limit_s is None:
+            settling = self._spawn(settle(), name=f"settling:{entry.name}")
+        try:
+            await channel.start(ChannelInbox(entry.settings, reception, alive))
+        finally:
+            entry.up.clear()
+            entry.channel = None
+            supervisor.lost()
+            if settling is not None:
+                settling.cancel()
+            await stop_channel(channel)
+
+    async def _sweep(self, reception: Reception) -> None:
+        """Bury, again and again, what waits for channels that are not there."""
+        from loguru import logger
+
+        missed: set[str] = set()
+        while True:
+            try:
+                former, missed = missed, await self._without_channel(reception)
+                # Missed twice, because a channel is away for a moment while its plugin changes.
+                for name in sorted(former & missed):
+                    await bury_orphans(reception.bus, name)
+            except BusError as error:
+                logger.error("the outbox cannot be looked through: {}", error)
+            await self._clock.sleep(SWEEP_INTERVAL_S)
+
+    async def _without_channel(self, reception: Reception) -> set[str]:
+        return set(await reception.bus.outbound_channels()) - set(self._entries)
+
+
+async def create_channel(context: HostContext, plugin: str, factory: str) -> Channel:
+    """Return a new channel.
+
+    Raises:
+        PluginError: its factory failed or made something else.
+        ConfigError: the factory found its settings wrong.
+    """
+    make = await asyncio.to_thread(load_object, plugin, factory)
+    if not callable(make):
+        raise PluginRejected(plugin, f"'{factory}' is no factory")
+    try:
+        made = make(context)
+    except (PluginError, ConfigError):
+        raise
+    except Exception as error:  # isolation point: a plugin's code
+        reason = f"'{factory}' raised {type(error).__name__}: {error}"
+        raise PluginRejected(plugin, reason) from error
+    if not isinstance(made, Channel):
+        raise PluginRejected(plugin, f"'{factory}' made no Channel")
+    return made
+
+
+async def stop_channel(channel: Channel) -> None:
+    """Let a channel close its connection, within a limit."""
+    from loguru import logger
+
+    try:
+        async with asyncio.timeout(STOP_LIMIT_S):
+            await channel.stop()
+    except TimeoutError:
+        logger.warning("channel {} does not stop", channel.name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - isolation point: a channel's code
+        kind = type(error).__name__
+        logger.warning("channel {} failed to stop: {}: {}", channel.name, kind, error)
+
+
+def _settings_of(context: HostContext, name: str) -> ChannelSettings:
+    section = context.section(f"channels.{name}")
+    if not isinstance(section, ChannelSettings):
+        raise PluginRejected(
+            context.id,
+            f"the settings of channel '{name}' do not derive from ChannelSettings",
+            f"contribute a SettingsSection for channels.{name} whose model does",
+        )
+    return section

@@ -1,0 +1,208 @@
+"""Supervisor: keeps something running, and says honestly how it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Literal
+
+from nanobot_core.channels.insist import growing_delay_s
+from nanobot_core.contracts.service import RunState, RunStatus
+from nanobot_core.errors import NanobotError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from nanobot_core.clock import Clock
+    from nanobot_core.hooks.implementation import Spawn
+
+LONGEST_DELAY_S = 10.0
+MAX_RESTARTS = 30
+RESTART_WINDOW_S = 600.0
+PROBE_INTERVAL_S = 120.0
+"""Seconds between attempts of what was given up: a platform may come back after hours."""
+STABLE_S = 60.0
+"""What has run for so long, and was heard meanwhile, counts as mended."""
+SETTLED_S = 2.0
+"""What cannot say that it works counts as working when it has lived for so long."""
+WATCH_S = 15.0
+"""Most seconds between two looks at how long nothing was heard."""
+STOP_LIMIT_S = 4.5
+
+
+class Supervisor:
+    """Runs something for as long as the gateway, in attempts.
+
+    Args:
+        name: its name.
+        kind: what it is.
+        plugin: id of the plugin that brings it.
+        attempt: one life of it, from creation to end; must let go of everything when cancelled.
+        spawn: starts tasks that the application owns.
+        clock: source of time.
+        on_failed: told once, with the reason, when it is given up.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: Literal["channel", "service"],
+        plugin: str,
+        attempt: Callable[[], Awaitable[None]],
+        *,
+        spawn: Spawn,
+        clock: Clock,
+        on_failed: Callable[[RunStatus], Awaitable[None]],
+    ) -> None:
+        self.name = name
+        self.plugin = plugin
+        self.silence_limit_s: float | None = None
+        """Set by the attempt: most seconds without `alive`."""
+        self._kind: Literal["channel", "service"] = kind
+        self._attempt = attempt
+        self._spawn = spawn
+        self._clock = clock
+        self._on_failed = on_failed
+        self._state: RunState = "stopped"
+        self._since: datetime = clock.now()
+        self._restarts = 0
+        self._recent: deque[float] = deque(maxlen=MAX_RESTARTS)
+        self._failures_in_a_row = 0
+        self._last_error: str | None = None
+        self._last_contact: datetime | None = None
+        self._heard_s = 0.0
+        self._was_heard = False
+        self._given_up = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def status(self) -> RunStatus:
+        """How it is now."""
+        state = self._state
+        if state == "running" and self._is_silent():
+            state = "waiting"
+        return RunStatus(
+            name=self.name,
+            kind=self._kind,
+            plugin=self.plugin,
+            state=state,
+            since=self._since,
+            restarts=self._restarts,
+            last_error=self._last_error,
+            last_contact=self._last_contact,
+        )
+
+    def alive(self) -> None:
+        """Note that it works."""
+        self._heard_s = self._clock.monotonic_s()
+        self._last_contact = self._clock.now()
+        self._was_heard = True
+        if self._state in {"starting", "failed"}:
+            self._enter("running")
+
+    def lost(self) -> None:
+        """Note that it works no more, though it is still ending."""
+        if self._state in {"starting", "running"}:
+            self._enter("failed" if self._given_up else "waiting")
+
+    def start(self) -> None:
+        """Begin; does nothing while it runs."""
+        if self._task is None or self._task.done():
+            self._task = self._spawn(self._run(), name=f"{self._kind}:{self.name}")
+
+    async def stop(self) -> None:
+        """End it within a limit; what does not end is left to the owner of tasks."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            _, stuck = await asyncio.wait({task}, timeout=STOP_LIMIT_S)
+            if stuck:
+                from loguru import logger
+
+                logger.bind(plugin=self.plugin).warning(
+                    "{} {} does not end when it is stopped", self._kind, self.name
+                )
+        self._enter("stopped")
+
+    async def _run(self) -> None:
+        while True:
+            await self._live()
+            await self._clock.sleep(await self._delay_s())
+            self._restarts += 1
+            self._recent.append(self._clock.monotonic_s())
+
+    async def _live(self) -> None:
+        """Run one attempt to its end, and note how it ended."""
+        if not self._given_up:
+            self._enter("starting")
+        started = self._heard_s = self._clock.monotonic_s()
+        self._was_heard = False
+        self.silence_limit_s = None
+        attempt = self._spawn(self._contained(), name=f"{self._kind}:{self.name}:attempt")
+        watch = self._spawn(self._watch(), name=f"{self._kind}:{self.name}:watch")
+        try:
+            await asyncio.wait({attempt, watch}, return_when=asyncio.FIRST_COMPLETED)
+            self._last_error = _reason(attempt) or (
+                f"no answer from its platform for {self.silence_limit_s:g} seconds"
+            )
+            self.lost()
+        finally:
+            watch.cancel()
+            attempt.cancel()
+            await asyncio.wait({attempt, watch}, timeout=STOP_LIMIT_S)
+        if self._was_heard and self._clock.monotonic_s() - started >= STABLE_S:
+            self._failures_in_a_row = 0
+            self._given_up = False
+            self._recent.clear()
+        self._failures_in_a_row += 1
+        from loguru import logger
+
+        logger.bind(plugin=self.plugin).warning(
+            "{} {} ended: {}", self._kind, self.name, self._last_error
+        )
+
+    async def _contained(self) -> str:
+        """Run one attempt; return why it ended, in words for the owner."""
+        try:
+            await self._attempt()
+        except NanobotError as error:
+            return str(error)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
+            return f"{type(error).__name__}: {error}"
+        return "it ended by itself"
+
+    async def _watch(self) -> None:
+        """Return when nothing was heard for too long."""
+        while not self._is_silent():
+            limit_s = self.silence_limit_s
+            await self._clock.sleep(WATCH_S if limit_s is None else min(limit_s / 4, WATCH_S))
+
+    async def _delay_s(self) -> float:
+        """Return how long to wait before the next attempt; give up where there were too many."""
+        now = self._clock.monotonic_s()
+        worn_out = len(self._recent) == MAX_RESTARTS and now - self._recent[0] < RESTART_WINDOW_S
+        if worn_out and not self._given_up:
+            self._given_up = True
+            self._enter("failed")
+            await self._on_failed(self.status)
+        if self._given_up:
+            self._enter("failed")
+            return max(PROBE_INTERVAL_S, self._recent[0] + RESTART_WINDOW_S - now)
+        self._enter("waiting")
+        return growing_delay_s(self._failures_in_a_row, LONGEST_DELAY_S)
+
+    def _is_silent(self) -> bool:
+        limit_s = self.silence_limit_s
+        return limit_s is not None and self._clock.monotonic_s() - self._heard_s > limit_s
+
+    def _enter(self, state: RunState) -> None:
+        if state != self._state:
+            self._state, self._since = state, self._clock.now()
+
+
+def _reason(attempt: asyncio.Task[str]) -> str | None:
+    """Return why an attempt ended; ``None`` when it has not."""
+    if not attempt.done():
+        return None
+    return "it was cancelled" if attempt.cancelled() else attempt.result()

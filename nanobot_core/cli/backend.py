@@ -1,0 +1,179 @@
+"""Who answers at the terminal: an agent of this process, or the gateway that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+from nanobot_core.cli.options import Options, open_agent
+from nanobot_core.config.environment import process_environment, resolve_home
+from nanobot_core.errors import NoProvider
+from nanobot_core.events import TurnFinished
+from nanobot_core.messages import InboundMessage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nanobot_core.app.application import Nanobot
+    from nanobot_core.app.client import ControlClient
+    from nanobot_core.cli.agent import Talk
+    from nanobot_core.cli.render import View
+    from nanobot_core.events import RunEvent, TurnOutcome
+    from nanobot_core.messages import JsonObject
+
+
+class Backend(Protocol):
+    """Who answers.
+
+    Attributes:
+        home: nanobot's folder.
+    """
+
+    home: Path
+
+    async def answer(self, talk: Talk, text: str, view: View | None) -> TurnOutcome:
+        """Answer `text`, shown in `view`; a cancellation stops the turn."""
+
+    async def commands(self) -> Mapping[str, str]:
+        """Return every slash command with its summary."""
+
+    def who(self, talk: Talk) -> str:
+        """Return which model answers, in a few words."""
+
+    def watched(self) -> AbstractAsyncContextManager[None]:
+        """Name plugins that block the loop, for as long as the block lasts."""
+
+
+@asynccontextmanager
+async def open_backend(options: Options, view: View) -> AsyncIterator[Backend]:
+    """Return who answers here; questions about tool calls are asked in `view`."""
+    if client := _gateway(options):
+        yield _Gateway(client, view)
+        return
+    async with open_agent(options) as bot:
+        if _has_terminal():
+            from nanobot_core.cli.approval import TerminalApproval
+
+            await bot.plugins.register(TerminalApproval(view.paused), "terminal")
+        yield _Local(bot)
+
+
+def _gateway(options: Options) -> ControlClient | None:
+    """Return the gateway that runs, unless other options than its own were given."""
+    if options.config or options.profile or options.safe or options.without:
+        return None
+    # The gateway knows its configuration; reading it here would be half of a command's time.
+    folder = resolve_home(process_environment()) / "gateway"
+    if not (folder / "control.sock").exists():
+        return None
+    from nanobot_core.app.client import ControlClient
+
+    client = ControlClient(folder)
+    return client if client.is_there else None
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class _Local:
+    """An agent of this process."""
+
+    def __init__(self, bot: Nanobot) -> None:
+        self.bot = bot
+        self.home: Path = bot.loaded.home
+
+    async def answer(self, talk: Talk, text: str, view: View | None) -> TurnOutcome:
+        """See `Backend`."""
+        from nanobot_core.turns.pipeline import TurnRequest
+
+        message = InboundMessage(
+            channel="cli",
+            sender_id="user",
+            chat_id="direct",
+            content=text,
+            id=uuid4().hex,
+            session_key_override=talk.session,
+        )
+        return await self.bot.process_direct(
+            TurnRequest(
+                message=message,
+                source="cli",
+                model=talk.model,
+                is_owner=True,
+                on_event=view.show if view else _unseen,
+            )
+        )
+
+    async def commands(self) -> Mapping[str, str]:
+        """See `Backend`."""
+        return self.bot.commands.names()
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """See `Backend`."""
+        watching = self.bot.spawn(self.bot.plugins.watch_loop(), name="watch")
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+
+    def who(self, talk: Talk) -> str:
+        """See `Backend`."""
+        try:
+            match = self.bot.models.match(talk.model)
+        except NoProvider:
+            return "no model, run nanobot onboard"
+        return f"{match.model} by {match.row.spec.name}"
+
+
+class _Gateway:
+    """The gateway that runs."""
+
+    def __init__(self, client: ControlClient, view: View) -> None:
+        self._client = client
+        self._view = view
+        self.home: Path = client.folder.parent
+
+    async def answer(self, talk: Talk, text: str, view: View | None) -> TurnOutcome:
+        """See `Backend`."""
+        asked: JsonObject = {"text": text, "session": talk.session, "model": talk.model}
+        show = view.show if view else _unseen
+        outcome = await self._client.turn(asked, show, self._decide)
+        await show(TurnFinished(outcome=outcome))
+        return outcome
+
+    async def commands(self) -> Mapping[str, str]:
+        """See `Backend`."""
+        found = await self._client.call("commands")
+        return {name: str(text) for name, text in found.items()} if isinstance(found, dict) else {}
+
+    def who(self, talk: Talk) -> str:
+        """See `Backend`."""
+        return f"{talk.model or 'the running gateway'}"
+
+    def watched(self) -> AbstractAsyncContextManager[None]:
+        """See `Backend`; the gateway does it for all."""
+        return nullcontext()
+
+    async def _decide(self, question: JsonObject) -> bool:
+        if not _has_terminal():
+            return False
+        from nanobot_core.cli.approval import ask
+
+        arguments = question.get("arguments")
+        return await ask(
+            self._view.paused,
+            str(question.get("question")),
+            str(question.get("name")),
+            arguments if isinstance(arguments, dict) else {},
+        )
+
+
+async def _unseen(_event: RunEvent) -> None:
+    """For turns that nobody watches."""

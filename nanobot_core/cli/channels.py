@@ -1,0 +1,90 @@
+"""``nanobot channels``: how they are, and sign in."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nanobot_core.cli.gateway import gateway_status, print_running
+from nanobot_core.cli.options import gateway_client, open_agent, options_of
+from nanobot_core.cli.output import fail, print_json, render_table, run_async
+
+if TYPE_CHECKING:
+    from nanobot_core.cli.options import Options
+
+app: typer.Typer = typer.Typer(
+    help="Show channels and sign in to their platforms.", no_args_is_help=True
+)
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show each channel: as it runs, or whether it is switched on."""
+    is_running = gateway_client(ctx).is_there
+    if is_running:
+        running = [item for item in gateway_status(ctx).running if item.kind == "channel"]
+        if as_json:
+            print_json([asdict(item) for item in running])
+            return
+        if running:
+            print_running(running)
+            return
+    rows = _configured(options_of(ctx), is_running=is_running)
+    if as_json:
+        print_json(
+            [{"name": name, "plugin": plugin, "state": state} for name, plugin, state in rows]
+        )
+    elif rows:
+        render_table(("Name", "Plugin", "State"), rows)
+    else:
+        typer.echo("No channel is installed; for example: pip install nanobot-telegram")
+
+
+@app.command()
+def login(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the channel.")],
+) -> None:
+    """Sign in to a channel's platform, or check its credentials."""
+    typer.echo(run_async(_login(options_of(ctx), name)))
+
+
+async def _login(options: Options, name: str) -> str:
+    from nanobot_core.channels.manager import create_channel, stop_channel
+
+    agent = open_agent(options)
+    found = {item.name: (plugin, item) for plugin, item in agent.plugins.declared("channels")}
+    if name not in found:
+        fail(f"there is no channel '{name}'; installed are: {', '.join(found) or 'none'}", 2)
+    plugin, declaration = found[name]
+    try:
+        context = await agent.plugins.context_for(plugin)
+        channel = await create_channel(context, plugin, str(declaration.detail["factory"]))
+        try:
+            return await channel.login()
+        finally:
+            await stop_channel(channel)
+    finally:
+        await agent.plugins.stop()
+
+
+def _configured(options: Options, *, is_running: bool) -> list[tuple[str, str, str]]:
+    agent = open_agent(options)
+    rows = []
+    for plugin, declaration in agent.plugins.declared("channels"):
+        section = agent.loaded.settings.section(f"channels.{declaration.name}")
+        if section is None:
+            state = f"not set up: add channels.{declaration.name} to the configuration"
+        elif section.get("enabled", True) is not True:
+            state = "switched off"
+        elif is_running:
+            state = "switched on since the gateway started: run nanobot gateway reload"
+        else:
+            state = "switched on; the gateway does not run"
+        rows.append((declaration.name, plugin, state))
+    return rows

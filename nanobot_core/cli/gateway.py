@@ -1,0 +1,262 @@
+"""``nanobot gateway``: run it, look at it, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from nanobot_core.cli.options import (
+    Options,
+    gateway_client,
+    home_of,
+    load_catalogue,
+    load_settings,
+    open_agent,
+    options_of,
+)
+from nanobot_core.cli.output import fail, print_facts, print_json, render_table, run_async, stderr
+
+if TYPE_CHECKING:
+    from nanobot_core.app.client import ControlClient
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.contracts.service import GatewayStatus, RunStatus
+    from nanobot_core.plugins.catalogue import Catalogue
+
+app: typer.Typer = typer.Typer(help="Run the gateway: channels and services, for months.")
+STOP_POLL_S = 0.2
+LEAVE_LIMIT_S = 5.0
+"""Seconds that the event loop and the interpreter have to end after the gateway has."""
+STOP_RESERVE_S = 30.0
+"""Seconds that a gateway has to end beyond its grace time before it counts as hung."""
+FOLLOW_POLL_S = 0.5
+
+
+@app.callback(invoke_without_command=True)
+def gateway(ctx: typer.Context) -> None:
+    """Run the gateway, or command the one that runs.
+
+    For example:
+
+    \b
+      nanobot gateway                    run it until Ctrl-C
+      nanobot gateway status             is it well?
+      nanobot gateway install-service    have it started with the machine
+    """  # noqa: D301 - a line of its own with \b keeps the lines below it as they are
+    if ctx.invoked_subcommand is None:
+        run(ctx)
+
+
+@app.command()
+def run(ctx: typer.Context) -> None:
+    """Run the gateway until it is stopped."""
+    from nanobot_core.app.gateway import Gateway
+    from nanobot_core.app.logging import configure_logging
+    from nanobot_core.clock import SystemClock
+
+    options = options_of(ctx)
+    bot = open_agent(options)
+    configure_logging(bot.loaded, level="DEBUG" if options.debug else "INFO")
+
+    def load() -> tuple[LoadedConfig, Catalogue]:
+        loaded = load_settings(options)
+        return loaded, load_catalogue(options, loaded)
+
+    async def work() -> None:
+        instance = Gateway(bot, SystemClock(), load)
+        ready = "gateway ready; Ctrl-C stops it"
+        try:
+            await instance.run(lambda: stderr().print(ready, style="dim"))
+        except BaseException:
+            _leave_soon(1)
+            raise
+        _leave_soon(0)
+
+    run_async(work())
+
+
+def _leave_soon(code: int) -> None:
+    """End the process also where a task or thread of a plugin does not; all is stored by now."""
+    timer = threading.Timer(LEAVE_LIMIT_S, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show how the running gateway is."""
+    found = gateway_status(ctx)
+    if as_json:
+        print_json(asdict(found))
+        return
+    depth = found.depth
+    print_facts(
+        {
+            "version": found.version,
+            "process": found.pid,
+            "started": _local(found.started_at),
+            "state": "ready" if found.ready else "starting or ending",
+            "turns": found.turns,
+            "waiting": {"in": depth.inbound, "out": depth.outbound, "dead": depth.dead},
+            "trouble": [f"{name}: {reason}" for name, reason in found.plugins_in_trouble],
+        },
+        as_json=False,
+    )
+    print_running(found.running)
+
+
+def gateway_status(ctx: typer.Context) -> GatewayStatus:
+    """Return how the running gateway is; errors as `ControlClient.call`."""
+    from nanobot_core.app.wire import from_json
+    from nanobot_core.contracts.service import GatewayStatus
+
+    return from_json(GatewayStatus, run_async(gateway_client(ctx).call("status")))
+
+
+def print_running(running: Sequence[RunStatus]) -> None:
+    """Print a line for each channel and service."""
+    rows = [
+        (
+            item.name,
+            item.kind,
+            item.plugin,
+            item.state,
+            item.restarts,
+            _local(item.last_contact) if item.last_contact else "never",
+            item.last_error or "",
+        )
+        for item in running
+    ]
+    if rows:
+        columns = ("Name", "Kind", "Plugin", "State", "Restarts", "Last contact", "Last error")
+        render_table(columns, rows)
+
+
+@app.command()
+def stop(ctx: typer.Context) -> None:
+    """Stop the running gateway and wait until it has ended."""
+    from nanobot_core.app.client import ControlClient
+
+    loaded = load_settings(options_of(ctx))
+    limit_s = loaded.settings.gateway.grace_s + STOP_RESERVE_S
+    with stderr().status("waiting for turns to end"):
+        run_async(_stop(ControlClient(loaded.home / "gateway"), limit_s))
+
+
+async def _stop(client: ControlClient, limit_s: float) -> None:
+    pid = client.pid
+    await client.call("stop")
+    try:
+        async with asyncio.timeout(limit_s):
+            # Its socket is gone some time before the process; another one may follow at once.
+            while pid is not None and client.pid == pid:  # noqa: ASYNC110 - another process, which nothing here can await
+                await asyncio.sleep(STOP_POLL_S)
+    except TimeoutError:
+        fail(f"the gateway with process id {pid} still runs after {limit_s:g} seconds; end it")
+
+
+@app.command("reload")
+def reload_(ctx: typer.Context) -> None:
+    """Have the gateway read its configuration and plugins again, and apply the difference."""
+    typer.echo(run_async(gateway_client(ctx).call("reload")))
+
+
+@app.command()
+def logs(
+    ctx: typer.Context,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines to show.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show new lines until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Show the end of the log."""
+    file = home_of(ctx) / "logs" / "nanobot.log"
+    if not file.exists():
+        fail(f"there is no log yet at '{file}'; the gateway writes it")
+    with suppress(KeyboardInterrupt):
+        for line in _tail(file, lines, follow=follow):
+            typer.echo(line)
+
+
+@app.command("install-service")
+def install_service(
+    ctx: typer.Context,
+    show: Annotated[
+        bool, typer.Option("--print", help="Only print what would be written.")
+    ] = False,
+) -> None:
+    """Write a systemd user unit (on macOS a launchd agent) that runs the gateway."""
+    from nanobot_core.cli.service_file import service_file
+
+    loaded = load_settings(options_of(ctx))
+    file = service_file(
+        Path(sys.executable),
+        loaded.home,
+        _as_arguments(options_of(ctx)),
+        loaded.settings.gateway.grace_s,
+    )
+    if show:
+        typer.echo(file.content, nl=False)
+        return
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    file.path.write_text(file.content, "utf-8")
+    typer.echo(f"Written: {file.path}\nStart it with: {file.start}")
+
+
+def _as_arguments(options: Options) -> list[str]:
+    """Return the options before the command as they are written."""
+    arguments = ["--config", str(options.config.absolute())] if options.config else []
+    arguments += ["--profile", options.profile] if options.profile else []
+    arguments += ["--safe"] if options.safe else []
+    for plugin in options.without:
+        arguments += ["--without", plugin]
+    return arguments
+
+
+def _local(instant: datetime) -> str:
+    return f"{instant.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _tail(file: Path, lines: int, *, follow: bool) -> Iterator[str]:
+    """Yield the last lines, then new ones also from the file that follows a rotated one."""
+    opened = file.open(encoding="utf-8", errors="replace")
+    try:
+        yield from (line.rstrip("\n") for line in deque(opened, maxlen=lines))
+        begun = ""
+        while follow:
+            # Looked at before the read that finds no more: afterwards nothing is added to it.
+            is_rotated = _is_other(file, opened)
+            if text := opened.readline():
+                begun += text
+                if begun.endswith("\n"):
+                    yield begun.rstrip("\n")
+                    begun = ""
+            elif is_rotated:
+                opened.close()
+                opened = file.open(encoding="utf-8", errors="replace")
+            else:
+                time.sleep(FOLLOW_POLL_S)
+    finally:
+        opened.close()
+
+
+def _is_other(file: Path, opened: TextIO) -> bool:
+    """Whether there is another file now where `opened` was."""
+    try:
+        return not os.path.samestat(file.stat(), os.fstat(opened.fileno()))
+    except FileNotFoundError:
+        return False

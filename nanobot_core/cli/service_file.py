@@ -1,0 +1,107 @@
+"""The file by which the system starts the gateway."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+LABEL = "nanobot.gateway"
+STOP_RESERVE_S = 30
+"""Seconds beyond the grace time after which the system kills a gateway that does not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFile:
+    """A unit or agent.
+
+    Attributes:
+        path: where the system looks for it.
+        content: the file.
+        start: command that starts it, now and with each login.
+    """
+
+    path: Path
+    content: str
+    start: str
+
+
+def service_file(
+    python: Path,
+    home: Path,
+    options: Sequence[str] = (),
+    grace_s: float = 30,
+    platform: str = sys.platform,
+) -> ServiceFile:
+    """Return the file for this system.
+
+    Args:
+        python: interpreter that has nanobot.
+        home: nanobot's folder.
+        options: what stands before the command: another configuration file, a profile.
+        grace_s: seconds that turns have to end when the gateway stops.
+        platform: as in `sys.platform`.
+    """
+    command = [str(python), "-m", "nanobot_core", *options, "gateway", "run"]
+    limit_s = math.ceil(grace_s) + STOP_RESERVE_S
+    if platform == "darwin":
+        return _launchd(command, home, limit_s)
+    return _systemd(command, home, limit_s)
+
+
+def _systemd(command: list[str], home: Path, limit_s: int) -> ServiceFile:
+    """A user unit, see systemd.service(5)."""
+    # In a command, unlike in an environment, a dollar sign begins a variable.
+    words = " ".join(_quoted(part).replace("$", "$$") for part in command)
+    content = f"""\
+[Unit]
+Description=nanobot gateway
+
+[Service]
+ExecStart={words}
+ExecReload=/bin/kill -HUP $MAINPID
+Environment={_quoted(f"NANOBOT_HOME={home}")}
+Restart=on-failure
+RestartSec=5
+TimeoutStopSec={limit_s}
+
+[Install]
+WantedBy=default.target
+"""
+    path = Path("~/.config/systemd/user/nanobot.service").expanduser()
+    return ServiceFile(path, content, "systemctl --user enable --now nanobot")
+
+
+def _quoted(text: str) -> str:
+    """Return a word of a unit file, see systemd.syntax(7); ``%`` begins a specifier."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def _launchd(command: list[str], home: Path, limit_s: int) -> ServiceFile:
+    """A launch agent, see launchd.plist(5)."""
+    words = "\n".join(f"    <string>{escape(part)}</string>" for part in command)
+    content = f"""\
+<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN"
+  "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+  <key>Label</key><string>{LABEL}</string>
+  <key>ProgramArguments</key>
+  <array>
+{words}
+  </array>
+  <key>EnvironmentVariables</key>
+  <dict><key>NANOBOT_HOME</key><string>{escape(str(home))}</string></dict>
+  <key>RunAtLoad</key><true/>
+  <key>KeepAlive</key><dict><key>SuccessfulExit</key><false/></dict>
+  <key>ExitTimeOut</key><integer>{limit_s}</integer>
+</dict>
+</plist>
+"""
+    path = Path(f"~/Library/LaunchAgents/{LABEL}.plist").expanduser()
+    return ServiceFile(path, content, f"launchctl load -w {path}")

@@ -1,0 +1,71 @@
+"""Isolation: a tool plugin in a process and a Python environment of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from nanobot_core.events import ToolDefinition
+from nanobot_core.messages import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTool:
+    """A tool as its plugin's manifest declares it; see `Tool`.
+
+    Attributes:
+        definition: what the model is told.
+        read_only: a call changes nothing.
+        compactable: old results may be left out of later requests.
+        repeatable: a call may be run again after a crash.
+    """
+
+    definition: ToolDefinition
+    read_only: bool = False
+    compactable: bool = False
+    repeatable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolatedPlugin:
+    """A plugin that is to be run elsewhere, and all that it takes.
+
+    Attributes:
+        id: the plugin's id.
+        version: version of its distribution in its environment.
+        python: interpreter of that environment; nanobot-core is installed there as well.
+        variables: the whole environment of the process.
+        setup: what `isolated_agent` makes the plugin's host of, in that process. It holds secrets:
+            neither arguments nor environment are the place for it, since other processes of the
+            same user can read both.
+        tools: its tools.
+        timeout_s: seconds for a call of a tool without a limit of its own.
+    """
+
+    id: str
+    version: str
+    python: Path
+    variables: Mapping[str, str]
+    setup: JsonObject = field(repr=False)
+    tools: tuple[DeclaredTool, ...]
+    timeout_s: float
+
+
+StandInFactory: TypeAlias = Callable[[IsolatedPlugin], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolatorSpec:
+    """A way to run plugins in processes of their own.
+
+    Attributes:
+        name: what it is called.
+        factory: ``package.module:name`` of a `StandInFactory`. What it returns takes the plugin's
+            place in this process: an object with hook implementations, such as
+            ``contribute_tools``, that is activated under the plugin's id and gets its context.
+    """
+
+    name: str
+    factory: str

@@ -1,0 +1,59 @@
+"""Guarded network access: what may be reached on a model's wish, and the HTTP client for it.
+
+The policy part needs the standard library only. `fetch`, `guarded_client` and `GuardedTransport`
+need httpx, which the core does not depend on: a plugin that uses them lists ``httpx`` itself.
+Their modules are imported when first used (PEP 562).
+"""
+
+from __future__ import annotations
+
+import importlib
+
+# Type checkers know this name; importing it from typing would cost every command milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nanobot_core.net.download import (
+        BoundedResponse as BoundedResponse,
+        FetchFailed as FetchFailed,
+        FetchLimits as FetchLimits,
+        fetch as fetch,
+    )
+    from nanobot_core.net.policy import (
+        Address as Address,
+        NetworkPolicy as NetworkPolicy,
+        TargetRefused as TargetRefused,
+    )
+    from nanobot_core.net.resolver import Resolver as Resolver, resolve_checked as resolve_checked
+    from nanobot_core.net.transport import (
+        GuardedTransport as GuardedTransport,
+        guarded_client as guarded_client,
+    )
+
+_HOMES = {
+    name: f"nanobot_core.net.{module}"
+    for module, names in {
+        "download": "BoundedResponse FetchFailed FetchLimits fetch",
+        "policy": "Address NetworkPolicy TargetRefused",
+        "resolver": "Resolver resolve_checked",
+        "transport": "GuardedTransport guarded_client",
+    }.items()
+    for name in names.split()
+}
+"""Public name to the module that defines it."""
+
+if not TYPE_CHECKING:  # type checkers take the imports above for the list
+    __all__ = sorted(_HOMES)  # noqa: PLE0605 - made of the table
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        msg = f"module 'nanobot_core.net' has no attribute '{name}'"
+        raise AttributeError(msg)
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,230 @@
+"""fetch: one bounded answer to one request, over redirects."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import httpx
+
+from nanobot_core.errors import ToolFailed, ToolInputError
+
+_STEP = 64 * 1024
+_ZLIB_OR_GZIP = zlib.MAX_WBITS | 32
+_RAW_DEFLATE = -zlib.MAX_WBITS
+_GZIP_MAGIC = b"\x1f\x8b"
+_SHOWN_URL_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    """What one fetch may cost.
+
+    Attributes:
+        max_bytes: size of the body after decompression; what goes beyond is cut off.
+        max_redirects: redirects that are followed.
+        total_s: seconds from the first connection to the last byte.
+    """
+
+    max_bytes: int = 10_000_000
+    max_redirects: int = 5
+    total_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundedResponse:
+    """What came back.
+
+    Attributes:
+        status: HTTP status of the last hop.
+        final_url: where the last hop went.
+        headers: of the last hop, names in lower case, repeated ones joined by commas.
+        content: the body, unpacked, at most as long as allowed.
+        truncated: `content` is not all of the body: it was too long, or the connection ended
+            before the announced length.
+    """
+
+    status: int
+    final_url: str
+    headers: Mapping[str, str]
+    content: bytes
+    truncated: bool
+
+
+class FetchFailed(ToolFailed):
+    """No answer came.
+
+    Attributes:
+        url: what was asked for, without query.
+        reason: why nothing came, in words.
+    """
+
+    def __init__(self, url: httpx.URL, reason: str) -> None:
+        self.url: str = str(url.copy_with(query=None, fragment=None))[:_SHOWN_URL_CHARS]
+        self.reason: str = reason
+        super().__init__(f"{self.url} could not be fetched: {reason}")
+
+
+async def fetch(
+    client: httpx.AsyncClient, request: httpx.Request | str, limits: FetchLimits | None = None
+) -> BoundedResponse:
+    """Send a request and read the answer within limits; any HTTP status is an answer.
+
+    Headers are limited to 100 kB by httpx, also in size of each hop of a redirect; bodies of
+    redirects are not read.
+
+    Args:
+        client: a client of `guarded_client`, so that each hop is checked.
+        request: a URL to get, or a request that `client` built.
+        limits: what it may cost.
+
+    Raises:
+        TargetRefused: a hop leads to where the client's policy does not go.
+        ToolInputError: the text is no URL.
+        FetchFailed: no connection, no answer in time, a broken answer, too many redirects.
+
+    Cancellation:
+        The connection is closed before the cancellation is passed on.
+    """
+    bounds = limits or FetchLimits()
+    hop = _build_get(client, request) if isinstance(request, str) else request
+    try:
+        async with asyncio.timeout(bounds.total_s):
+            return await _follow(client, hop, bounds)
+    except TimeoutError as error:
+        raise FetchFailed(hop.url, f"not complete within {bounds.total_s:g} seconds") from error
+
+
+def _build_get(client: httpx.AsyncClient, url: str) -> httpx.Request:
+    try:
+        return client.build_request("GET", url)
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise ToolInputError(f"'{url[:_SHOWN_URL_CHARS]}' is no URL: {error}") from error
+
+
+async def _follow(
+    client: httpx.AsyncClient, first: httpx.Request, bounds: FetchLimits
+) -> BoundedResponse:
+    hop = first
+    for _ in range(bounds.max_redirects + 1):
+        try:
+            response = await client.send(hop, stream=True, follow_redirects=False)
+        except httpx.HTTPError as error:
+            raise FetchFailed(hop.url, _describe(error)) from error
+        try:
+            if response.next_request is None:
+                return await _read(response, bounds)
+            hop = response.next_request
+        finally:
+            await response.aclose()
+    raise FetchFailed(first.url, f"it redirects more than {bounds.max_redirects} times")
+
+
+async def _read(response: httpx.Response, bounds: FetchLimits) -> BoundedResponse:
+    content = bytearray()
+    truncated = False
+    try:
+        async with aclosing(_unpacked(response, bounds.max_bytes)) as parts:
+            async for part in parts:
+                content += part
+                if len(content) > bounds.max_bytes:
+                    truncated = True
+                    break
+    except (httpx.HTTPError, zlib.error) as error:
+        if not content:
+            raise FetchFailed(response.url, _describe(error)) from error
+        truncated = True
+    return BoundedResponse(
+        status=response.status_code,
+        final_url=str(response.url),
+        headers=dict(response.headers),
+        content=bytes(content[: bounds.max_bytes]),
+        truncated=truncated,
+    )
+
+
+async def _unpacked(response: httpx.Response, max_packed: int) -> AsyncGenerator[bytes, None]:
+    """Give the body in pieces of bounded size, however far it unpacks.
+
+    httpx would unpack each piece that comes in whole: 64 kB of gzip can hold 64 MB, and the same
+    of Brotli or Zstandard gigabytes. Therefore only gzip and deflate are asked for, and unpacked
+    here.
+    """
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    unpacker = _unpacker(encoding or "identity")
+    packed = 0
+    async for part in response.aiter_raw():
+        packed += len(part)
+        for piece in unpacker.feed(part):
+            yield piece
+        if packed > max_packed:  # much that unpacks to little
+            raise zlib.error
+    unpacker.finish()
+
+
+def _unpacker(encoding: str) -> _Plain | _Deflate:
+    if encoding == "identity":
+        return _Plain()
+    if encoding in ("gzip", "x-gzip", "deflate"):
+        return _Deflate()
+    raise httpx.DecodingError(f"it is packed as '{encoding[:40]}', which was not asked for")
+
+
+class _Plain:
+    """Passes the body on as it comes."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Give `data`."""
+        yield data
+
+    def finish(self) -> None:
+        """Accept the end anywhere."""
+
+
+class _Deflate:
+    """Unpacks gzip of one or more members, zlib, or bare deflate, a bounded piece at a time."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(_ZLIB_OR_GZIP)
+        self._begun = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Give what `data` unpacks to."""
+        while data or not self._inner.eof:
+            if self._inner.eof:
+                if not data.startswith(_GZIP_MAGIC):
+                    return  # what stands behind the packed body is ignored, as browsers do
+                self._inner = zlib.decompressobj(_ZLIB_OR_GZIP)
+            piece = self._unpack(data)
+            yield piece
+            data = self._inner.unused_data if self._inner.eof else self._inner.unconsumed_tail
+            if not data and len(piece) < _STEP:
+                return
+
+    def finish(self) -> None:
+        """Raise `zlib.error` where something is missing at the end."""
+        if self._begun and not self._inner.eof:
+            raise zlib.error
+
+    def _unpack(self, data: bytes) -> bytes:
+        try:
+            piece = self._inner.decompress(data, _STEP)
+        except zlib.error:
+            if self._begun:
+                raise
+            # "deflate" means zlib's format, and some servers send it bare (RFC 9110, 8.4.1.2).
+            self._inner = zlib.decompressobj(_RAW_DEFLATE)
+            piece = self._inner.decompress(data, _STEP)
+        self._begun = True
+        return piece
+
+
+def _describe(error: httpx.HTTPError | zlib.error) -> str:
+    if isinstance(error, zlib.error):
+        return "its packed body is damaged or cut off"
+    if isinstance(error, httpx.TimeoutException):
+        return "the server did not answer in time"
+    return str(error) or type(error).__name__

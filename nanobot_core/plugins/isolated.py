@@ -1,0 +1,283 @@
+"""Tool plugins that run in a process and an environment of their own: found, described, stood for.
+
+Such a plugin need not be installed here, and its code is never imported here. Its manifest comes
+from a child process of its environment's interpreter and is kept until that environment changes.
+What takes its place in this process is made by an isolator, a contribution of another plugin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nanobot_core._version import __version__
+from nanobot_core.config.environment import environment, process_environment
+from nanobot_core.config.tree import nest, overlay, parse_path
+from nanobot_core.contracts.isolation import DeclaredTool, IsolatedPlugin
+from nanobot_core.contracts.plugin import PluginFacts
+from nanobot_core.errors import PluginRejected
+from nanobot_core.hooks.caller import declared_hooks
+from nanobot_core.hooks.kinds import Kind
+from nanobot_core.plugins.context import NETWORK_VARIABLES
+from nanobot_core.plugins.examine import ask_child
+from nanobot_core.plugins.index import InstalledPlugin, Isolation, id_problem
+from nanobot_core.plugins.loader import load_object
+from nanobot_core.plugins.manifest import (
+    ANY_VARIABLE,
+    Manifest,
+    declared_traits,
+    manifest_from_index,
+    manifest_to_json,
+    tool_definition,
+)
+
+if TYPE_CHECKING:
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.messages import JsonObject
+
+CAPABILITY = "runs in a process of its own"
+_VARIABLES = ("HOME", "LANG", "LC_ALL", "PATH", "TERM", "TMPDIR", "TZ")
+"""The whole environment of such a process; the plugin gets what it declared in another way."""
+
+_UNUSABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""By these a kept description shows that it is absent, damaged, or that of another environment."""
+
+
+def with_isolated(
+    found: Sequence[InstalledPlugin], isolate: Mapping[str, str | None], cache_dir: Path
+) -> tuple[InstalledPlugin, ...]:
+    """Return `found` with the isolated plugins instead of those that are installed here.
+
+    Args:
+        found: the plugins of this environment.
+        isolate: plugin id to path of an interpreter, relative to the folder above `cache_dir`.
+        cache_dir: folder of what was found out before.
+    """
+    others = [plugin for plugin in found if plugin.id not in isolate]
+    if not isolate:
+        return tuple(others)
+    isolator = next(iter(_isolators(others)), ("", ""))
+    return (*others, *(_described(*item, isolator, cache_dir) for item in isolate.items()))
+
+
+def describe_isolated(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:
+    """Return `plugin` as its own environment describes it now. Blocks while a child process runs.
+
+    Args:
+        plugin: an isolated plugin.
+        cache_dir: folder to keep the description in.
+
+    Raises:
+        PluginLoadFailed: its code does not import there, or nanobot-core is not installed there.
+        PluginRejected: it breaks a rule, or gives no tools.
+        PluginNotFound: it is not installed there.
+    """
+    isolation = _isolation(plugin)
+    command = [isolation.python, "-I", "-m", "nanobot_core.plugins.examine", plugin.id]
+    manifest, installed = ask_child(plugin.id, command, environment(_VARIABLES))
+    facts = {name: installed[name] for name in ("distribution", "version", "summary")}
+    if not manifest.of_kind("tools"):
+        raise PluginRejected(
+            plugin.id,
+            "it gives no tools, and nothing else works from a process of its own",
+            "take it out of plugins.isolate",
+        )
+    if not installed["editable"]:
+        paths = installed["paths"]
+        key = [__version__, isolation.python, [[path, _modified_ns(path)] for path in paths]]
+        kept = {"key": key, "facts": facts, "manifest": manifest_to_json(manifest)}
+        _keep(_file(cache_dir, plugin.id), kept)
+    return _filled(plugin, isolation, facts, manifest)
+
+
+def stand_in(
+    plugin: InstalledPlugin,
+    manifest: Manifest,
+    loaded: LoadedConfig,
+    sections: Mapping[str, JsonObject],
+    look_up: Callable[[Iterable[str]], Mapping[str, str]],
+) -> object:
+    """Return what takes the plugin's place here.
+
+    Args:
+        plugin: an isolated plugin.
+        manifest: what it gives.
+        loaded: the configuration in force.
+        sections: the plugin's part of it.
+        look_up: returns those of the named environment variables that are set.
+
+    Raises:
+        PluginLoadFailed: the isolator's code does not import.
+    """
+    make: Any = load_object(plugin.id, plugin.target)
+    wanted: Iterable[str] = {*manifest.variables, *NETWORK_VARIABLES}
+    if ANY_VARIABLE in manifest.variables:
+        wanted = list(process_environment())
+    setup: JsonObject = {
+        "plugin": plugin.id,
+        "home": str(loaded.home),
+        "config": str(loaded.path) if loaded.path else None,
+        "tree": _tree(plugin.id, loaded, sections),
+        "environment": dict(look_up(wanted)),
+    }
+    standing: object = make(
+        IsolatedPlugin(
+            id=plugin.id,
+            version=plugin.version,
+            python=Path(_isolation(plugin).python),
+            variables=look_up(_VARIABLES),
+            setup=setup,
+            tools=tuple(
+                DeclaredTool(
+                    tool_definition(item), traits.read_only, traits.compactable, traits.repeatable
+                )
+                for item in manifest.of_kind("tools")
+                for traits in (declared_traits(item),)
+            ),
+            timeout_s=loaded.settings.tools.timeout_s,
+        )
+    )
+    return standing
+
+
+def _tree(plugin_id: str, loaded: LoadedConfig, sections: Mapping[str, JsonObject]) -> JsonObject:
+    """Return the least configuration that the plugin's host in its own process needs."""
+    tools = loaded.settings.tools
+    tree: JsonObject = {
+        "agents": {"defaults": {"workspace": str(loaded.workspace)}},
+        # The log file is the agent's; what its process logs goes to that of the plugin.
+        "logging": {"file": False},
+        "plugins": {"policy": "listed", "enabled": [plugin_id]},
+        "tools": {
+            "restrict_to_workspace": tools.restrict_to_workspace,
+            "ssrf_whitelist": list(tools.ssrf_whitelist),
+        },
+    }
+    for path, section in sections.items():
+        overlay(tree, nest(parse_path(path), section), {}, {})
+    return tree
+
+
+def _described(
+    plugin_id: str, python: str | None, isolator: tuple[str, str], cache_dir: Path
+) -> InstalledPlugin:
+    """Return a plugin as far as it is known without running anything."""
+    path = cache_dir.parent / Path(python or f"environments/{plugin_id}/bin/python").expanduser()
+    isolation = Isolation(python=str(path.absolute()), isolator=isolator[0])
+    problem = id_problem(plugin_id)
+    if not path.is_file():
+        problem = problem or f"there is no interpreter {path}"
+        remedy = f"run python3 -m venv {path.parent.parent}, then install the plugin with its pip"
+        isolation = replace(isolation, remedy=remedy)
+    elif not isolator[0]:
+        problem = problem or "no installed plugin can run it in a process of its own"
+        known = " or ".join(_published_isolators())
+        isolation = replace(isolation, remedy=f"run python3 -m pip install {known}")
+    plugin = InstalledPlugin(
+        id=plugin_id,
+        target=isolator[1],
+        distribution="",
+        version="",
+        problem=problem,
+        isolation=isolation,
+    )
+    try:
+        data = json.loads(_file(cache_dir, plugin_id).read_bytes())
+        version, interpreter, paths = data["key"]
+        if (version, interpreter) != (__version__, isolation.python):
+            return plugin
+        if any(_modified_ns(path) != modified_ns for path, modified_ns in paths):
+            return plugin
+        return _filled(plugin, isolation, data["facts"], manifest_from_index(data["manifest"]))
+    except _UNUSABLE:
+        return plugin
+
+
+def _filled(
+    plugin: InstalledPlugin, isolation: Isolation, facts: Mapping[str, str], manifest: Manifest
+) -> InstalledPlugin:
+    """Return `plugin` with its description, reduced to what works from another process."""
+    said = manifest.facts
+    reduced = Manifest(
+        id=manifest.id,
+        declarations=manifest.of_kind("tools"),
+        # The models are those of the other environment; the plugin's own host holds them up.
+        settings=tuple(replace(section, model="") for section in manifest.settings),
+        facts=PluginFacts(
+            summary=said.summary,
+            requires=(isolation.isolator,),
+            capabilities=(*said.capabilities, CAPABILITY),
+            hosts=said.hosts,
+            docs=said.docs,
+        ),
+    )
+    return replace(
+        plugin,
+        distribution=facts["distribution"],
+        version=facts["version"],
+        summary=facts["summary"],
+        manifest=reduced,
+        isolation=replace(isolation, left_out=_left_out(manifest)),
+    )
+
+
+def _left_out(manifest: Manifest) -> tuple[str, ...]:
+    """Return what has no effect from another process, in words."""
+    points = declared_hooks()
+    quiet = {Kind.OWN, Kind.CONTRIBUTE}
+    given = [f"{item.kind} '{item.name}'" for item in manifest.declarations if item.kind != "tools"]
+    hooks = [
+        f"hook '{name}'"
+        for name in manifest.hooks
+        if name not in points or points[name].kind not in quiet
+    ]
+    patterns = [f"tools '{pattern}' that come at run time" for pattern in manifest.facts.tool_names]
+    return (*given, *hooks, *patterns)
+
+
+def _isolators(plugins: Iterable[InstalledPlugin]) -> Iterable[tuple[str, str]]:
+    """Yield (plugin id, dotted name of the factory) of what can run plugins, by plugin id."""
+    for plugin in sorted(plugins, key=lambda plugin: plugin.id):
+        if plugin.manifest is not None and not plugin.problem:
+            for item in plugin.manifest.of_kind("isolators"):
+                yield plugin.id, str(item.detail["factory"])
+
+
+def _published_isolators() -> list[str]:
+    text = resources.files("nanobot_core.plugins").joinpath("known-plugins.json").read_text("utf-8")
+    published: list[str] = json.loads(text)["isolators"]
+    return published
+
+
+def _isolation(plugin: InstalledPlugin) -> Isolation:
+    if plugin.isolation is None:
+        msg = f"plugin '{plugin.id}' is not isolated"
+        raise ValueError(msg)
+    return plugin.isolation
+
+
+def _file(cache_dir: Path, plugin_id: str) -> Path:
+    return cache_dir / "isolated" / f"{plugin_id}.json"
+
+
+def _modified_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - read at every start
+    except OSError:
+        return 0
+
+
+def _keep(file: Path, data: Mapping[str, object]) -> None:
+    """Write a description for the next start; a folder that is read-only costs only time."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = file.with_name(f"{file.name}.{os.getpid()}")
+        fresh.write_text(json.dumps(data), encoding="utf-8")
+        fresh.replace(file)
+    except OSError:
+        return

@@ -1,0 +1,100 @@
+"""A connection whose peer cannot hold it without end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+MAX_CONNECTIONS = 128
+HEAD_LIMIT_S = 10.0
+"""Seconds from the first byte of a request, or from connecting, to the end of its headers."""
+FLUSH_LIMIT_S = 30.0
+"""Seconds that a peer may leave what was sent to it unread."""
+
+
+class _Limit:
+    """A call that is made after some seconds unless it is called off."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, seconds: float, call: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._call = call
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Count from now; nothing changes when it counts already."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._call)
+
+    def call_off(self) -> None:
+        """Forget what was begun."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class BoundedConnection(H11Protocol):
+    """uvicorn's connection with the limits that it lacks.
+
+    uvicorn bounds the size of headers and the pause between requests. It waits for the rest of a
+    request's head, and for a peer that does not read, as long as the connection stays open.
+    """
+
+    head_limit_s = HEAD_LIMIT_S
+    flush_limit_s = FLUSH_LIMIT_S
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._head = _Limit(self.loop, self.head_limit_s, self._close)
+        self._flush = _Limit(self.loop, self.flush_limit_s, self._abort)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection, or drop it when there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.abort()
+        else:
+            self._head.begin()
+
+    def data_received(self, data: bytes) -> None:
+        """Handle what has come; while no request is under way its head is awaited."""
+        super().data_received(data)
+        # uvicorn has no cycle before the first request.
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._head.begin()
+        else:
+            self._head.call_off()
+
+    def pause_writing(self) -> None:
+        """Let the application wait, for a time."""
+        super().pause_writing()
+        self._flush.begin()
+
+    def resume_writing(self) -> None:
+        """Let the application go on."""
+        super().resume_writing()
+        self._flush.call_off()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection, also when its peer has not read the last answer."""
+        super().timeout_keep_alive_handler()
+        self._flush.begin()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the limits with the connection."""
+        super().connection_lost(exc)
+        self._head.call_off()
+        self._flush.call_off()
+
+    def _close(self) -> None:
+        self.transport.close()
+        self._flush.begin()
+
+    def _abort(self) -> None:
+        self.transport.abort()

@@ -1,0 +1,140 @@
+"""What every request has to pass before anything looks at it closer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+
+from nanobot_http.rate import ClientRates
+
+if TYPE_CHECKING:
+    from loguru import Logger
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from nanobot_core import PluginContext
+    from nanobot_http.metrics import RequestCounts
+    from nanobot_http.settings import HttpSettings
+
+_ENCODED_SEPARATORS = (b"%2f", b"%5c")
+
+
+class Gate:
+    """Bounds rate and time, refuses ambiguous paths and foreign pages, counts and logs.
+
+    Args:
+        app: what is behind the gate.
+        ctx: lends clock and logger.
+        settings: the limits.
+        counts: learns each answer's status.
+    """
+
+    def __init__(
+        self, app: ASGIApp, ctx: PluginContext, settings: HttpSettings, counts: RequestCounts
+    ) -> None:
+        self._app = app
+        self._clock = ctx.clock
+        self._log: Logger = ctx.logger
+        self._rates = ClientRates(settings.requests_per_minute, ctx.clock)
+        self._origins = frozenset(origin.lower() for origin in settings.allowed_origins)
+        self._limit_s = settings.request_timeout_s
+        self._counts = counts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, in time."""
+        status, started_s = 0, self._clock.monotonic_s()
+
+        async def watched_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                # An answer that has begun may last: server-sent events have no end.
+                limit.reschedule(None)
+            await send(message)
+            # uvicorn drops what is sent to a peer that has gone, without waiting: an application
+            # that produces without end would hold the loop, and never hear that nobody listens.
+            await asyncio.sleep(0)
+
+        limit = asyncio.timeout(self._limit_s)
+        try:
+            async with limit:
+                refusal = self._refusal(scope)
+                await (refusal or self._app)(scope, receive, watched_send)
+        except TimeoutError:
+            if status == 0:
+                answer = PlainTextResponse("no answer in time", 503, {"connection": "close"})
+                status = answer.status_code
+                await answer(scope, receive, send)
+        finally:
+            self._counts.add(status)
+            self._log.debug(
+                "{} {} {} in {:.3f} s for {}",
+                scope["method"],
+                scope["path"],
+                status or "ended without an answer",
+                self._clock.monotonic_s() - started_s,
+                _client(scope),
+            )
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        wait_s = self._rates.wait_s(_client(scope))
+        if wait_s > 0:
+            after = {"retry-after": str(math.ceil(wait_s))}
+            return PlainTextResponse("too many requests", 429, after)
+        if not is_plain_path(scope["path"], scope["raw_path"]):
+            return PlainTextResponse("the path is ambiguous", 400)
+        headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Two lengths are how requests are smuggled past a proxy (RFC 9112, section 6.3).
+            return PlainTextResponse("the length is ambiguous", 400, {"connection": "close"})
+        if is_foreign_page(headers, self._origins):
+            return PlainTextResponse("pages of other sites may not call this server", 403)
+        return None
+
+
+def is_plain_path(path: str, raw_path: bytes) -> bool:
+    """Tell whether a path means the same to all who read it.
+
+    Args:
+        path: decoded.
+        raw_path: as it was sent.
+    """
+    segments = path.split("/")
+    return (
+        path.startswith("/")
+        and path.isprintable()
+        and "\\" not in path
+        and "" not in segments[1:-1]
+        and not {".", ".."} & set(segments)
+        and not any(separator in raw_path.lower() for separator in _ENCODED_SEPARATORS)
+    )
+
+
+def is_foreign_page(headers: Headers, allowed_origins: Collection[str]) -> bool:
+    """Tell whether a browser sends this for a page of another site.
+
+    Browsers name the page's origin with every request that may change something (Fetch standard,
+    "Origin header"), and the relation of the sites with nearly all (Fetch Metadata). Following a
+    link from another site is no call of its page.
+    """
+    origin = headers.get("origin")
+    if origin is None:
+        is_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        return is_elsewhere and headers.get("sec-fetch-mode") != "navigate"
+    if origin.lower() in allowed_origins:
+        return False
+    try:
+        place = urlsplit(origin.lower())
+    except ValueError:
+        return True
+    return place.scheme not in ("http", "https") or place.netloc != headers.get("host", "").lower()
+
+
+def _client(scope: Scope) -> str:
+    client: tuple[str, int] | None = scope.get("client")
+    return client[0] if client else ""

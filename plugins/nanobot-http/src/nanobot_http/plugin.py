@@ -1,0 +1,24 @@
+"""What the plugin contributes: the HTTP server of the gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nanobot_core import ServiceSpec, SettingsSection, on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nanobot_core import PluginContext
+
+
+@on.contribute_settings
+def contribute_settings() -> Iterable[SettingsSection]:
+    """Say where the settings stand."""
+    return (SettingsSection("gateway.http", "nanobot_http.settings:HttpSettings"),)
+
+
+@on.contribute_services
+def contribute_services(ctx: PluginContext) -> Iterable[ServiceSpec]:
+    """Give the server."""
+    return (ServiceSpec(name="http", factory="nanobot_http.service:HttpService"),)

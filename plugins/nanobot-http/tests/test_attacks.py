@@ -1,0 +1,388 @@
+"""What a stranger, a web page or a slow peer can do to the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from loguru import logger
+from pydantic import SecretStr
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from nanobot_core import AsgiApp, ConfigInvalid
+from nanobot_core.testing import FakeClock, FakeGateway, FakePluginContext
+from nanobot_http.connection import MAX_CONNECTIONS, BoundedConnection
+from nanobot_http.gate import is_plain_path
+from nanobot_http.listener import CannotListen, open_listener
+from nanobot_http.rate import MAX_CLIENTS, ClientRates
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Serve
+
+    Load = Callable[[], Awaitable[AsgiApp]]
+
+_OPEN_SECRET = SecretStr("sixteen letters!")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+@pytest.mark.parametrize("secret", [None, SecretStr(""), SecretStr("short")])
+async def test_an_open_address_without_a_good_secret_is_refused(
+    host: str, secret: SecretStr | None
+) -> None:
+    with pytest.raises(ConfigInvalid) as raised:
+        await open_listener(host, 0, secret)
+    assert raised.value.problems[0].path == "gateway.secret"
+
+
+async def test_the_service_does_not_start_on_an_open_address_without_a_secret(
+    tmp_path: Path,
+) -> None:
+    from nanobot_http.service import HttpService
+
+    gateway = FakeGateway(("0.0.0.0", 0))
+    async with FakePluginContext(tmp_path, plugin_id="http", gateway=gateway) as ctx:
+        with pytest.raises(ConfigInvalid, match=r"gateway\.secret"):
+            await HttpService(ctx).run()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.9.9.9"])
+async def test_a_loopback_address_needs_no_secret(host: str) -> None:
+    with await open_listener(host, 0, None) as listener:
+        assert listener.getsockname()[1] > 0
+
+
+async def test_an_open_address_with_a_good_secret_is_served(serve: Serve) -> None:
+    async with serve(FakeGateway(("0.0.0.0", 0), _OPEN_SECRET)) as served:
+        local = {"host": "127.0.0.1"}
+        assert (await served.client.get("/health", headers=local)).is_success
+        assert (await served.client.get("/metrics", headers=local)).status_code == 401
+
+
+async def test_a_port_in_use_is_told_plainly(serve: Serve) -> None:
+    async with serve() as served:
+        host, port = served.address
+        with pytest.raises(CannotListen, match=rf"{host}:{port}: the address is in use") as raised:
+            await open_listener(host, port, None)
+        assert (raised.value.host, raised.value.port) == (host, port)
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.7"])
+async def test_an_address_that_is_not_ours_is_told_plainly(host: str) -> None:
+    with pytest.raises(CannotListen, match=host):
+        await open_listener(host, 0, _OPEN_SECRET)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:18790", 200),
+        ("localhost:1", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:5", 200),
+        ("bot.example.org", 200),
+        ("a.dyn.example.org:443", 200),
+        ("evil.example", 400),
+        ("127.0.0.1.evil.example", 400),
+        ("localhost.evil.example", 400),
+        ("evil.example:18790", 400),
+        ("dyn.example.org.evil.example", 400),
+        ("192.168.1.5", 400),
+        ("127.0.0.1@evil.example", 400),
+        ("localhost, evil.example", 400),
+        ("localhost:80:80", 400),
+        ("[::1", 400),
+    ],
+)
+async def test_requests_name_a_known_host(serve: Serve, host: str, status: int) -> None:
+    async with serve(allowed_hosts=["bot.example.org", "*.dyn.example.org"]) as served:
+        assert await served.answer_to(f"GET /health HTTP/1.1\nHost: {host}") == status
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /health HTTP/1.0",
+        "GET /health HTTP/1.1",
+        "GET /health HTTP/1.1\nHost: localhost\nHost: localhost",
+        "GET http://localhost/health HTTP/1.1\nHost: localhost",
+        "OPTIONS * HTTP/1.1\nHost: localhost",
+        "CONNECT evil.example:443 HTTP/1.1\nHost: localhost",
+        "GET /health HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\nContent-Length: 3",
+        "GET /health HTTP/1.1\nHost: localhost\nContent-Length: 3\nContent-Length: 4",
+        "GET /health HTTP/1.1\nHost: localhost\nA : b",
+        "nonsense",
+    ],
+)
+async def test_a_malformed_head_gets_400(serve: Serve, head: str) -> None:
+    async with serve() as served:
+        assert await served.answer_to(head) == 400
+
+
+async def test_a_head_without_end_is_not_read_to_its_end(serve: Serve) -> None:
+    async with serve() as served:
+        # The answer is lost where the connection is reset because of what was not read.
+        with contextlib.suppress(ConnectionError):
+            assert await served.answer_to("GET / HTTP/1.1\nX: " + "a" * 5_000_000) == 400
+        assert (await served.client.get("/health")).is_success
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/echo/../health",
+        "/echo/./x",
+        "/echo/%2e%2e/health",
+        "/echo/%2E./health",
+        "/..",
+        "/echo//x",
+        "//echo",
+        "/echo/..%2fhealth",
+        "/echo%2Fx",
+        "/echo%5cx",
+        "/echo/%00",
+        "/echo/a%0d%0ab",
+        "/echo/%7f",
+        "/echo/%e2%80%ae",
+    ],
+)
+async def test_a_path_that_can_be_read_in_two_ways_gets_400(
+    serve: Serve, load_echo: Load, path: str
+) -> None:
+    async with serve() as served:
+        served.gateway.mount("/echo", load_echo, access="open")
+        assert await served.answer_to(f"GET {path} HTTP/1.1\nHost: HERE") == 400
+
+
+@pytest.mark.parametrize("path", ["/", "/a", "/a/", "/a b/ü", "/a..b/...", "/%2e", "/a:b@c;d=e"])
+def test_a_plain_path_passes(path: str) -> None:
+    assert is_plain_path(path, path.encode())
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("Origin: http://HERE", 200),
+        ("Origin: https://HERE", 200),
+        ("Origin: https://bot.example.org", 200),
+        ("Sec-Fetch-Site: same-origin", 200),
+        ("Sec-Fetch-Site: none", 200),
+        ("Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: navigate", 200),
+        ("Origin: null", 403),
+        ("Origin: https://evil.example", 403),
+        ("Origin: http://127.0.0.1:1", 403),
+        ("Origin: http://HERE.evil.example", 403),
+        ("Origin: http://evil.example@HERE", 403),
+        ("Origin: file://HERE", 403),
+        ("Origin: http://[", 403),
+        ("Origin: ", 403),
+        ("Origin: https://bot.example.org.evil.example", 403),
+        ("Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: no-cors", 403),
+        ("Sec-Fetch-Site: same-site\nSec-Fetch-Mode: cors", 403),
+        ("Sec-Fetch-Site: cross-site\nSec-Fetch-Mode: navigate\nOrigin: https://e.example", 403),
+    ],
+)
+async def test_pages_of_other_sites_may_not_call(
+    serve: Serve, load_echo: Load, headers: str, status: int
+) -> None:
+    async with serve(allowed_origins=["https://Bot.example.org"]) as served:
+        served.gateway.mount("/echo", load_echo, access="open")
+        head = f"POST /echo HTTP/1.1\nHost: HERE\nContent-Length: 0\n{headers}"
+        assert await served.answer_to(head) == status
+
+
+async def test_no_page_is_given_leave_by_cors(serve: Serve) -> None:
+    async with serve(allowed_origins=["https://bot.example.org"]) as served:
+        answer = await served.client.options(
+            "/health",
+            headers={"origin": "https://bot.example.org", "access-control-request-method": "GET"},
+        )
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+async def test_a_body_that_is_too_large_gets_413(serve: Serve, load_echo: Load) -> None:
+    async def pieces(count: int) -> AsyncIterator[bytes]:
+        for _ in range(count):
+            yield b"x" * 100
+
+    async with serve(max_body_bytes=1000) as served:
+        served.gateway.mount("/echo", load_echo, access="open")
+        for content in (b"x" * 1001, pieces(11)):
+            assert (await served.client.post("/echo", content=content)).status_code == 413
+        for fits in (b"x" * 1000, pieces(10)):
+            assert (await served.client.post("/echo", content=fits)).text == "/echo /echo 1000"
+
+
+async def test_a_large_body_that_nobody_reads_gets_413_and_nobody_is_blamed(
+    serve: Serve,
+) -> None:
+    lines: list[str] = []
+    logger.add(lambda line: lines.append(str(line)), level="INFO", format="{message}")
+
+    async def load() -> AsgiApp:
+        # With a limit of its own, as a plugin may have, and without reading.
+        return RequestBodyLimitMiddleware(PlainTextResponse("read nothing"), max_body_size=100)
+
+    async with serve(max_body_bytes=1000) as served:
+        served.gateway.mount("/deaf", load, access="open")
+        for size in (101, 1001, 1_000_000):
+            answer = await served.client.post("/deaf", content=b"x" * size)
+            assert answer.status_code == 413
+    assert not [line for line in lines if "plugin" in line]
+
+
+async def test_a_body_that_does_not_come_ends_with_the_time_of_its_request(
+    serve: Serve, load_echo: Load
+) -> None:
+    async with serve(request_timeout_s=0.3) as served:
+        served.gateway.mount("/echo", load_echo, access="open")
+        head = "POST /echo HTTP/1.1\nHost: HERE\nContent-Length: 10"
+        assert await served.answer_to(head) == 503
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /health HTTP/1.1\r\nHost: loc",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea",
+        b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc",
+    ],
+)
+async def test_a_head_that_does_not_come_ends_with_its_connection(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(BoundedConnection, "head_limit_s", 0.3)
+    async with serve() as served:
+        # `raw` returns when the server has closed the connection.
+        answer = await served.raw(sent)
+        assert answer.count(b"HTTP/1.1") == (1 if b"\r\n\r\n" in sent else 0)
+        assert (await served.client.get("/health")).is_success
+
+
+async def test_a_second_head_that_does_not_come_ends_with_its_connection(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedConnection, "head_limit_s", 0.3)
+    async with serve() as served, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b'"alive"' in await reader.readuntil(b"}")
+        # From the first byte on, uvicorn's own limit of a pause no longer counts.
+        writer.write(b"GET /hea")
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_peer_that_does_not_read_loses_its_connection(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedConnection, "flush_limit_s", 0.3)
+    ended = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 65_536
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await StreamingResponse(endless())(scope, receive, send)
+        finally:
+            ended.set()
+
+    async def load() -> AsgiApp:
+        return app
+
+    async with serve() as served:
+        served.gateway.mount("/endless", load, access="open")
+        _, writer = await asyncio.open_connection(*served.address, limit=1024)
+        writer.write(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with asyncio.timeout(10):
+            await ended.wait()
+        writer.transport.abort()
+        assert (await served.client.get("/health")).is_success
+
+
+async def test_more_connections_than_the_limit_are_dropped_and_the_rest_served(
+    serve: Serve,
+) -> None:
+    get = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    async with serve() as served, contextlib.AsyncExitStack() as stack, asyncio.timeout(20):
+        opened = []
+        for _ in range(MAX_CONNECTIONS):
+            reader, writer = await asyncio.open_connection(*served.address)
+            stack.push_async_callback(writer.wait_closed)
+            stack.callback(writer.close)
+            opened.append((reader, writer))
+        with contextlib.suppress(ConnectionError):
+            assert await served.raw(get) == b""
+        reader, writer = opened[0]
+        writer.write(get)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_client_that_asks_too_often_gets_429_until_time_has_passed(serve: Serve) -> None:
+    async with serve(requests_per_minute=3) as served:
+        statuses = [(await served.client.get("/health")).status_code for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+        refused = await served.client.get("/health")
+        assert refused.headers["retry-after"] == "20"
+        await served.clock.advance(20)
+        assert (await served.client.get("/health")).is_success
+
+
+async def test_who_stands_behind_a_trusted_proxy_is_a_client_of_its_own(serve: Serve) -> None:
+    async with serve(requests_per_minute=1, trusted_proxies=["127.0.0.1"]) as served:
+        for client, status in (("203.0.113.1", 200), ("203.0.113.2", 200), ("203.0.113.1", 429)):
+            answer = await served.client.get("/health", headers={"x-forwarded-for": client})
+            assert answer.status_code == status
+
+
+async def test_an_untrusted_proxy_header_names_no_client(serve: Serve) -> None:
+    async with serve(requests_per_minute=1) as served:
+        for client, status in (("203.0.113.1", 200), ("203.0.113.2", 429)):
+            answer = await served.client.get("/health", headers={"x-forwarded-for": client})
+            assert answer.status_code == status
+
+
+def test_the_table_of_clients_is_bounded() -> None:
+    rates = ClientRates(1, FakeClock())
+    for number in range(MAX_CLIENTS + 100):
+        assert rates.wait_s(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}") == 0
+    assert len(rates) == MAX_CLIENTS
+
+
+def test_addresses_of_one_ipv6_network_are_one_client() -> None:
+    rates = ClientRates(1, FakeClock())
+    assert rates.wait_s("2001:db8::1") == 0
+    assert rates.wait_s("2001:db8::2") > 0
+    assert rates.wait_s("2001:db8:0:1::2") == 0
+    assert rates.wait_s("fe80::1%eth0") == 0
+
+
+async def test_the_log_holds_neither_query_nor_secret(serve: Serve) -> None:
+    lines: list[str] = []
+    logger.add(lambda line: lines.append(str(line)), level=0, format="{message}")
+    async with serve() as served:
+        await served.client.get("/nothing?token=canary", headers=served.token)
+        text = "\n".join(lines)
+        assert "GET /nothing 404" in text
+        assert "canary" not in text
+        assert served.token["authorization"].removeprefix("Bearer ") not in text
+
+
+async def test_websockets_are_not_spoken(serve: Serve, load_echo: Load) -> None:
+    async with serve() as served:
+        served.gateway.mount("/echo", load_echo)
+        head = (
+            "GET /echo HTTP/1.1\nHost: HERE\nUpgrade: websocket\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nSec-WebSocket-Version: 13"
+        )
+        assert await served.answer_to(head) == 401

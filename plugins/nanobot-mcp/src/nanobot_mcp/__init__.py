@@ -1,0 +1,3 @@
+"""Tools, resources and prompts of MCP servers."""
+
+__all__: list[str] = []

@@ -1,0 +1,256 @@
+"""All servers of one application, and the tools that are published of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError as FutureCancelled
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from nanobot_core import Health, NameConflict, PluginRejected
+from nanobot_mcp.names import Claim, assign_names
+from nanobot_mcp.offer_store import OfferStore
+from nanobot_mcp.server_log import ServerLog
+from nanobot_mcp.settings import CopiedServers, McpSettings, OwnServers, ServerSettings
+
+if TYPE_CHECKING:
+    from httpx2 import Auth
+
+    from nanobot_core import PluginContext
+    from nanobot_mcp.connection import Connection, Equipment, MakeAuth
+    from nanobot_mcp.offers import Offer
+    from nanobot_mcp.tool import McpTool
+
+_OTHER = re.compile(r"[^a-zA-Z0-9_-]")
+_SLACK_S = 2.0
+
+
+class Hub:
+    """Connects the configured servers and publishes what they offer.
+
+    Args:
+        ctx: the plugin's context.
+
+    Attributes:
+        servers: the servers that are switched on, by name.
+    """
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self._ctx = ctx
+        self._log = ctx.logger
+        self._limits = ctx.settings(McpSettings)
+        self.servers: Mapping[str, ServerSettings] = self._configured()
+        self._connections: dict[str, Connection] = {}
+        self._offers: dict[str, tuple[Offer, ...]] = {}
+        self._published: dict[str, McpTool] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._store = OfferStore(ctx.data_dir / "offers") if self.servers else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def prepare(self) -> None:
+        """Publish what the servers offered when they were last connected; connects none."""
+        if self._store is None:
+            return
+        self._loop = asyncio.get_running_loop()
+        for name, server in self.servers.items():
+            known = await asyncio.to_thread(self._store.load, name, server)
+            if known is not None:
+                self._offers[name] = known
+        if self._offers:
+            self._publish()
+
+    def begin(self) -> None:
+        """Begin to connect all servers, and wait a little for those that are new.
+
+        For a thread other than the loop's. Servers whose tools are known from earlier are not
+        waited for, nor is one that fails.
+        """
+        if self._loop is None or not self.servers:
+            return
+        begun = asyncio.run_coroutine_threadsafe(self._begin(), self._loop)
+        try:
+            begun.result(self._limits.startup_grace_s + _SLACK_S)
+        except (TimeoutError, FutureCancelled):
+            begun.cancel()
+
+    async def close(self) -> None:
+        """End all connections, side by side."""
+        async with asyncio.TaskGroup() as group:
+            for connection in self._connections.values():
+                group.create_task(connection.close())
+
+    def connection(self, name: str) -> Connection:
+        """Return the connection of a server that is switched on, not begun yet."""
+        from nanobot_mcp.connection import Connection
+
+        if name not in self._connections:
+            self._connections[name] = Connection(name, self.servers[name], self.equipment(name))
+        return self._connections[name]
+
+    def equipment(self, name: str) -> Equipment:
+        """Return what a connection to a server that is switched on works with."""
+        from nanobot_mcp.connection import Equipment
+
+        path = self._ctx.data_dir / "logs" / f"{_safe(name)}.log"
+        return Equipment(
+            self._ctx,
+            self._limits,
+            ServerLog(path, self._limits.log_bytes),
+            self._auth_of(name, self.servers[name]),
+            self._take_offers,
+        )
+
+    def tools(self, server: str | None = None) -> list[McpTool]:
+        """Return the published tools by name, of all servers or of one."""
+        every = sorted(self._published.values(), key=lambda tool: tool.name)
+        return [tool for tool in every if server in (None, tool.server)]
+
+    def health(self) -> Health:
+        """Tell of servers that failed, or of programs that are not there."""
+        failures = {name: item.failure for name, item in self._connections.items() if item.failure}
+        path = self._ctx.environment(("PATH",)).get("PATH", "")
+        for name, server in self.servers.items():
+            command = server.command
+            found = shutil.which(command, path=server.env.get("PATH", path)) if command else ""
+            if found is None and "/" not in (command or ""):
+                failures.setdefault(name, f"there is no '{command}' on PATH")
+        if failures:
+            told = "; ".join(f"'{name}': {reason}" for name, reason in failures.items())
+            return Health(ok=False, message=f"MCP servers in trouble: {told}")
+        up = sum(connection.state == "connected" for connection in self._connections.values())
+        return Health(ok=True, message=f"{len(self.servers)} MCP servers, {up} connected")
+
+    async def _begin(self) -> None:
+        every = [self.connection(name) for name in self.servers]
+        # Those that were begun before were waited for then.
+        new = [item for item in every if item.state == "idle" and item.name not in self._offers]
+        for connection in every:
+            connection.open()
+        if not new or not self._limits.startup_grace_s:
+            return
+        try:
+            async with asyncio.timeout(self._limits.startup_grace_s), asyncio.TaskGroup() as group:
+                for connection in new:
+                    group.create_task(connection.first_outcome())
+        except TimeoutError:
+            slow = [connection.name for connection in new if connection.name not in self._offers]
+            self._log.info("MCP servers that will come later: {}", ", ".join(slow))
+            await self._note_slow(slow)
+
+    async def _note_slow(self, names: Sequence[str]) -> None:
+        """Keep that these are waited for no more, also where this process ends before they come."""
+        for name in names:
+            if self._store is not None and name not in self._offers:
+                await asyncio.to_thread(self._store.save, name, self.servers[name], ())
+
+    def _configured(self) -> dict[str, ServerSettings]:
+        own = self._ctx.settings(OwnServers).servers
+        copied = self._ctx.settings(CopiedServers).servers
+        found = {name: item for name, item in {**copied, **own}.items() if item.is_enabled}
+        for name in own.keys() & copied.keys():
+            self._log.warning(
+                "MCP server '{}' stands under tools.mcp_servers and mcpServers; the first counts",
+                name,
+            )
+        for name, server in found.items():
+            if server.unknown_keys:
+                self._log.warning(
+                    "keys of MCP server '{}' that have no effect: {}",
+                    name,
+                    ", ".join(server.unknown_keys),
+                )
+        return found
+
+    def _auth_of(self, name: str, server: ServerSettings) -> MakeAuth:
+        def make() -> Auth | None:
+            if server.url is None:
+                return None
+            from nanobot_mcp.login import stored_auth
+
+            return stored_auth(self._ctx, name, server)
+
+        return make
+
+    def _take_offers(self, name: str, offers: tuple[Offer, ...], notes: tuple[str, ...]) -> None:
+        for note in notes:
+            if (name, note) not in self._told:
+                self._told.add((name, note))
+                self._log.info("MCP server '{}': {}", name, note)
+        is_news = self._offers.get(name) != offers
+        self._offers[name] = offers
+        if not is_news:
+            return
+        self._report_notes(name, offers)
+        self._publish()
+        store = self._store
+        if store is not None:
+
+            async def keep() -> None:
+                await asyncio.to_thread(store.save, name, self.servers[name], offers)
+
+            self._ctx.spawn(keep(), name=f"keep offers of {name}")
+
+    def _publish(self) -> None:
+        from nanobot_mcp.tool import McpTool
+
+        claims = {
+            _claim(server, offer): offer
+            for server, offers in self._offers.items()
+            for offer in offers
+        }
+        tools: dict[str, McpTool] = {}
+        for claim, name in assign_names(claims).items():
+            server, offer = claim[0], claims[claim]
+            if not _is_enabled(self.servers[server].enabled_tools, name, offer.name):
+                continue
+            former = self._published.get(name)
+            if former is not None and former.offer == offer and former.server == server:
+                tools[name] = former
+            else:
+                tools[name] = McpTool(
+                    name, offer, self.connection(server), self._ctx, self._limits.max_image_bytes
+                )
+        try:
+            self._ctx.tools.replace(tools.values())
+        except (PluginRejected, NameConflict) as error:
+            self._log.exception("tools of MCP servers cannot be published: {}", error)
+            return
+        self._published = tools
+
+    def _report_notes(self, name: str, offers: Sequence[Offer]) -> None:
+        for offer in offers:
+            if offer.notes:
+                self._log.info(
+                    "schema of '{}' of MCP server '{}': {}",
+                    offer.name,
+                    name,
+                    "; ".join(offer.notes),
+                )
+        names = assign_names((name, offer.kind, offer.name, offer.address) for offer in offers)
+        for pattern in self.servers[name].enabled_tools:
+            if not any(
+                _is_enabled([pattern], wrapped, claim[2]) for claim, wrapped in names.items()
+            ):
+                self._log.warning(
+                    "enabled_tools of MCP server '{}' names '{}', which it does not offer",
+                    name,
+                    pattern,
+                )
+
+
+def _claim(server: str, offer: Offer) -> Claim:
+    return server, offer.kind, offer.name, offer.address
+
+
+def _is_enabled(patterns: Sequence[str], wrapped: str, raw: str) -> bool:
+    names = (wrapped, raw)
+    return any(item in names or any(fnmatchcase(name, item) for name in names) for item in patterns)
+
+
+def _safe(name: str) -> str:
+    plain = _OTHER.sub("_", name)[:40]
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -1,0 +1,88 @@
+"""Entry point: what the plugin gives. The SDK is imported when a server is first connected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from nanobot_core import CliGroup, Health, IsolatorSpec, PluginFacts, SettingsSection, on
+
+if TYPE_CHECKING:
+    from nanobot_core import PluginContext, StopCause, Tool
+
+
+@on.describe_plugin
+def describe_plugin() -> PluginFacts:
+    """Say that names of tools are known only when a server has told them."""
+    return PluginFacts(
+        tool_names=("mcp_*",),
+        capabilities=(
+            "starts the programs named under tools.mcp_servers and mcpServers",
+            "talks to the MCP servers named there",
+        ),
+    )
+
+
+@on.contribute_settings
+def contribute_settings() -> Iterable[SettingsSection]:
+    """Say where the settings stand: ours, and the block that other programs write."""
+    return (
+        SettingsSection(
+            "tools.mcp",
+            "nanobot_mcp.settings:McpSettings",
+            environment=("HOME", "LANG", "PATH", "TERM"),
+        ),
+        SettingsSection("tools.mcp_servers", "nanobot_mcp.settings:OwnServers"),
+        SettingsSection("mcp_servers", "nanobot_mcp.settings:CopiedServers"),
+    )
+
+
+@on.contribute_cli
+def contribute_cli() -> Iterable[CliGroup]:
+    """Give ``nanobot mcp``."""
+    return (
+        CliGroup(
+            name="mcp",
+            summary="List, try and log in to MCP servers.",
+            app="nanobot_mcp.commands:app",
+        ),
+    )
+
+
+@on.contribute_isolators
+def contribute_isolators() -> Iterable[IsolatorSpec]:
+    """Run plugins that stand under ``plugins.isolate``."""
+    return (IsolatorSpec(name="mcp", factory="nanobot_mcp.isolated:StandIn"),)
+
+
+@on.start
+async def start(ctx: PluginContext) -> None:
+    """Offer what the servers offered when they were last connected; connect none."""
+    from nanobot_mcp.hub import Hub
+
+    await ctx.shared(Hub).prepare()
+
+
+@on.contribute_tools
+def contribute_tools(ctx: PluginContext) -> Iterable[Tool]:
+    """Begin to connect the servers, since a turn may now use tools; they are published apart."""
+    from nanobot_mcp.hub import Hub
+
+    ctx.shared(Hub).begin()
+    return ()
+
+
+@on.check_health
+async def check_health(ctx: PluginContext) -> Health:
+    """Tell which servers are connected, or could be."""
+    from nanobot_mcp.hub import Hub
+
+    return ctx.shared(Hub).health()
+
+
+@on.stop
+async def stop(ctx: PluginContext, reason: StopCause) -> None:
+    """End all connections and the processes behind them."""
+    from nanobot_mcp.hub import Hub
+
+    await ctx.shared(Hub).close()

@@ -1,0 +1,157 @@
+"""The process of a server: started apart, ended with all its descendants."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import Process, SubprocessStreamProtocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE
+
+import anyio
+import anyio.lowlevel
+
+ENDING_S = 1.5
+"""Seconds after its input is closed until a server is told to end, and then until it is killed.
+
+Together they stay below the five seconds that the host gives to a plugin's tasks."""
+
+_POLL_S = 0.02
+_CHUNK_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to start.
+
+    Attributes:
+        words: program and arguments.
+        environment: all variables that it gets.
+        folder: where it runs.
+    """
+
+    words: Sequence[str]
+    environment: Mapping[str, str]
+    folder: Path
+
+
+class ServerProcess:
+    """A running server with its pipes; made by `start_process`.
+
+    Args:
+        transport: what the event loop knows of the process. It is kept because closing it is the
+            only way to close pipes that a process of another group still holds open.
+        protocol: the streams on its pipes.
+    """
+
+    def __init__(
+        self, transport: asyncio.SubprocessTransport, protocol: SubprocessStreamProtocol
+    ) -> None:
+        self._transport = transport
+        self._process = Process(transport, protocol, asyncio.get_running_loop())
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code, the negative number of the signal, or ``None`` while it runs."""
+        return self._process.returncode
+
+    async def read_output(self) -> bytes:
+        """Return what came on standard output; nothing when it has ended."""
+        return await _next_chunk(self._process.stdout)
+
+    async def read_errors(self) -> bytes:
+        """Return what came on standard error; nothing when it has ended."""
+        return await _next_chunk(self._process.stderr)
+
+    async def write(self, data: bytes) -> bool:
+        """Write to standard input; False when nobody reads there any more."""
+        stdin = self._process.stdin
+        if stdin is None or stdin.is_closing():
+            return False
+        try:
+            stdin.write(data)
+            await stdin.drain()
+        except OSError:
+            return False
+        return True
+
+    async def wait_for_exit(self, limit_s: float) -> None:
+        """Wait until it has ended, or the time is up."""
+        # `Process.wait` also waits for the pipes, which a grandchild may hold open.
+        with anyio.move_on_after(limit_s):
+            while self.exit_code is None:  # noqa: ASYNC110 - see above
+                await anyio.sleep(_POLL_S)
+
+    async def end(self) -> None:
+        """Close its input, wait, then end its whole group; leaves nothing but what left the group.
+
+        The order is that of the MCP specification (lifecycle, shutdown). The group is ended even
+        when its leader went by itself, since the leader may have left children behind.
+
+        Cancellation:
+            The group is killed at once.
+        """
+        group = self._process.pid
+        try:
+            # A cancelled caller must not leave the process behind; every wait in here is bounded.
+            with anyio.CancelScope(shield=True):
+                if self._process.stdin is not None:
+                    self._process.stdin.close()
+                await self.wait_for_exit(ENDING_S)
+                if _signal_group(group, signal.SIGTERM):
+                    await _wait_for_group(group)
+        finally:
+            _signal_group(group, signal.SIGKILL)
+        with anyio.CancelScope(shield=True):
+            await self.wait_for_exit(ENDING_S)
+            self._transport.close()
+            # The loop closes the pipes in its next pass.
+            await anyio.lowlevel.checkpoint()
+
+
+async def start_process(command: Command) -> ServerProcess:
+    """Start `command` in a session of its own, with pipes.
+
+    Raises:
+        OSError: there is no such program or folder, or it may not be run.
+        ValueError: a word holds a NUL.
+    """
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.subprocess_exec(
+        lambda: SubprocessStreamProtocol(limit=_CHUNK_BYTES, loop=loop),
+        *command.words,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=dict(command.environment),
+        cwd=command.folder,
+        start_new_session=True,
+    )
+    return ServerProcess(transport, protocol)
+
+
+async def _next_chunk(stream: asyncio.StreamReader | None) -> bytes:
+    try:
+        return await stream.read(_CHUNK_BYTES) if stream is not None else b""
+    except OSError:
+        return b""
+
+
+async def _wait_for_group(group: int) -> None:
+    with anyio.move_on_after(ENDING_S):
+        while _signal_group(group, 0):  # noqa: ASYNC110 - the system sends no event
+            await anyio.sleep(_POLL_S)
+
+
+def _signal_group(group: int, number: int) -> bool:
+    """Signal the group; False where it has no member any more."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

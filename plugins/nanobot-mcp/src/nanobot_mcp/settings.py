@@ -1,0 +1,200 @@
+"""What the owner decides: the servers, in the form that other MCP clients use, and some limits."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from nanobot_core import PluginSettings
+
+Transport: TypeAlias = Literal["stdio", "sse", "streamableHttp"]
+
+_SPELLINGS = {
+    "stdio": "stdio",
+    "sse": "sse",
+    "http": "streamableHttp",
+    "streamablehttp": "streamableHttp",
+}
+_NEAR = 0.75
+"""Least likeness (difflib) of an unknown key to a known one that makes it a slip of the pen."""
+
+
+def _known_type(value: object) -> object:
+    """Read the spellings of other clients (``streamable-http``, ``http``)."""
+    if not isinstance(value, str):
+        return value
+    return _SPELLINGS.get(value.lower().replace("-", "").replace("_", ""), value)
+
+
+class OAuthSettings(PluginSettings):
+    """How to log in to a remote server; all of it is optional.
+
+    Attributes:
+        client_id: client that the owner registered; without it one is registered at login.
+        client_secret: its secret, where it has one.
+        scope: scopes to ask for; those that the server names where it is absent.
+        redirect_port: port on 127.0.0.1 that the browser comes back to; 0 takes any.
+    """
+
+    client_id: str | None = None
+    client_secret: SecretStr | None = None
+    scope: str | None = None
+    redirect_port: int = Field(default=0, ge=0, le=65_535)
+
+
+class ServerSettings(PluginSettings):
+    """One server. Keys of other clients that mean nothing here are kept and told of, not refused.
+
+    Attributes:
+        command: program to start, for a server on standard input and output.
+        args: its arguments.
+        env: variables it gets besides HOME, LANG, PATH and TERM.
+        cwd: folder it runs in; the workspace where it is absent.
+        url: address of a remote server.
+        headers: sent with each request to that address.
+        type: transport; guessed from `command` and `url` where it is absent.
+        tool_timeout_s: seconds a call may take.
+        connect_timeout_s: seconds from the start of a connection until the tools are known.
+        enabled_tools: names or globs, raw or as the model sees them.
+        disabled: the server is left out.
+        oauth: how to log in.
+    """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="allow",
+        # ``nanobot config check`` knows the schema only, not what is checked below.
+        json_schema_extra={"oneOf": [{"required": ["command"]}, {"required": ["url"]}]},
+    )
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default={}, repr=False)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = Field(default={}, repr=False)
+    type: Annotated[Transport | None, BeforeValidator(_known_type)] = None
+    tool_timeout_s: PositiveFloat = Field(
+        default=30,
+        validation_alias=AliasChoices(
+            "tool_timeout_s", "toolTimeoutS", "tool_timeout", "toolTimeout"
+        ),
+    )
+    connect_timeout_s: PositiveFloat = Field(
+        default=60,
+        validation_alias=AliasChoices(
+            "connect_timeout_s", "connectTimeoutS", "connect_timeout", "connectTimeout"
+        ),
+    )
+    enabled_tools: tuple[str, ...] = ("*",)
+    disabled: bool = False
+    oauth: OAuthSettings | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _is_web_address(cls, value: str | None) -> str | None:
+        if value is not None and not value.lower().startswith(("http://", "https://")):
+            msg = "a URL that begins with http:// or https://"
+            raise ValueError(msg)
+        return value
+
+    @model_validator(mode="after")
+    def _is_one_server(self) -> ServerSettings:
+        known = [*type(self).model_fields, "tool_timeout", "connect_timeout"]
+        for key in self.unknown_keys:
+            near = get_close_matches(_fold(key), [_fold(name) for name in known], 1, _NEAR)
+            if near:
+                name = next(name for name in known if _fold(name) == near[0])
+                msg = f"known keys only; '{key}' is unknown, did you mean '{name}'?"
+                raise ValueError(msg)
+        if (self.command is None) == (self.url is None):
+            msg = "either 'command' (a program to start) or 'url' (a remote server)"
+            raise ValueError(msg)
+        if self.type is not None and (self.type == "stdio") != (self.command is not None):
+            msg = f"'{'command' if self.type == 'stdio' else 'url'}' beside type '{self.type}'"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def transport(self) -> Transport:
+        """The transport that was given or is guessed."""
+        if self.type is not None:
+            return self.type
+        if self.url is None:
+            return "stdio"
+        path = self.url.partition("?")[0].partition("#")[0]
+        return "sse" if path.rstrip("/").endswith("/sse") else "streamableHttp"
+
+    @property
+    def unknown_keys(self) -> tuple[str, ...]:
+        """Keys that have no effect."""
+        return tuple(key for key in self.model_extra or () if key != "enabled")
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether it is to be used; ``enabled: false`` of other clients counts as well."""
+        return not self.disabled and (self.model_extra or {}).get("enabled") is not False
+
+
+class _Servers(PluginSettings):
+    """Name to server."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, ServerSettings]
+
+    @property
+    def servers(self) -> dict[str, ServerSettings]:
+        """The servers by name, those that are switched off as well."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class OwnServers(_Servers):
+    """Section ``tools.mcp_servers``."""
+
+
+class CopiedServers(_Servers):
+    """Section ``mcpServers`` at the top, as Claude Desktop and Cursor write it."""
+
+
+class McpSettings(PluginSettings):
+    """Section ``tools.mcp``: what holds for all servers.
+
+    Attributes:
+        startup_grace_s: seconds that the first turn waits for servers whose tools are not known
+            from an earlier connection.
+        max_message_bytes: size of the largest message that is taken from a server.
+        max_image_bytes: size of the largest image that the model is shown.
+        log_bytes: size at which the log of a server's standard error is begun anew.
+    """
+
+    startup_grace_s: float = Field(default=10, ge=0, le=20)
+    max_message_bytes: int = Field(default=16_000_000, ge=10_000, le=1_000_000_000)
+    max_image_bytes: int = Field(default=5_000_000, ge=1_000)
+    log_bytes: int = Field(default=1_000_000, ge=1_000)
+
+
+def _fold(key: str) -> str:
+    return key.replace("_", "").replace("-", "").lower()
+
+
+def fingerprint(server: ServerSettings) -> dict[str, Any]:
+    """Return what decides which server it is, without values that may be secret."""
+    return {
+        "transport": server.transport,
+        "command": server.command,
+        "args": list(server.args),
+        "cwd": server.cwd,
+        "url": server.url,
+        "env": sorted(server.env),
+        "headers": sorted(server.headers),
+    }

@@ -1,0 +1,156 @@
+"""Transport to a server on standard input and output.
+
+The SDK has one as well. This one differs where a personal agent needs it: the server's environment
+is exactly the given one, a message of any size costs bounded memory, processes that the server
+leaves behind are ended too, and standard error goes to a bounded file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import anyio
+import anyio.to_thread
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+from nanobot_mcp.connection import Launch
+from nanobot_mcp.lines import LineSplitter, LongLine
+from nanobot_mcp.process import ServerProcess, start_process
+from nanobot_mcp.server_log import ServerLog
+from nanobot_mcp.trouble import Trouble
+
+Incoming: TypeAlias = "SessionMessage | Exception"
+Streams: TypeAlias = (
+    "tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]"
+)
+
+MAX_JUNK_LINES = 1_000
+"""Lines that are no MCP message until the server is taken for something else."""
+
+_LARGE_BYTES = 500_000
+"""Messages from this size on are parsed in a thread."""
+
+
+@asynccontextmanager
+async def open_stdio(
+    launch: Launch, log: ServerLog, max_bytes: int, trouble: Trouble
+) -> AsyncIterator[Streams]:
+    """Start the server and give the streams of messages from and to it.
+
+    Raises:
+        OSError: the program cannot be started.
+        ValueError: likewise.
+    """
+    # A start that is cut off half-way would leave a process that nobody knows; it takes no time.
+    with anyio.CancelScope(shield=True):
+        process = await start_process(launch.command)
+    inward, received = anyio.create_memory_object_stream[Incoming](0)
+    outgoing, outward = anyio.create_memory_object_stream[SessionMessage](0)
+    pump = _Pump(process, log, trouble)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(pump.read_messages, inward, max_bytes)
+            group.start_soon(pump.write_messages, outward, launch.greeting)
+            group.start_soon(pump.keep_words)
+            try:
+                yield received, outgoing
+            finally:
+                await process.end()
+                group.cancel_scope.cancel()
+    finally:
+        for stream in (inward, received, outgoing, outward):
+            stream.close()
+
+
+class _Pump:
+    """Moves messages between the pipes of a process and the streams of the SDK."""
+
+    def __init__(self, process: ServerProcess, log: ServerLog, trouble: Trouble) -> None:
+        self._process = process
+        self._log = log
+        self._trouble = trouble
+        self._junk = 0
+
+    async def read_messages(self, inward: MemoryObjectSendStream[Incoming], max_bytes: int) -> None:
+        """Hand over messages until the output ends, or the server is no MCP server."""
+        splitter = LineSplitter(max_bytes)
+        async with inward:
+            while chunk := await self._process.read_output():
+                for line in splitter.feed(chunk):
+                    message = await self._message(line)
+                    try:
+                        if message is not None:
+                            await inward.send(message)
+                    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                        return
+                if self._junk > MAX_JUNK_LINES:
+                    self._trouble.note("it writes what is no MCP message to its standard output")
+                    return
+            self._trouble.note(await self._ending())
+
+    async def _message(self, line: bytes | LongLine) -> SessionMessage | None:
+        if isinstance(line, LongLine):
+            return self._refusal(line)
+        if not line.strip():
+            return None
+        try:
+            if len(line) > _LARGE_BYTES:
+                message = await anyio.to_thread.run_sync(_parse, line)
+            else:
+                message = _parse(line)
+        except (ValueError, RecursionError):
+            self._junk += 1
+            if self._junk <= MAX_JUNK_LINES:
+                await self._keep(b"[standard output] " + line[:1_000] + b"\n")
+            return None
+        return message
+
+    def _refusal(self, line: LongLine) -> SessionMessage | None:
+        """Answer a request in place of an answer that is too large."""
+        request_id = line.request_id()
+        if request_id is None:
+            return None
+        text = f"the answer has {line.size:,} bytes, more than tools.mcp.max_message_bytes allows"
+        error = ErrorData(code=INTERNAL_ERROR, message=text)
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+
+    async def write_messages(
+        self, outward: MemoryObjectReceiveStream[SessionMessage], greeting: bytes
+    ) -> None:
+        """Write the greeting, then messages, until one of the two sides has enough."""
+        async with outward:
+            if greeting and not await self._process.write(greeting):
+                return
+            async for item in outward:
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                if not await self._process.write(f"{text}\n".encode("utf-8", "replace")):
+                    return
+
+    async def keep_words(self) -> None:
+        """Move standard error to the log."""
+        while chunk := await self._process.read_errors():
+            await self._keep(chunk)
+
+    async def _keep(self, data: bytes) -> None:
+        await anyio.to_thread.run_sync(self._log.write, data)
+
+    async def _ending(self) -> str:
+        """Say how the process ended; its output ends a moment before."""
+        await self._process.wait_for_exit(1)
+        code = self._process.exit_code
+        ending = "it closed its standard output"
+        if code is not None:
+            ending = (
+                f"its process ended by signal {-code}"
+                if code < 0
+                else (f"its process ended with exit code {code}")
+            )
+        return f"{ending}; what it said is in {self._log.path}"
+
+
+def _parse(line: bytes) -> SessionMessage:
+    return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))

@@ -1,0 +1,106 @@
+"""An offer of a server, as a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from nanobot_core import JsonObject, Tool, ToolContext, ToolFailed, ToolResult
+
+if TYPE_CHECKING:
+    from nanobot_core import PluginContext
+    from nanobot_mcp.connection import Connection
+    from nanobot_mcp.link import Link
+    from nanobot_mcp.offers import Offer
+    from nanobot_mcp.result import Answer
+
+T = TypeVar("T")
+_SLACK_S = 10.0
+"""Seconds beyond its own limits until the host ends a call: to tell the server, and to answer."""
+
+
+class McpTool(Tool):
+    """Calls one tool of a server, reads one resource, or gets one prompt.
+
+    Attributes:
+        offer: what it uses.
+        server: name of the server.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        offer: Offer,
+        connection: Connection,
+        ctx: PluginContext,
+        max_image_bytes: int,
+    ) -> None:
+        self.name = name
+        self.description = offer.description
+        self.parameters = offer.parameters
+        self.read_only = offer.read_only
+        self.idempotent = offer.repeatable
+        limits = connection.server
+        # Time to connect and to try a second time after a connection that ended in the call.
+        self.timeout_s = 2 * (limits.connect_timeout_s + limits.tool_timeout_s) + _SLACK_S
+        self.offer: Offer = offer
+        self.server: str = connection.name
+        self._connection = connection
+        self._ctx = ctx
+        self._max_image_bytes = max_image_bytes
+
+    async def execute(self, context: ToolContext, arguments: JsonObject) -> ToolResult:
+        """Run one call, a second time only if that cannot do anything twice.
+
+        Raises:
+            ToolInputError: the server refuses the arguments.
+            ToolFailed: no answer came, or it is no answer; the text says whether the call may have
+                had an effect.
+        """
+        from nanobot_mcp.exchange import request
+        from nanobot_mcp.result import render_answer
+
+        connection = self._connection
+        limit_s = connection.server.tool_timeout_s
+
+        async def ask(link: Link) -> Answer:
+            return await request(link, self.offer, arguments, limit_s, context.progress)
+
+        answer = await repeat_where_safe(connection, self, ask)
+        return await render_answer(answer, self._ctx.media, self._max_image_bytes)
+
+
+async def repeat_where_safe(
+    connection: Connection, tool: Tool, ask: Callable[[Link], Awaitable[T]]
+) -> T:
+    """Return what `ask` gives on a connection that is up, asked again if that is lost meanwhile.
+
+    It is asked a second time only if that cannot do anything twice.
+
+    Raises:
+        ToolInputError: the server refuses the arguments.
+        ToolFailed: no answer came, or it is no answer; the text says whether the call may have had
+            an effect.
+    """
+    from nanobot_mcp.exchange import CallCut, NoAnswer
+
+    for is_last in (False, True):
+        link = await connection.link()
+        try:
+            return await ask(link)
+        except NoAnswer as error:
+            limit = f"{error.limit_s:g} seconds"
+            msg = f"{connection.title} did not answer within {limit} and was told to stop"
+            raise ToolFailed(_with_outcome(tool, msg)) from error
+        except CallCut as cut:
+            if not is_last and (cut.is_refused or tool.read_only or tool.idempotent):
+                continue
+            msg = f"{connection.title} was lost during the call: {cut.reason}"
+            raise ToolFailed(msg if cut.is_refused else _with_outcome(tool, msg)) from cut
+    raise AssertionError
+
+
+def _with_outcome(tool: Tool, text: str) -> str:
+    if tool.read_only:
+        return text
+    return f"{text}; whether the call took effect is not known, so check before repeating it"

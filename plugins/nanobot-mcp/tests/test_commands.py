@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+HERE = Path(__file__).resolve().parent
+RAW = {"command": sys.executable, "args": [str(HERE / "raw_server.py")]}
+
+
+def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "NANOBOT_HOME": str(home),
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "NO_COLOR": "1",
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "nanobot_core", *words],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env=environment,
+        check=False,
+    )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    servers = {
+        "raw": RAW,
+        "gone": {"command": "no-such-program"},
+        "off": {"command": "no-such-program", "disabled": True},
+    }
+    settings = {"tools": {"mcp_servers": servers}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), "utf-8")
+    return tmp_path
+
+
+def test_list_tells_of_each_server_what_became_of_it(home: Path) -> None:
+    rows = {row["server"]: row for row in json.loads(run(home, "mcp", "list", "--json").stdout)}
+
+    assert set(rows) == {"raw", "gone"}
+    assert rows["raw"] == {
+        "server": "raw",
+        "type": "stdio",
+        "state": "connected",
+        "tools": 13,
+        "resources": 0,
+        "prompts": 0,
+        "problem": "",
+    }
+    assert rows["gone"]["state"] == "failed"
+    assert "no-such-program" in rows["gone"]["problem"]
+
+
+def test_tools_are_listed_and_what_failed_is_told(home: Path) -> None:
+    found = run(home, "mcp", "tools", "raw")
+    assert found.returncode == 0
+    assert "mcp_raw_echo\tDoes echo." in found.stdout.splitlines()
+
+    every = run(home, "mcp", "tools", "--json")
+    assert every.returncode == 1
+    assert "'gone': there is no 'no-such-program'" in every.stderr
+    tool = next(item for item in json.loads(every.stdout) if item["name"] == "mcp_raw_echo")
+    assert tool["original_name"] == "echo"
+    assert tool["parameters"]["properties"] == {"text": {"type": "string"}}
+
+
+def test_a_call_prints_the_answer(home: Path) -> None:
+    called = run(home, "mcp", "call", "mcp_raw_echo", '{"text": "hello"}')
+    assert (called.returncode, called.stdout) == (0, "hello\n")
+
+    as_json = run(home, "mcp", "call", "mcp_raw_echo", '{"text": "hello"}', "--json")
+    assert json.loads(as_json.stdout)["text"] == "hello"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "finding"),
+    [
+        (("call", "mcp_raw_echo", "hello"), 2, "must be a JSON object"),
+        (("call", "mcp_raw_ecko"), 1, "mcp_raw_echo"),
+        (("call", "mcp_raw_echo", '{"text": [1]}'), 1, "text"),
+        (("tools", "rax"), 1, "configured and switched on: gone, raw"),
+        (("login", "raw"), 1, "needs no login"),
+    ],
+)
+def test_what_cannot_be_done_is_told(
+    home: Path, words: tuple[str, ...], code: int, finding: str
+) -> None:
+    done = run(home, "mcp", *words)
+
+    assert done.returncode == code
+    assert finding in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_servers_the_list_is_said_to_be_empty(tmp_path: Path) -> None:
+    listed = run(tmp_path, "mcp", "list")
+
+    assert listed.returncode == 0
+    assert "tools.mcp_servers" in listed.stderr
+
+
+def test_a_slip_in_a_server_is_named_with_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "tools:\n  mcp_servers:\n    a:\n      comand: npx\n", "utf-8"
+    )
+
+    listed, checked = run(tmp_path, "mcp", "list"), run(tmp_path, "config", "check")
+
+    assert listed.returncode == 1
+    assert "did you mean 'command'" in listed.stderr
+    assert "config.yaml:4" in listed.stderr
+    assert checked.returncode == 1
+    assert "tools.mcp_servers.a" in checked.stdout + checked.stderr

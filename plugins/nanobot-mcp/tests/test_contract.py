@@ -1,0 +1,47 @@
+"""The contract of tools, for one that a real server answers."""
+
+# ruff: noqa: RUF012 - the suite declares these attributes, not as class variables
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nanobot_core import Tool
+from nanobot_core.testing import FakePluginContext, ToolContract
+from nanobot_mcp.hub import Hub
+
+if TYPE_CHECKING:
+    from conftest import Connect
+
+HERE = Path(__file__).resolve().parent
+
+
+class TestMcpTool(ToolContract):
+    sample_arguments = {"text": "hello"}
+    limit_s = 15.0
+
+    @pytest.fixture
+    async def context(
+        self, anyio_backend: str, connect: Connect
+    ) -> AsyncIterator[FakePluginContext]:
+        server = {"command": sys.executable, "args": [str(HERE / "raw_server.py")]}
+        async with connect({"raw": server}) as bench:
+            yield bench.context
+
+    def make_tool(self, context: FakePluginContext) -> Tool:
+        return next(tool for tool in context.shared(Hub).tools() if tool.name == "mcp_raw_echo")
+
+
+@pytest.mark.anyio
+async def test_every_tool_of_a_server_suits_the_known_model_services(connect: Connect) -> None:
+    from nanobot_core.testing import definition_findings
+
+    server = {"command": sys.executable, "args": [str(HERE / "sdk_server.py"), "stdio"]}
+    async with connect({"sdk": server}) as bench:
+        for tool in bench.hub.tools():
+            assert definition_findings(tool.definition) == []

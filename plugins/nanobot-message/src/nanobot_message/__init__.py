@@ -1,0 +1,3 @@
+"""nanobot-message: a tool that sends messages and files to chats."""
+
+__all__: list[str] = []

@@ -1,0 +1,254 @@
+"""The life of the channel: connects, receives, sends, stops."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from nanobot_core import Channel, ChannelCapabilities, DeliveryError, shorten
+from nanobot_telegram.failure import CHANNEL, CallFailed
+from nanobot_telegram.limits import TimeLimits
+from nanobot_telegram.memory import make_memory
+from nanobot_telegram.settings import TelegramSettings
+from nanobot_telegram.webhook import make_door
+
+if TYPE_CHECKING:
+    from nanobot_core import Draft, Inbox, OutboundMessage, PluginContext
+    from nanobot_telegram.client import Client
+    from nanobot_telegram.delivery import Delivery
+    from nanobot_telegram.intake import Intake
+
+_WEBHOOK_CHECK_S = 45.0
+_SETTLE_S = 2.0
+"""Seconds that drafts under way have when the channel stops; the host waits for four in all."""
+_MENU_NAME = re.compile(r"[a-z0-9_]{1,32}")
+_MENU_COMMANDS = 100
+_SUMMARY_CHARS = 256
+"""What ``setMyCommands`` takes."""
+
+
+class TelegramChannel(Channel):
+    """A Telegram bot.
+
+    Args:
+        ctx: the plugin's context.
+        limits: how long calls to Telegram may take.
+    """
+
+    name = CHANNEL
+    capabilities = ChannelCapabilities(
+        max_message_chars=4_000,
+        markdown="telegram",
+        # Telegram lets a bot write about once a second to a chat, edits included.
+        edit_interval_s=1.5,
+        # The sign is shown for five seconds.
+        typing_interval_s=4.0,
+        silence_limit_s=90.0,
+        threads=True,
+        buttons=True,
+        media=("image", "audio", "video", "file"),
+    )
+
+    def __init__(self, ctx: PluginContext, limits: TimeLimits | None = None) -> None:
+        self._ctx = ctx
+        self._log = ctx.logger
+        self._limits = limits or TimeLimits()
+        self._settings = ctx.settings(TelegramSettings)
+        self._memory = ctx.shared(make_memory)
+        self._connecting = asyncio.Lock()
+        self._connected: tuple[Client, Delivery] | None = None
+        self._stopping = asyncio.Event()
+        self._received = asyncio.Event()
+        self._received.set()
+
+    async def start(self, inbox: Inbox) -> None:
+        """Receive messages until cancelled or `stop` is called.
+
+        However it ends, the connection stays open for what is still to be sent; `stop` closes it.
+
+        Raises:
+            CallFailed: Telegram cannot be reached, or does not let this program receive.
+        """
+        self._received.clear()
+        try:
+            await self._until_stopped(self._receive(inbox))
+        finally:
+            self._received.set()
+
+    async def stop(self) -> None:
+        """End `start` and close the connection. Calling it twice is harmless."""
+        self._stopping.set()
+        await self._received.wait()
+        async with self._connecting:
+            connected, self._connected = self._connected, None
+            if connected is not None:
+                client, delivery = connected
+                await delivery.settle(_SETTLE_S)
+                await client.aclose()
+
+    async def send(self, message: OutboundMessage) -> None:
+        """Deliver one message, in pieces; a retry goes on with the piece that failed.
+
+        Raises:
+            DeliveryError: a piece was not taken.
+        """
+        await (await self._delivery()).send(message)
+
+    async def show_draft(self, draft: Draft) -> None:
+        """Show an answer as far as it has come, as one message that grows.
+
+        Raises:
+            DeliveryError: it could not be shown.
+        """
+        await (await self._delivery()).show_draft(draft)
+
+    async def drop_draft(self, chat_id: str, draft_id: str) -> None:
+        """Remove a draft that no answer will take the place of.
+
+        Raises:
+            DeliveryError: it could not be removed.
+        """
+        await (await self._delivery()).drop_draft(chat_id, draft_id)
+
+    async def show_typing(self, chat_id: str) -> None:
+        """Show for five seconds that an answer is being made.
+
+        Raises:
+            DeliveryError: it could not be shown.
+        """
+        await (await self._delivery()).show_typing(chat_id)
+
+    async def login(self) -> str:
+        """Check the token and return the bot's name.
+
+        Raises:
+            CallFailed: Telegram does not accept the token, or is out of reach.
+        """
+        client, _ = await self._connect()
+        me = await client.get_me()
+        return f"@{me.username} ({me.first_name}, id {me.id})"
+
+    # --- connection
+
+    async def _connect(self) -> tuple[Client, Delivery]:
+        async with self._connecting:
+            if self._connected is None:
+                self._connected = await asyncio.to_thread(self._open)
+            return self._connected
+
+    def _open(self) -> tuple[Client, Delivery]:
+        # The SDK takes a quarter of a second to import, so this runs in a thread.
+        from nanobot_telegram.client import open_client
+        from nanobot_telegram.delivery import Delivery
+
+        client = open_client(self._settings, self._limits)
+        quotes = self._settings.reply_to_message
+        spawn = self._ctx.spawn
+        return client, Delivery(client.writer, self._memory, spawn, quotes_question=quotes)
+
+    async def _delivery(self) -> Delivery:
+        if self._stopping.is_set():
+            raise DeliveryError(CHANNEL, "it is being stopped", retryable=True)
+        try:
+            _, delivery = await self._connect()
+        except CallFailed as error:
+            raise error.as_delivery_error from error
+        return delivery
+
+    # --- receiving
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                working = group.create_task(work, name="telegram receives")
+                stopping = group.create_task(self._stopping.wait(), name="telegram stops")
+                await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                working.cancel()
+                stopping.cancel()
+        except BaseExceptionGroup as errors:
+            raise _first(errors) from errors
+
+    async def _receive(self, inbox: Inbox) -> None:
+        # Imported here, because what reads updates is of no use to who only lists channels.
+        await asyncio.to_thread(import_module, "nanobot_telegram.intake")
+        from nanobot_telegram.intake import Intake
+        from nanobot_telegram.polling import Poller
+
+        client, delivery = await self._connect()
+        bot = await client.get_me()
+        inbox.alive()
+        drop_pending = self._settings.drop_pending_updates and not self._memory.has_begun
+        kinds = ["message", "callback_query"]
+        if self._settings.edited_messages:
+            kinds.append("edited_message")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._offer_commands(client), name="telegram menu")
+            group.create_task(delivery.remove_leftovers(), name="telegram leftovers")
+            intake = Intake(self._ctx, client, inbox, bot, group)
+            if self._settings.webhook.url:
+                await self._serve(client, inbox, intake, kinds, drop_pending=drop_pending)
+            else:
+                await client.begin_polling(drop_pending=drop_pending)
+                self._memory.has_begun = True
+                await Poller(self._ctx, client, inbox, intake, kinds).run()
+
+    async def _serve(
+        self, client: Client, inbox: Inbox, intake: Intake, kinds: list[str], *, drop_pending: bool
+    ) -> None:
+        """Take what Telegram brings, and see now and then that it is still there."""
+        answers: set[asyncio.Future[bool]] = set()
+
+        async def take(update: object) -> bool:
+            answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            answers.add(answer)
+            try:
+                intake.put(update, lambda: None if answer.done() else answer.set_result(True))
+                return await answer
+            finally:
+                answers.discard(answer)
+
+        webhook = self._settings.webhook
+        door = self._ctx.shared(make_door)
+        door.handler = take
+        try:
+            await client.set_webhook(
+                webhook.url, webhook.secret.get_secret_value(), kinds, drop_pending=drop_pending
+            )
+            self._memory.has_begun = True
+            while True:
+                inbox.alive()
+                await self._ctx.clock.sleep(_WEBHOOK_CHECK_S)
+                await client.get_me()
+        finally:
+            door.handler = None
+            for answer in answers:
+                if not answer.done():
+                    answer.set_result(False)
+
+    async def _offer_commands(self, client: Client) -> None:
+        """Put the gateway's commands into the menu; without it they can still be typed."""
+        gateway = self._ctx.gateway
+        offered = dict(gateway.commands()) if gateway is not None else {}
+        menu = {
+            name: shorten(summary or name, _SUMMARY_CHARS)
+            for name, summary in offered.items()
+            if _MENU_NAME.fullmatch(name)
+        }
+        try:
+            await client.set_commands(dict(list(menu.items())[:_MENU_COMMANDS]))
+        except CallFailed as error:
+            self._log.info("the menu of commands could not be set: {}", error)
+
+
+def build_channel(ctx: PluginContext) -> TelegramChannel:
+    """Return the channel, not yet connected."""
+    return TelegramChannel(ctx)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error that ended a group of tasks; the others were cancelled for it."""
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

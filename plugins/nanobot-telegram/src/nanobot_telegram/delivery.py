@@ -1,0 +1,255 @@
+"""Sends messages piece by piece, so that a retry goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from nanobot_core import DeliveryError, Draft, OutboundMessage
+from nanobot_telegram.chat import ChatRef
+from nanobot_telegram.failure import CHANNEL, CallFailed, Cause
+from nanobot_telegram.markdown import render_markdown
+from nanobot_telegram.memory import Memory, ShownDraft
+from nanobot_telegram.outgoing import PART_UNITS, Piece, plan_pieces
+from nanobot_telegram.rich_text import RichText, split_rich
+
+if TYPE_CHECKING:
+    from nanobot_telegram.client import Writer
+
+Spawn: TypeAlias = Callable[..., None]
+"""As `PluginContext.spawn`."""
+_DRAFT_CHARS = 2 * PART_UNITS
+"""Enough Markdown for one message; what follows is seen when the answer is whole."""
+_MESSAGE_ID = re.compile(r"(?:-?[0-9]{1,19}:)?([0-9]{1,19})(?::[0-9]{1,19})?", re.ASCII)
+"""The bare id of a message or its dedupe key: chat, id and, where it was edited, when."""
+
+
+class Delivery:
+    """Sends over one connection.
+
+    Args:
+        writer: what sends.
+        memory: what was sent over this and earlier connections.
+        spawn: runs what must not be interrupted.
+        quotes_question: answers quote the message that they answer.
+    """
+
+    def __init__(
+        self, writer: Writer, memory: Memory, spawn: Spawn, *, quotes_question: bool
+    ) -> None:
+        self._writer = writer
+        self._memory = memory
+        self._spawn = spawn
+        self._quotes_question = quotes_question
+        self._showing: dict[tuple[str, str], asyncio.Future[None]] = {}
+
+    async def send(self, message: OutboundMessage) -> None:
+        """Send a message, or those of its pieces that were not sent before.
+
+        Raises:
+            DeliveryError: a piece was not taken; those before it are remembered.
+        """
+        pieces = await asyncio.to_thread(plan_pieces, message)
+        await self._settled((message.chat_id, message.draft_id or ""))
+        key = message.idempotency_key
+        draft_key = (message.chat_id, message.draft_id or "")
+        if not pieces:
+            await self.drop_draft(*draft_key)
+        with self._placed(message.chat_id) as to:
+            for index in range(self._memory.sent.get(key) or 0, len(pieces)):
+                draft = self._memory.drafts.get(draft_key) if index == 0 else None
+                if draft is None or not await self._completed(to, draft, pieces[index]):
+                    reply_to = self._reply_to(message.reply_to) if index == 0 else None
+                    await self._send_piece(to, pieces[index], reply_to)
+                if key:
+                    self._memory.sent.put(key, index + 1)
+                if draft is not None:
+                    await self._forget(draft_key, draft)
+
+    async def show_draft(self, draft: Draft) -> None:
+        """Show an answer as far as it has come, as one message that grows.
+
+        Cancellation:
+            What was begun goes on beside the host, and the answer waits for it: a message that
+            is on its way can only be completed when its id is known.
+
+        Raises:
+            DeliveryError: it could not be shown.
+        """
+        beginning = await asyncio.to_thread(_beginning, draft.content)
+        if beginning is None:
+            return
+        key = (draft.chat_id, draft.id)
+        await self._settled(key)
+        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._spawn(self._show(draft, beginning, outcome), name=f"telegram draft {draft.id}")
+        self._showing[key] = outcome
+        await asyncio.shield(outcome)
+
+    async def drop_draft(self, chat_id: str, draft_id: str) -> None:
+        """Remove a draft; one that is not known is left alone.
+
+        Raises:
+            DeliveryError: it could not be removed.
+        """
+        await self._settled((chat_id, draft_id))
+        known = self._memory.drafts.get((chat_id, draft_id))
+        if known is None:
+            return
+        with self._placed(chat_id) as to:
+            await self._remove(to, known.message_id)
+        await self._forget((chat_id, draft_id), known)
+
+    async def settle(self, limit_s: float) -> None:
+        """Wait until drafts under way are shown and noted, for at most `limit_s` seconds.
+
+        One that is cut off may be on show, and nobody would know which message it is.
+        """
+        if self._showing:
+            await asyncio.wait(self._showing.values(), timeout=limit_s)
+
+    async def remove_leftovers(self) -> None:
+        """Remove the drafts of a process that was killed; their answers are still to come.
+
+        One that cannot be removed now is tried again when the channel starts the next time.
+        """
+        for chat_id, message_id in await self._memory.leftovers.before():
+            with suppress(DeliveryError), self._placed(chat_id) as to:
+                await self._remove(to, message_id)
+                await self._memory.leftovers.remove(chat_id, message_id)
+
+    async def show_typing(self, chat_id: str) -> None:
+        """Show that an answer is being made.
+
+        Raises:
+            DeliveryError: it could not be shown.
+        """
+        with self._placed(chat_id) as to:
+            await self._writer.show_typing(to)
+
+    async def _show(self, draft: Draft, beginning: RichText, outcome: asyncio.Future[None]) -> None:
+        key = (draft.chat_id, draft.id)
+        known = self._memory.drafts.get(key)
+        try:
+            with self._placed(draft.chat_id) as to:
+                if known is None:
+                    reply_to = self._reply_to(draft.reply_to)
+                    sent = await self._writer.send_piece(to, Piece(beginning), reply_to)
+                    self._memory.drafts.put(key, ShownDraft(sent, beginning))
+                    await self._memory.leftovers.add(draft.chat_id, sent)
+                elif known.shown != beginning:
+                    await self._edit(to, known, Piece(beginning))
+            outcome.set_result(None)
+        except DeliveryError as error:
+            outcome.set_exception(error)
+        finally:
+            if not outcome.done():
+                reason = "the draft was interrupted"
+                outcome.set_exception(DeliveryError(CHANNEL, reason, retryable=True))
+            # Nobody may be there to hear of it: the host waits for no draft whose turn has ended.
+            outcome.exception()
+            self._showing.pop(key, None)
+
+    async def _settled(self, key: tuple[str, str]) -> None:
+        """Wait until a draft that is being shown is there, or is known not to be."""
+        showing = self._showing.get(key)
+        if showing is not None:
+            await asyncio.wait({showing})
+
+    @contextmanager
+    def _placed(self, chat_id: str) -> Iterator[ChatRef]:
+        """Give the place that `chat_id` names, and raise failures within as `DeliveryError`."""
+        to = ChatRef.parse(chat_id)
+        if to is None:
+            reason = f"'{chat_id}' is no chat; give an id, or an id and a topic as 'ID:TOPIC'"
+            raise DeliveryError(CHANNEL, reason, retryable=False)
+        moved_to = self._memory.moved.get(to.chat)
+        if moved_to is not None:
+            to = replace(to, chat=moved_to)
+        try:
+            yield to
+        except CallFailed as error:
+            if error.moved_to is None:
+                raise error.as_delivery_error from error
+            self._memory.moved.put(to.chat, error.moved_to)
+            raise DeliveryError(CHANNEL, error.reason, retryable=True) from error
+
+    async def _forget(self, key: tuple[str, str], draft: ShownDraft) -> None:
+        self._memory.drafts.drop(key)
+        await self._memory.leftovers.remove(key[0], draft.message_id)
+
+    def _reply_to(self, platform_id: str | None) -> int | None:
+        if platform_id is None or not self._quotes_question:
+            return None
+        found = _MESSAGE_ID.fullmatch(platform_id)
+        return int(found[1]) if found else None
+
+    async def _send_piece(self, to: ChatRef, piece: Piece, reply_to: int | None) -> None:
+        """Send a piece, in a plainer form where Telegram refuses it."""
+        try:
+            await self._writer.send_piece(to, piece, reply_to)
+        except CallFailed as error:
+            plainer = _plainer(piece)
+            if error.cause is not Cause.REFUSED or not plainer:
+                raise
+            for part in plainer:
+                await self._send_piece(to, part, reply_to)
+
+    async def _completed(self, to: ChatRef, draft: ShownDraft, piece: Piece) -> bool:
+        """Make the draft say what `piece` says; False means that it is gone."""
+        if draft.shown == piece.text and not piece.buttons:
+            return True
+        for form in (piece, replace(piece, text=piece.text.plain)):
+            if draft.shown is None:
+                # An edit to what a message says already is refused just as one of a message that
+                # is gone, so after an edit of unknown outcome there is nothing to learn from.
+                break
+            try:
+                await self._edit(to, draft, form)
+            except CallFailed as error:
+                if error.cause is not Cause.REFUSED:
+                    raise
+            else:
+                return True
+        await self._remove(to, draft.message_id)
+        return False
+
+    async def _edit(self, to: ChatRef, draft: ShownDraft, piece: Piece) -> None:
+        before, draft.shown = draft.shown, None
+        try:
+            await self._writer.edit_text(to, draft.message_id, piece)
+        except CallFailed as error:
+            if error.cause is not Cause.UNREACHABLE:
+                draft.shown = before
+            raise
+        draft.shown = piece.text
+
+    async def _remove(self, to: ChatRef, message_id: int) -> None:
+        try:
+            await self._writer.delete(to, message_id)
+        except CallFailed as error:
+            if error.cause is not Cause.REFUSED:
+                raise
+
+
+def _beginning(markdown: str) -> RichText | None:
+    """Return as much as one message can show, or ``None`` where there is nothing to see."""
+    parts = split_rich(render_markdown(markdown[:_DRAFT_CHARS]), PART_UNITS)
+    return parts[0] if parts else None
+
+
+def _plainer(piece: Piece) -> list[Piece]:
+    """Return what says the same in plainer forms; nothing, where there is none."""
+    if len(piece.files) > 1:
+        return [
+            Piece(piece.text if index == 0 else RichText(""), (file,))
+            for index, file in enumerate(piece.files)
+        ]
+    if piece.files and piece.files[0].kind != "document":
+        document = replace(piece.files[0], kind="document")
+        return [replace(piece, files=(document,))]
+    return [replace(piece, text=piece.text.plain)] if piece.text.spans else []

@@ -1,0 +1,299 @@
+"""Markdown as models write it to text with formatting that Telegram can show.
+
+The Bot API's rules for entities: code holds no other formatting and stands in no other but a
+quote; quotes are not nested; links carry a scheme that Telegram opens.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from nanobot_telegram.rich_text import EntityKind, RichText, Span, utf16_length
+
+_SCHEMES = frozenset({"http", "https", "mailto", "tg"})
+_MAX_NESTING = 120
+_RULE = "———"
+_BULLET = "•"
+_STYLES: dict[str, EntityKind] = {"strong": "bold", "em": "italic", "s": "strikethrough"}
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING})
+    # A definition that nothing refers to would vanish, so references are left as they stand.
+    return parser.enable(["table", "strikethrough"]).disable("reference")
+
+
+_PARSER = _parser()
+
+
+def render_markdown(markdown: str) -> RichText:
+    """Return `markdown` as Telegram shows it; what is no markup stays as it is.
+
+    HTML is text. A table is set in columns of fixed width. An address that Telegram would not
+    open stands in brackets behind the words that it was linked to.
+    """
+    # Half a surrogate pair cannot be sent; a cut in the middle of an emoji leaves one.
+    clean = markdown.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    tokens = _PARSER.parse(clean)
+    if any(token.level > _MAX_NESTING - 8 for token in tokens):
+        # The parser passes over what is nested deeper than it goes.
+        return RichText(clean)
+    rendered = _Renderer().render(tokens)
+    return rendered if rendered.text.strip() else RichText(clean)
+
+
+@dataclass(slots=True)
+class _Open:
+    kind: EntityKind
+    start: int
+    url: str = ""
+
+
+class _Renderer:
+    """Writes tokens one after the other; line feeds wait until something follows them."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._length = 0
+        self._pending = 0
+        self._indents: list[str] = []
+        self._lists: list[int | None] = []
+        self._styles: list[_Open] = []
+        self._quotes: list[int] = []
+        self._spans: list[Span] = []
+
+    def render(self, tokens: list[Token]) -> RichText:
+        index = 0
+        while index < len(tokens):
+            if tokens[index].type == "table_open":
+                end = _closing(tokens, index)
+                self._table(tokens[index:end])
+                index = end
+            else:
+                self._block(tokens[index])
+            index += 1
+        spans = sorted(self._spans, key=lambda span: (span.offset, -span.length))
+        return RichText("".join(self._parts), tuple(spans))
+
+    # --- blocks
+
+    def _block(self, token: Token) -> None:
+        match token.type:
+            case "paragraph_open" | "heading_open":
+                self._flush()
+                if token.type == "heading_open":
+                    self._open("bold")
+            case "paragraph_close":
+                self._end_block(1 if token.hidden else 2)
+            case "heading_close":
+                self._close("bold")
+                self._end_block(2)
+            case "inline":
+                self._inline(token.children or [])
+            case "fence" | "code_block":
+                self._code_block(token)
+            case "hr":
+                self._flush()
+                self._write(_RULE)
+                self._end_block(2)
+            case "blockquote_open" | "blockquote_close":
+                self._quote(is_start=token.nesting > 0)
+            case _:
+                self._list_part(token)
+
+    def _list_part(self, token: Token) -> None:
+        match token.type:
+            case "bullet_list_open":
+                self._lists.append(None)
+            case "ordered_list_open":
+                self._lists.append(int(token.attrGet("start") or 1))
+            case "bullet_list_close" | "ordered_list_close":
+                self._lists.pop()
+                self._end_block(1 if self._lists else 2)
+            case "list_item_open":
+                self._start_item()
+            case "list_item_close":
+                self._indents.pop()
+                self._end_block(1)
+
+    def _start_item(self) -> None:
+        number = self._lists[-1]
+        marker = _BULLET if number is None else f"{number}."
+        if number is not None:
+            self._lists[-1] = number + 1
+        # An item that begins with a list has its marker on a line of its own.
+        self._pending = max(self._pending, 1)
+        self._write(f"{marker} ")
+        self._indents.append("  ")
+        self._pending = 0
+
+    def _quote(self, *, is_start: bool) -> None:
+        if is_start:
+            if self._quotes:
+                self._indents.append("> ")
+                self._pending = max(self._pending, 1)
+            else:
+                self._flush()
+            self._quotes.append(self._length)
+            return
+        start = self._quotes.pop()
+        if self._quotes:
+            self._indents.pop()
+        else:
+            self._add("blockquote", start)
+        self._end_block(2)
+
+    def _code_block(self, token: Token) -> None:
+        self._flush()
+        start = self._length
+        words = token.info.split(maxsplit=1)
+        self._append(token.content.removesuffix("\n"))
+        self._add("pre", start, language=words[0] if words else "")
+        self._end_block(2)
+
+    def _table(self, tokens: list[Token]) -> None:
+        rows: list[list[str]] = []
+        for token in tokens:
+            if token.type == "tr_open":
+                rows.append([])
+            elif token.type == "inline":
+                rows[-1].append(_cell_text(token.children or []))
+        self._flush()
+        start = self._length
+        self._append(_aligned(rows))
+        self._add("pre", start)
+        self._end_block(2)
+
+    # --- inside a paragraph
+
+    def _inline(self, tokens: list[Token]) -> None:
+        for token in tokens:
+            name = token.type.removesuffix("_open").removesuffix("_close")
+            if name in _STYLES:
+                style = _STYLES[name]
+                self._open(style) if token.nesting > 0 else self._close(style)
+            elif token.type == "link_open":
+                self._open("text_link", str(token.attrGet("href") or ""))
+            elif token.type == "link_close":
+                self._close("text_link")
+            elif token.type == "image":
+                url = str(token.attrGet("src") or "")
+                self._open("text_link", url)
+                self._write(token.content or url)
+                self._close("text_link")
+            elif token.type == "code_inline":
+                self._code(token.content)
+            elif token.type in {"softbreak", "hardbreak"}:
+                self._pending = 1
+            else:
+                self._write(token.content)
+
+    def _open(self, kind: EntityKind, url: str = "") -> None:
+        self._flush()
+        self._styles.append(_Open(kind, self._length, url))
+
+    def _close(self, kind: EntityKind) -> None:
+        index = max(i for i, style in enumerate(self._styles) if style.kind == kind)
+        style = self._styles.pop(index)
+        if kind == "text_link" and not _opens(style.url):
+            if style.url:
+                self._write(f" ({style.url})" if self._length > style.start else style.url)
+        elif kind == "text_link" and self._length == style.start:
+            self._write(style.url)
+            self._add(kind, style.start, url=style.url)
+        elif not any(other.kind == kind for other in self._styles):
+            self._add(kind, style.start, url=style.url)
+
+    def _code(self, code: str) -> None:
+        if any(style.kind == "text_link" for style in self._styles):
+            self._write(code)
+            return
+        self._flush()
+        # Formatting around code ends before it and begins again behind it.
+        for style in self._styles:
+            self._add(style.kind, style.start)
+        start = self._length
+        self._write(code)
+        self._add("code", start)
+        for style in self._styles:
+            style.start = self._length
+
+    # --- writing
+
+    def _end_block(self, line_feeds: int) -> None:
+        self._pending = max(self._pending, line_feeds)
+
+    def _flush(self) -> None:
+        if self._pending and self._length:
+            prefix = "".join(self._indents)
+            self._append("\n" * self._pending + prefix)
+        self._pending = 0
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._flush()
+            self._append(text)
+
+    def _append(self, text: str) -> None:
+        self._parts.append(text)
+        self._length += utf16_length(text)
+
+    def _add(self, kind: EntityKind, start: int, *, url: str = "", language: str = "") -> None:
+        if self._length > start:
+            self._spans.append(Span(kind, start, self._length - start, url, language))
+
+
+def _opens(url: str) -> bool:
+    try:
+        address = urlsplit(url)
+    except ValueError:
+        return False
+    if address.scheme in {"http", "https"}:
+        return bool(address.hostname)
+    return address.scheme in _SCHEMES
+
+
+def _closing(tokens: list[Token], index: int) -> int:
+    level = tokens[index].level
+    return next(
+        i
+        for i in range(index + 1, len(tokens))
+        if tokens[i].type == "table_close" and tokens[i].level == level
+    )
+
+
+def _cell_text(tokens: list[Token]) -> str:
+    parts: list[str] = []
+    urls: list[str] = []
+    for token in tokens:
+        if token.type == "link_open":
+            urls.append(str(token.attrGet("href") or ""))
+        elif token.type == "link_close":
+            url = urls.pop()
+            parts.append("" if parts and parts[-1] == url else f" ({url})")
+        elif token.type == "image":
+            parts.append(f"{token.content} ({token.attrGet('src')})".strip())
+        else:
+            parts.append(token.content)
+    return "".join(parts)
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    columns = max(len(row) for row in rows)
+    widths = [max(_width(row[i]) if i < len(row) else 0 for row in rows) for i in range(columns)]
+    lines = [
+        " | ".join(cell + " " * (widths[i] - _width(cell)) for i, cell in enumerate(row)).rstrip()
+        for row in rows
+    ]
+    lines.insert(1, "-+-".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+def _width(text: str) -> int:
+    """Return how many columns `text` takes in a font of fixed width."""
+    return len(text) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)

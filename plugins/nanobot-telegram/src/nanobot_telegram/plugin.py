@@ -1,0 +1,48 @@
+"""What the plugin gives: the channel, and the route that its webhook needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nanobot_core import ChannelSpec, Mount, PluginFacts, SettingsSection, on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nanobot_core import PluginContext
+
+
+@on.describe_plugin
+def describe_plugin() -> PluginFacts:
+    """Say what it reaches."""
+    return PluginFacts(
+        summary="Telegram: chats, groups, topics, files and buttons",
+        capabilities=("receives messages of people", "sends messages and files to people"),
+        hosts=("api.telegram.org",),
+    )
+
+
+@on.contribute_settings
+def contribute_settings() -> Iterable[SettingsSection]:
+    """Say where the settings stand."""
+    return (SettingsSection("channels.telegram", "nanobot_telegram.settings:TelegramSettings"),)
+
+
+@on.contribute_channels
+def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
+    """Give the channel; its SDK is imported when it starts."""
+    return (
+        ChannelSpec(
+            name="telegram",
+            factory="nanobot_telegram.channel:build_channel",
+            summary="a Telegram bot, by long polling or webhook",
+            secrets=("token", "proxy", "webhook.secret"),
+        ),
+    )
+
+
+@on.contribute_routes
+def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
+    """Give the address that Telegram calls in webhook mode; elsewhere it answers 404."""
+    # Open, because Telegram cannot send the gateway's token: the application checks its own.
+    return (Mount(path="/telegram", app="nanobot_telegram.webhook:build_app", access="open"),)

@@ -1,0 +1,144 @@
+"""Long polling: asks for updates, and lets Telegram forget what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nanobot_telegram.failure import CallFailed, Cause
+
+if TYPE_CHECKING:
+    from nanobot_core import Inbox, PluginContext
+    from nanobot_telegram.client import Client
+    from nanobot_telegram.intake import Intake
+
+_LOOK_AGAIN_S = 0.5
+"""Pause between two looks for updates of other chats while some are still being stored."""
+_ATTEMPTS = 4
+_LONGEST_PAUSE_S = 30.0
+
+
+class Backlog:
+    """Which updates were taken, and from which on Telegram must still offer them.
+
+    Telegram forgets all updates below the offset that it is asked for (Bot API, ``getUpdates``),
+    so the offset stays at the oldest one that is not stored, however many after it are. It offers
+    at most 100, which bounds what is under way.
+    """
+
+    def __init__(self) -> None:
+        self._next: int | None = None
+        self._open: set[int] = set()
+        self._stored: set[int] = set()
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    @property
+    def offset(self) -> int | None:
+        """The first update to ask for, or ``None`` before there was one."""
+        return min(self._open, default=self._next)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was taken is stored."""
+        return not self._open
+
+    def take(self, ids: Iterable[int]) -> list[int]:
+        """Return those of a batch that are new, in their order."""
+        batch = list(ids)
+        fresh = [i for i in dict.fromkeys(batch) if i not in self._open | self._stored]
+        if batch:
+            # Not the highest ever: after a week of silence Telegram may begin at any number.
+            self._next = max(batch) + 1
+        self._open.update(fresh)
+        if self._open:
+            self._settled.clear()
+        return fresh
+
+    def finish(self, update_id: int) -> None:
+        """Note that an update that was taken is stored."""
+        self._open.discard(update_id)
+        self._stored.add(update_id)
+        if not self._open:
+            # None of them is asked for again.
+            self._stored.clear()
+            self._settled.set()
+
+    async def wait(self) -> None:
+        """Wait until nothing is being worked on, for a moment at most."""
+        try:
+            async with asyncio.timeout(_LOOK_AGAIN_S):
+                await self._settled.wait()
+        except TimeoutError:
+            return
+
+
+class Poller:
+    """Receives by asking.
+
+    Args:
+        ctx: the plugin's context.
+        client: asks.
+        inbox: is told of every answer.
+        intake: takes the updates.
+        kinds: kinds of updates to ask for.
+    """
+
+    def __init__(
+        self,
+        ctx: PluginContext,
+        client: Client,
+        inbox: Inbox,
+        intake: Intake,
+        kinds: Sequence[str],
+    ) -> None:
+        self._ctx = ctx
+        self._log = ctx.logger
+        self._client = client
+        self._inbox = inbox
+        self._intake = intake
+        self._kinds = kinds
+        self._backlog = Backlog()
+
+    async def run(self) -> None:
+        """Receive until cancelled.
+
+        Raises:
+            CallFailed: Telegram cannot be reached, or does not let this program receive.
+        """
+        while True:
+            batch = await self._ask()
+            self._inbox.alive()
+            by_id = {i: update for update in batch if (i := _id_of(update)) is not None}
+            for update_id in self._backlog.take(by_id):
+                self._intake.put(by_id[update_id], partial(self._backlog.finish, update_id))
+            await self._backlog.wait()
+            if len(by_id) < len(batch):
+                # What has no number cannot be taken off the list, and would come at once again.
+                await self._ctx.clock.sleep(_LOOK_AGAIN_S)
+
+    async def _ask(self) -> list[object]:
+        """Return the next updates; passing troubles are waited out."""
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return await self._fetch()
+            except CallFailed as error:
+                if error.cause not in {Cause.UNREACHABLE, Cause.BUSY}:
+                    raise
+                pause_s = error.retry_after_s
+                self._log.debug("no updates: {}", error)
+            pause_s = 2.0 ** (attempt - 1) if pause_s is None else pause_s
+            await self._ctx.clock.sleep(min(pause_s, _LONGEST_PAUSE_S))
+        return await self._fetch()
+
+    async def _fetch(self) -> list[object]:
+        return await self._client.fetch_updates(
+            self._backlog.offset, self._kinds, wait=self._backlog.is_settled
+        )
+
+
+def _id_of(update: object) -> int | None:
+    found = update.get("update_id") if isinstance(update, dict) else None
+    return found if type(found) is int else None

@@ -1,0 +1,167 @@
+"""What Telegram sends, as far as the channel reads it (Bot API 10.0, "Available types").
+
+The SDK reads a whole batch of updates or fails with it. Here each update is validated by itself,
+so that one that is malformed costs no other; fields that are not named are passed over.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class User(_Wire):
+    """A person or a bot."""
+
+    id: int
+    is_bot: bool = False
+    first_name: str = ""
+    last_name: str = ""
+    username: str = ""
+
+
+class Chat(_Wire):
+    """A private chat, a group, a supergroup or a channel."""
+
+    id: int
+    type: str
+    title: str = ""
+    username: str = ""
+
+
+class Entity(_Wire):
+    """A span of a text; `offset` and `length` count UTF-16 units."""
+
+    type: str
+    offset: int = Field(ge=0)
+    length: int = Field(ge=0)
+    user: User | None = None
+
+
+class File(_Wire):
+    """Any attached file: photo size, voice, audio, video, video note, animation or document."""
+
+    file_id: str
+    file_size: int | None = None
+    file_name: str | None = None
+    mime_type: str | None = None
+
+
+class Sticker(_Wire):
+    """A sticker."""
+
+    emoji: str = ""
+
+
+class Location(_Wire):
+    """A point on the map."""
+
+    latitude: float
+    longitude: float
+
+
+class Venue(_Wire):
+    """A place with a name."""
+
+    location: Location
+    title: str = ""
+    address: str = ""
+
+
+class Contact(_Wire):
+    """A person's phone number."""
+
+    phone_number: str
+    first_name: str = ""
+    last_name: str = ""
+
+
+class PollOption(_Wire):
+    """One answer of a poll."""
+
+    text: str = ""
+
+
+class Poll(_Wire):
+    """A question with answers to choose from."""
+
+    question: str
+    options: tuple[PollOption, ...] = ()
+
+
+class Dice(_Wire):
+    """A thrown die or the like."""
+
+    emoji: str = ""
+    value: int = 0
+
+
+class Origin(_Wire):
+    """Where a forwarded message comes from; which field is there depends on its kind."""
+
+    sender_user: User | None = None
+    sender_user_name: str = ""
+    sender_chat: Chat | None = None
+    chat: Chat | None = None
+
+
+class Quote(_Wire):
+    """The part of a message that a reply quotes."""
+
+    text: str = ""
+
+
+class Message(_Wire):
+    """A message; also what a button was pressed on, which may be too old to be shown in full."""
+
+    message_id: int
+    chat: Chat
+    date: int = 0
+    edit_date: int | None = None
+    from_user: User | None = Field(default=None, alias="from")
+    sender_chat: Chat | None = None
+    message_thread_id: int | None = None
+    is_topic_message: bool = False
+    media_group_id: str | None = None
+    forward_origin: Origin | None = None
+    reply_to_message: Message | None = None
+    quote: Quote | None = None
+    forum_topic_created: dict[str, object] | None = None
+    text: str = ""
+    entities: tuple[Entity, ...] = ()
+    caption: str = ""
+    caption_entities: tuple[Entity, ...] = ()
+    photo: tuple[File, ...] = ()
+    voice: File | None = None
+    audio: File | None = None
+    video: File | None = None
+    video_note: File | None = None
+    animation: File | None = None
+    document: File | None = None
+    sticker: Sticker | None = None
+    location: Location | None = None
+    venue: Venue | None = None
+    contact: Contact | None = None
+    poll: Poll | None = None
+    dice: Dice | None = None
+
+
+class CallbackQuery(_Wire):
+    """A button was pressed."""
+
+    id: str
+    from_user: User = Field(alias="from")
+    message: Message | None = None
+    data: str = ""
+
+
+class Update(_Wire):
+    """One thing that has happened; at most one of its other fields is there."""
+
+    update_id: int
+    message: Message | None = None
+    edited_message: Message | None = None
+    callback_query: CallbackQuery | None = None

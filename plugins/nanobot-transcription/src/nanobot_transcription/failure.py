@@ -1,0 +1,138 @@
+"""What a service says when it refuses, as typed errors."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from nanobot_core import (
+    AuthenticationFailed,
+    BadRequest,
+    Overloaded,
+    ProviderError,
+    ProviderProtocolError,
+    ProviderTimeout,
+    RateLimited,
+    shorten,
+)
+from nanobot_transcription.endpoint import Endpoint, key_hint
+
+_MESSAGE_CHARS = 200
+_CLASS_OF_STATUS: Mapping[int, type[ProviderError]] = {
+    401: AuthenticationFailed,
+    402: AuthenticationFailed,
+    403: AuthenticationFailed,
+    408: ProviderTimeout,
+    429: RateLimited,
+}
+_NO_CREDIT = "insufficient_quota"
+"""OpenAI's code for an account without credit, sent with status 429: waiting does not help."""
+
+
+def failure_of_status(
+    endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, now: datetime
+) -> ProviderError:
+    """Return the error for a response with `status`, which is not 200.
+
+    Args:
+        endpoint: the service.
+        status: HTTP status.
+        headers: names in any case.
+        body: its beginning; it may be cut or be no JSON.
+        now: the current instant, aware.
+    """
+    message, code = _read(body)
+    kind = _CLASS_OF_STATUS.get(status) or _class_of_range(status)
+    if code == _NO_CREDIT:
+        kind, reason = AuthenticationFailed, "the account has no credit; top it up"
+    elif kind is AuthenticationFailed:
+        # Services quote parts of the key here, so nothing of the message is repeated.
+        reason = f"the key is missing or not accepted; {key_hint(endpoint.provider)}"
+    elif status == 413:
+        reason = "the recording is too large for the service; lower transcription.max_bytes"
+    elif 300 <= status < 400:
+        reason = "it answers from another address; correct transcription.api_base"
+    elif status == 404:
+        reason = _quote(endpoint, message) or "there is no such address or model"
+        reason += "; check transcription.api_base and transcription.model"
+    else:
+        reason = _quote(endpoint, message) or "it gave no reason"
+    return kind(
+        endpoint.provider,
+        f"HTTP {status}: {reason}",
+        status=status,
+        retry_after_s=retry_after_s(headers, now),
+    )
+
+
+def text_of(endpoint: Endpoint, body: bytes) -> str:
+    """Return the text in the body of a response with status 200.
+
+    Raises:
+        ProviderProtocolError: there is none.
+    """
+    try:
+        parsed: object = json.loads(body)
+    except (ValueError, RecursionError):
+        reason = f"its answer of {len(body):,} bytes is no JSON"
+        raise ProviderProtocolError(endpoint.provider, reason) from None
+    text = parsed.get("text") if isinstance(parsed, dict) else None
+    if not isinstance(text, str):
+        told = _quote(endpoint, _read(body)[0])
+        reason = f"its answer has no text{f': {told}' if told else ''}"
+        raise ProviderProtocolError(endpoint.provider, reason)
+    return text.strip()
+
+
+def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Return the seconds that a response asks to wait, or ``None``.
+
+    ``Retry-After`` holds seconds or a date (RFC 9110, 10.2.3).
+    """
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = _seconds_until(value, now)
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _seconds_until(date: str, now: datetime) -> float:
+    try:
+        moment = parsedate_to_datetime(date)
+    except ValueError:
+        return math.nan
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - now).total_seconds()
+
+
+def _class_of_range(status: int) -> type[ProviderError]:
+    if status >= 500:
+        return Overloaded
+    return BadRequest if status >= 300 else ProviderProtocolError
+
+
+def _read(body: bytes) -> tuple[str, str]:
+    """Return message and code of OpenAI's error object, a bare text, or FastAPI's ``detail``."""
+    try:
+        parsed: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return "", ""
+    error = (parsed.get("error") or parsed) if isinstance(parsed, dict) else None
+    if isinstance(error, str):
+        return error, ""
+    if not isinstance(error, dict):
+        return "", ""
+    message, code = error.get("message") or error.get("detail"), error.get("code")
+    return message if isinstance(message, str) else "", code if isinstance(code, str) else ""
+
+
+def _quote(endpoint: Endpoint, message: str) -> str:
+    plain = message.replace(endpoint.key, "[secret]") if endpoint.key else message
+    return shorten("".join(c if c.isprintable() else " " for c in plain), _MESSAGE_CHARS)

@@ -1,0 +1,139 @@
+"""Posts replies to the owner's address, and tells failures that pass from those that stay."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import math
+from typing import TYPE_CHECKING
+
+import httpx
+
+from nanobot_core import DeliveryError
+from nanobot_webhook.payload import CHANNEL
+from nanobot_webhook.signature import sign
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from nanobot_core import Clock
+    from nanobot_webhook.reply import Delivery
+
+_CONNECT_S = 10.0
+_PASSING = frozenset({408, 425, 429})
+"""Refusals that are about the moment: request timeout, too early, too many requests."""
+_LONGEST_WAIT_S = 3600.0
+
+
+class Callback:
+    """Connections to one address. Nothing is sent before the first `post`.
+
+    Uses httpx's transport and not its client, which logs every address with its query at INFO.
+
+    Args:
+        url: where to post.
+        key: signs what is posted.
+        clock: source of time.
+        timeout_s: seconds that one post may take.
+    """
+
+    def __init__(self, url: str, key: bytes, clock: Clock, timeout_s: float) -> None:
+        self._url = url
+        self._key = key
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._limits = httpx.Timeout(timeout_s, connect=_CONNECT_S).as_dict()
+        self._transport: httpx.AsyncHTTPTransport | None = None
+        self._lock = asyncio.Lock()
+        self._is_closed = False
+
+    async def post(self, delivery: Delivery) -> None:
+        """Post one delivery; whoever has it answers 2xx (Standard Webhooks, "Delivery success").
+
+        Raises:
+            DeliveryError: it was not taken. It may be tried again after 408, 425, 429, 5xx, a lost
+                connection and a time-out; a redirect is not followed and final, as is all else.
+        """
+        timestamp = int(self._clock.now().timestamp())
+        headers = {
+            "user-agent": "nanobot-webhook",
+            "content-type": "application/json",
+            "webhook-id": delivery.id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": sign(self._key, delivery.id, timestamp, delivery.body),
+        }
+        transport = await self._open()
+        try:
+            request = httpx.Request(
+                "POST",
+                self._url,
+                content=delivery.body,
+                headers=headers,
+                extensions={"timeout": self._limits},
+            )
+            async with asyncio.timeout(self._timeout_s):
+                answer = await transport.handle_async_request(request)
+                # The body is left unread: it has no end that this side could rely on.
+                await answer.aclose()
+                status, retry_after = answer.status_code, answer.headers.get("retry-after")
+        except TimeoutError:
+            reason = f"the callback did not answer within {self._timeout_s:g} seconds"
+            raise DeliveryError(CHANNEL, reason, retryable=True) from None
+        except httpx.InvalidURL:
+            reason = "the callback's address is not valid; set channels.webhook.callback_url"
+            raise DeliveryError(CHANNEL, reason, retryable=False) from None
+        except httpx.TransportError as error:
+            # Its text may hold the address, and so a secret.
+            reason = f"the callback is out of reach ({type(error).__name__})"
+            raise DeliveryError(CHANNEL, reason, retryable=True) from None
+        if not 200 <= status <= 299:
+            raise self._refusal(status, retry_after)
+
+    async def aclose(self) -> None:
+        """Close the connections; what is posted afterwards may be tried again by another."""
+        self._is_closed = True
+        async with self._lock:
+            transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.aclose()
+
+    async def _open(self) -> httpx.AsyncHTTPTransport:
+        async with self._lock:
+            if self._is_closed:
+                raise DeliveryError(CHANNEL, "the channel has stopped", retryable=True)
+            if self._transport is None:
+                # In a thread, because it reads the certificates of authorities.
+                self._transport = await asyncio.to_thread(httpx.AsyncHTTPTransport, trust_env=False)
+            return self._transport
+
+    def _refusal(self, status: int, retry_after: str | None) -> DeliveryError:
+        wait_s = parse_retry_after(retry_after, self._clock.now()) if retry_after else None
+        return DeliveryError(
+            CHANNEL,
+            f"the callback answered with status {status}",
+            retryable=status in _PASSING or status >= 500,
+            retry_after_s=wait_s,
+        )
+
+
+def parse_retry_after(value: str, now: datetime) -> float | None:
+    """Return the seconds that ``Retry-After`` asks for (RFC 9110, section 10.2.3), at most an hour.
+
+    Args:
+        value: seconds, or a date.
+        now: the current time, aware.
+
+    Returns:
+        ``None`` where it is neither.
+    """
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = email.utils.parsedate_to_datetime(value)
+            seconds = date.timestamp() - now.timestamp()
+        except (ValueError, OverflowError):
+            return None
+    if math.isnan(seconds):
+        return None
+    return min(max(seconds, 0.0), _LONGEST_WAIT_S)

@@ -1,0 +1,125 @@
+"""The ASGI application that takes messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from nanobot_core import BusError, BusFull, MediaTooLarge
+from nanobot_webhook.door import Door
+from nanobot_webhook.payload import MessagePayload, PayloadRefused, build_inbound, parse_message
+from nanobot_webhook.settings import WebhookSettings
+from nanobot_webhook.signature import (
+    SignatureRefused,
+    SignedHead,
+    decode_key,
+    read_head,
+    verify_body,
+)
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from nanobot_core import AsgiApp, InboundMessage, Inbox, PluginContext
+
+_FULL_WAIT_S = 30
+_DOWN_WAIT_S = 5
+
+
+def build_app(ctx: PluginContext) -> AsgiApp:
+    """Return the application for the mount."""
+    settings = ctx.settings(WebhookSettings)
+    return RequestBodyLimitMiddleware(Intake(ctx), max_body_size=settings.max_body_bytes)
+
+
+class Intake:
+    """Answers 200 once a message is stored, or was before, and never earlier.
+
+    Args:
+        ctx: the plugin's context.
+    """
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self._ctx = ctx
+        self._log = ctx.logger
+        self._settings = ctx.settings(WebhookSettings)
+        self._door = ctx.shared(Door)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            answer = await self._answer(Request(scope, receive))
+        except ClientDisconnect:
+            return
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.scope["path"].rstrip("/") != request.scope.get("root_path", ""):
+            return _refusal(404, "nothing is here")
+        if request.method != "POST":
+            return _refusal(405, "messages are posted", {"allow": "POST"})
+        inbox, secret = self._door.inbox, self._settings.secret
+        if inbox is None or secret is None:
+            return _later(503, "no messages are taken now", _DOWN_WAIT_S)
+        try:
+            head = read_head(
+                request.headers,
+                now_s=self._ctx.clock.now().timestamp(),
+                tolerance_s=self._settings.tolerance_s,
+            )
+            body = await request.body()
+            key = decode_key(secret.get_secret_value())
+            # Megabytes of base64 would hold up every other chat.
+            payload = await asyncio.to_thread(_read, key, head, body)
+        except SignatureRefused as error:
+            self._log.warning("a message was refused: {}", error)
+            return _refusal(401, str(error))
+        except PayloadRefused as error:
+            return _refusal(400, str(error))
+        return await self._publish(inbox, head, payload)
+
+    async def _publish(self, inbox: Inbox, head: SignedHead, payload: MessagePayload) -> Response:
+        message = build_inbound(payload, head.id, datetime.fromtimestamp(head.timestamp, UTC))
+
+        async def complete(admitted: InboundMessage) -> InboundMessage:
+            media = [
+                str(await self._ctx.media.save(file.name, _pieces(file.content)))
+                for file in payload.data.files
+            ]
+            return replace(admitted, media=(*admitted.media, *media))
+
+        inbox.alive()
+        try:
+            is_stored = await inbox.publish(message, complete)
+        except BusFull as error:
+            return _later(429, str(error), _FULL_WAIT_S)
+        except MediaTooLarge as error:
+            return _refusal(413, str(error))
+        except (BusError, OSError) as error:
+            self._log.warning("message {} is not stored: {}", head.id, error)
+            return _later(503, "the message is not stored", _DOWN_WAIT_S)
+        return JSONResponse({"stored": is_stored})
+
+
+def _read(key: bytes, head: SignedHead, body: bytes) -> MessagePayload:
+    verify_body(key, head, body)
+    return parse_message(body)
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+def _refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"error": reason}, status, headers)
+
+
+def _later(status: int, reason: str, wait_s: int) -> Response:
+    return _refusal(status, reason, {"retry-after": str(wait_s)})

@@ -1,0 +1,47 @@
+"""What the plugin contributes: the channel, and the route that it receives on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nanobot_core import ChannelSpec, Mount, PluginFacts, SettingsSection, on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nanobot_core import PluginContext
+
+
+@on.describe_plugin
+def describe_plugin() -> PluginFacts:
+    """Say what it needs and what it reaches."""
+    return PluginFacts(
+        requires=("http",),
+        capabilities=("receives messages of programs", "sends replies to an address of the owner"),
+    )
+
+
+@on.contribute_settings
+def contribute_settings() -> Iterable[SettingsSection]:
+    """Say where the settings stand."""
+    return (SettingsSection("channels.webhook", "nanobot_webhook.settings:WebhookSettings"),)
+
+
+@on.contribute_channels
+def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
+    """Give the channel."""
+    return (
+        ChannelSpec(
+            name="webhook",
+            factory="nanobot_webhook.channel:WebhookChannel",
+            summary="signed HTTP in, HTTP callback out",
+            secrets=("secret", "callback_url"),
+        ),
+    )
+
+
+@on.contribute_routes
+def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
+    """Give the route."""
+    # Open, because the signature says more than the gateway's secret: who, when and what.
+    return (Mount(path="/webhook", app="nanobot_webhook.intake:build_app", access="open"),)

@@ -1,0 +1,258 @@
+"""Gateways for tests: a platform that is played, and a gateway in this process or in another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+from uuid import uuid4
+
+import yaml
+
+from nanobot_core import Nanobot
+from nanobot_core.app.gateway import Gateway
+from nanobot_core.app.lock import running_pid
+from nanobot_core.clock import Clock, SystemClock
+from nanobot_core.config.loading import load_config
+
+REPOSITORY = Path(__file__).parents[1]
+PLUGIN = REPOSITORY / "tests" / "strangers" / "chatty.py"
+LIMIT_S = 20.0
+OWNER = "7"
+Sent = dict[str, Any]
+
+
+class Platform:
+    """What the channel ``chatty`` connects to.
+
+    Attributes:
+        path: its socket.
+        sent: what the channel has delivered, in order.
+        stored: keys of the messages that the gateway has taken, in order.
+        takes: whether what is sent is confirmed.
+    """
+
+    def __init__(self) -> None:
+        # Its address may hold 100 bytes, and folders of tests have long names.
+        self._folder = tempfile.TemporaryDirectory(prefix="chatty-")
+        self.path: Path = Path(self._folder.name) / "platform.sock"
+        self.sent: list[Sent] = []
+        self.stored: list[str] = []
+        self.takes: bool = True
+        self._changed = asyncio.Condition()
+        self._writers: list[asyncio.StreamWriter] = []
+        self._readers: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_unix_server(self._serve, str(self.path))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        self._folder.cleanup()
+
+    async def say(
+        self, text: str, chat: str = "1", sender: str = OWNER, key: str | None = None
+    ) -> str:
+        """Offer a message and wait until it is stored; return its key."""
+        key = key or uuid4().hex
+        async with self._changed:
+            async with asyncio.timeout(LIMIT_S):
+                await self._changed.wait_for(lambda: bool(self._writers))
+        offered = {"text": text, "chat": chat, "sender": sender, "key": key}
+        self._writers[-1].write(json.dumps(offered).encode() + b"\n")
+        await self.until(lambda: key in self.stored)
+        return key
+
+    async def shows(self, text: str, chat: str = "1", limit_s: float = LIMIT_S) -> Sent:
+        """Wait until a chat has got something with `text` in it, and return it."""
+
+        def found() -> Sent | None:
+            return next(
+                (one for one in self.sent if one["chat"] == chat and text in one["text"]), None
+            )
+
+        try:
+            await self.until(lambda: found() is not None, limit_s)
+        except TimeoutError:
+            raise AssertionError(f"waited for {text!r} in {chat}, saw {self.texts(chat)}") from None
+        one = found()
+        assert one is not None
+        return one
+
+    def texts(self, chat: str = "1") -> list[str]:
+        return [one["text"] for one in self.sent if one["chat"] == chat]
+
+    async def until(self, holds: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+        async with asyncio.timeout(limit_s), self._changed:
+            await self._changed.wait_for(holds)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with self._changed:
+            self._writers.append(writer)
+            self._changed.notify_all()
+        with suppress(ConnectionError):
+            while line := await reader.readline():
+                await self._take(json.loads(line), writer)
+        self._writers.remove(writer)
+        writer.close()
+
+    async def _take(self, content: Sent, writer: asyncio.StreamWriter) -> None:
+        async with self._changed:
+            if "stored" in content:
+                self.stored.append(content["stored"])
+            elif self.takes:
+                self.sent.append(content)
+                writer.write(json.dumps({"taken": content["number"]}).encode() + b"\n")
+            self._changed.notify_all()
+
+
+def write_config(home: Path, platform: Platform | None = None, **sections: Any) -> Path:
+    """Write the configuration of a gateway whose channel is `platform`'s."""
+    home.mkdir(parents=True, exist_ok=True)
+    plugins = sections.pop("plugins", [])
+    channel: dict[str, Any] = {"path": str(platform.path) if platform else "", "allow_from": ["*"]}
+    channel |= {"enabled": platform is not None, "rate_limit": 100_000}
+    content: dict[str, Any] = {
+        "agents": {"defaults": {"model": "chatty/model", "workspace": str(home / "workspace")}},
+        "plugins": {
+            "policy": "listed",
+            "enabled": ["chatty", *plugins],
+            "local": [str(PLUGIN)],
+        },
+        "channels": {"chatty": channel | sections.pop("chatty", {})},
+        "gateway": {"port": 0, "grace_s": 2},
+        "owner": [OWNER],
+    }
+    for name, section in sections.items():
+        if isinstance(section, Mapping):
+            content.setdefault(name, {}).update(section)
+        else:
+            content[name] = section
+    file = home / "config.yaml"
+    file.write_text(yaml.safe_dump(content))
+    file.chmod(0o600)
+    return file
+
+
+@asynccontextmanager
+async def running(
+    home: Path, clock: Clock | None = None, *plugins: object
+) -> AsyncIterator[Nanobot]:
+    """Run the gateway of `home` in this process; `plugins` join it once it is ready."""
+    loaded = load_config(home / "config.yaml", environ={}, home=home)
+    bot = Nanobot(loaded, clock=clock, environ={"PATH": os.environ["PATH"]})
+    gateway, ready = Gateway(bot, clock or SystemClock()), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        work = group.create_task(gateway.run(ready.set))
+        starting = group.create_task(ready.wait())
+        await asyncio.wait({work, starting}, return_when=asyncio.FIRST_COMPLETED)
+        starting.cancel()
+        if ready.is_set():
+            for number, plugin in enumerate(plugins):
+                await bot.plugins.register(plugin, f"kit{number}")
+            try:
+                yield bot
+            finally:
+                gateway.request_stop()
+        await work
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name.startswith("COV")}
+    return {
+        **kept,
+        "HOME": str(home.parent),
+        "NANOBOT_HOME": str(home),
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(REPOSITORY),
+    }
+
+
+class GatewayProcess:
+    """``nanobot gateway`` in a process of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.errors = ""
+
+    async def __aenter__(self) -> Self:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "nanobot_core",
+            "gateway",
+            env=environment(self.home),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            await self.hear("gateway ready")
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._end()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def hear(self, text: str) -> None:
+        """Wait for a line on its stderr."""
+        assert self._process.stderr is not None
+        async with asyncio.timeout(LIMIT_S):
+            while text not in self.errors:
+                line = await self._process.stderr.readline()
+                assert line, self.errors
+                self.errors += line.decode()
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    async def ended(self, limit_s: float = 40.0) -> int:
+        """Wait for its end and return the exit code."""
+        assert self._process.stderr is not None
+        async with asyncio.timeout(limit_s):
+            self.errors += (await self._process.stderr.read()).decode()
+            return await self._process.wait()
+
+    async def _end(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+        assert self._process.stderr is not None
+        self.errors += (await self._process.stderr.read()).decode()
+        await self._process.wait()
+
+
+async def until(holds: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+    """Wait for what happens in another process, which nothing here can await."""
+    async with asyncio.timeout(limit_s):
+        while not holds():  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0.02)
+
+
+__all__ = [
+    "LIMIT_S",
+    "OWNER",
+    "GatewayProcess",
+    "Platform",
+    "environment",
+    "running",
+    "running_pid",
+    "until",
+    "write_config",
+]

@@ -1,0 +1,285 @@
+"""``nanobot gateway``, and what other commands do while one runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nanobot_core.cli.service_file import service_file
+from tests.integration.cli.conftest import CONFIG, CommandLine
+from tests.integration.cli.terminal import LIMIT_S
+
+ASK = "\ntools: {approval: [{tool: ping, action: ask}]}\n"
+CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
+GATEWAY = "gateway: {port: 0, grace_s: 2}\n"
+
+
+@contextmanager
+def running(nanobot: CommandLine, more: str = "") -> Iterator[subprocess.Popen[str]]:
+    nanobot.configure(CONFIG + GATEWAY + more)
+    process = subprocess.Popen(
+        [*nanobot.command, "gateway"],
+        env=nanobot.environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    with process.stderr as stderr:
+        try:
+            seen = ""
+            while "gateway ready" not in seen:
+                line = stderr.readline()
+                assert line, seen
+                seen += line
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("command", [("status",), ("stop",), ("reload",)], ids=" ".join)
+def test_without_a_gateway_the_sentence_says_what_to_do(
+    nanobot: CommandLine, command: tuple[str, ...]
+) -> None:
+    done = nanobot("gateway", *command, code=1)
+
+    assert done.stderr == "Error: no gateway runs here; start one with nanobot gateway\n"
+    assert done.stdout == ""
+
+
+def test_status_and_stop(nanobot: CommandLine) -> None:
+    with running(nanobot) as process:
+        found = json.loads(nanobot("gateway", "status", "--json").stdout)
+        assert (found["pid"], found["ready"]) == (process.pid, True)
+        shown = nanobot("gateway", "status").stdout
+        assert f"Process  {process.pid}\n" in shown
+        assert "State    ready\n" in shown
+
+        nanobot("gateway", "stop")
+
+        assert process.wait(LIMIT_S) == 0
+
+
+def test_a_message_is_answered_by_the_gateway(nanobot: CommandLine) -> None:
+    with running(nanobot):
+        done = nanobot("agent", "-m", "say **hello** there")
+        called = nanobot("agent", "-m", "call it")
+        outcome = json.loads(nanobot("agent", "-m", "call it", "--json", "-s", "cli:j").stdout)
+        listed = nanobot("agent", "-m", "/help").stdout
+
+    assert (done.stdout, done.stderr) == ("**hello** there\n", "")
+    assert called.stdout == "The tool said: pong once\n"
+    assert called.stderr.splitlines() == ["Let me see.", '↳ ping("once")']
+    assert (outcome["reply"], outcome["session"]) == ("The tool said: pong once", "cli:j")
+    assert outcome["usage"]["total_tokens"] == 10
+    # Only a gateway has this command.
+    assert "/approve" in listed
+
+
+def test_a_turn_that_fails_in_the_gateway_fails_the_command(nanobot: CommandLine) -> None:
+    with running(nanobot):
+        done = nanobot("agent", "-m", "refuse", code=1)
+        outcome = json.loads(nanobot("agent", "-m", "refuse", "--json", code=1).stdout)
+
+    assert done.stdout == ""
+    assert "Error: provider 'scripted': the key is not accepted" in done.stderr
+    assert "the key is not accepted" in outcome["error"]
+
+
+def test_nobody_at_the_terminal_is_a_no(nanobot: CommandLine) -> None:
+    with running(nanobot, ASK):
+        assert "not approved" in nanobot("agent", "-m", "call it").stdout
+
+
+def test_a_chat_through_the_gateway(nanobot: CommandLine) -> None:
+    with running(nanobot, ASK), nanobot.on_terminal("agent") as terminal:
+        terminal.expect("the running gateway")
+        terminal.expect(">")
+        terminal.send(f"hang{ENTER}")
+        terminal.expect("It begins")
+        terminal.send(CTRL_C)
+        terminal.expect("stopped; what was done so far is kept")
+        terminal.expect(">")
+        terminal.send(f"call it{ENTER}")
+        terminal.expect('"word": "once"')
+        terminal.expect("Allow it? [y/N]")
+        terminal.send(f"y{ENTER}")
+        terminal.expect("The tool said: pong once")
+        terminal.expect(">")
+        terminal.send(f"/status{ENTER}")
+        terminal.expect("Session: cli:direct")
+        terminal.expect(">")
+        terminal.send(CTRL_D)
+
+        assert terminal.wait() == 0
+
+
+def test_a_chat_outlives_its_gateway(nanobot: CommandLine) -> None:
+    with running(nanobot) as process, nanobot.on_terminal("agent") as terminal:
+        terminal.expect(">")
+        process.kill()
+        process.wait()
+        terminal.send(f"say something{ENTER}")
+        terminal.expect("no gateway runs here")
+        terminal.expect(">")
+        terminal.send(CTRL_D)
+
+        assert terminal.wait() == 0
+
+
+def test_ctrl_c_stops_the_turn_in_the_gateway(nanobot: CommandLine) -> None:
+    with running(nanobot):
+        process = subprocess.Popen(
+            [*nanobot.command, "agent", "-m", "hang long"],
+            env=nanobot.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        with process.stdout as stdout:
+            assert os.read(stdout.fileno(), 9) == b"It begins"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(LIMIT_S) == 130
+        # The session is free again.
+        assert nanobot("agent", "-m", "say free").stdout == "free\n"
+
+
+def test_a_stale_socket_hides_no_agent(nanobot: CommandLine) -> None:
+    with running(nanobot) as process:
+        process.kill()
+        process.wait()
+    assert (nanobot.home / "gateway" / "control.sock").exists()
+
+    assert nanobot("agent", "-m", "say alone").stdout == "alone\n"
+    assert "no gateway runs here" in nanobot("gateway", "status", code=1).stderr
+
+
+def test_channels_and_letters_are_told_with_and_without_a_gateway(nanobot: CommandLine) -> None:
+    with running(nanobot):
+        assert json.loads(nanobot("channels", "status", "--json").stdout) == []
+        assert "No channel is installed" in nanobot("channels", "status").stdout
+        assert nanobot("deadletters", "list").stdout == "There are no dead letters.\n"
+    assert nanobot("deadletters", "list").stdout == "There are no dead letters.\n"
+
+
+def test_a_gateway_without_channels_says_which_there_are(nanobot: CommandLine) -> None:
+    pytest.importorskip("nanobot_webhook")
+    with running(nanobot):
+        config = CONFIG.replace("[scripted, extras]", "[scripted, webhook]")
+        nanobot.configure(f"{config}{GATEWAY}channels: {{webhook: {{}}}}\n")
+        told = nanobot("channels", "status").stdout
+
+    assert "switched on since the gateway started: run nanobot gateway reload" in " ".join(
+        told.split()
+    )
+
+
+def test_the_end_of_the_log_is_shown(nanobot: CommandLine) -> None:
+    assert "there is no log yet" in nanobot("gateway", "logs", code=1).stderr
+    file = nanobot.home / "logs" / "nanobot.log"
+    file.parent.mkdir()
+    file.write_text("".join(f"line {number}\n" for number in range(100)))
+
+    assert nanobot("gateway", "logs", "-n", "2").stdout == "line 98\nline 99\n"
+    assert len(nanobot("gateway", "logs").stdout.splitlines()) == 50
+
+
+def test_the_log_is_followed_over_its_rotation(nanobot: CommandLine) -> None:
+    file = nanobot.home / "logs" / "nanobot.log"
+    file.parent.mkdir()
+    file.write_text("first\n")
+    process = subprocess.Popen(
+        [*nanobot.command, "gateway", "logs", "-f"],
+        env={**nanobot.environ, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout as stdout:
+        try:
+            assert stdout.readline() == "first\n"
+            with file.open("a") as opened:
+                opened.write("hal")
+                opened.flush()
+                time.sleep(0.1)  # whatever it reads now is half a line
+                opened.write("ves\n")
+            assert stdout.readline() == "halves\n"
+            file.rename(file.with_suffix(".1"))
+            file.write_text("after a rotation, and longer than all that came before it\n")
+            assert stdout.readline().startswith("after a rotation")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(LIMIT_S) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_the_service_file_is_printed_or_written(nanobot: CommandLine) -> None:
+    printed = nanobot("gateway", "install-service", "--print").stdout
+    unit = Path(nanobot.environ["HOME"]) / ".config" / "systemd" / "user" / "nanobot.service"
+    if sys.platform != "linux":
+        return
+    assert not unit.exists()
+    assert f'Environment="NANOBOT_HOME={nanobot.home}"' in printed
+
+    nanobot("gateway", "install-service")
+    assert unit.read_text() == printed
+
+
+def test_the_service_file_keeps_the_options_before_the_command(
+    nanobot: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(CONFIG + "profiles: {night: {}}\n")
+    file.chmod(0o600)
+    options = ("--config", str(file), "--profile", "night", "--without", "extras")
+    printed = nanobot(*options, "gateway", "install-service", "--print").stdout
+
+    words = " ".join(f'"{word}"' for word in [*options, "gateway", "run"])
+    assert words in printed
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    home = tmp_path / 'a "strange" 100% $HOME\\folder'
+    home.mkdir()
+    found = service_file(Path(sys.executable), home, ["--profile", "a b$c%d"], 12.5, "linux")
+    unit = tmp_path / "nanobot.service"
+    unit.write_text(found.content)
+    done = subprocess.run(
+        ["systemd-analyze", "--user", "verify", str(unit)],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+    assert "nanobot.service" not in done.stderr, done.stderr
+    assert "TimeoutStopSec=43\n" in found.content
+    assert '"a b$$c%%d"' in found.content
+
+
+def test_the_launch_agent_is_a_property_list(tmp_path: Path) -> None:
+    import plistlib
+
+    found = service_file(Path("/py"), tmp_path / "<&>", ["--config", "a&b"], 30, "darwin")
+    content = plistlib.loads(found.content.encode())
+
+    assert content["ProgramArguments"][:5] == ["/py", "-m", "nanobot_core", "--config", "a&b"]
+    assert content["EnvironmentVariables"] == {"NANOBOT_HOME": str(tmp_path / "<&>")}
+    assert content["ExitTimeOut"] == 60

@@ -1,0 +1,486 @@
+"""A day of a Telegram bot: what people see who write to a real gateway.
+
+The gateway is a process of its own; Telegram and the model are local servers. Each test compares a
+whole conversation with what stands below it. ``pytest -s`` prints them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import signal
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import pytest
+
+from tests.gateways import GatewayProcess, until as _until
+
+NEEDED = ["files", "message", "openai", "shell", "telegram", "transcription", "usage"]
+for _plugin in NEEDED:
+    if find_spec(f"nanobot_{_plugin}") is None:
+        pytest.skip(f"nanobot-{_plugin} is not installed", allow_module_level=True)
+
+from nanobot_core.testing import OpenAIServer, Reply  # noqa: E402 - see above
+from tests.local_telegram import (  # noqa: E402 - see above
+    LocalApi,
+    Model,
+    bot_api,
+    call,
+    nanobot,
+    person,
+    serving,
+    until,
+    write_config,
+)
+
+pytestmark = pytest.mark.anyio
+BERT, WITH_BERT = person(1002, "Bert")
+GINA, WITH_GINA = person(1003, "Gina")
+Message: TypeAlias = Any
+"""What the local Telegram shows; its module is loaded by path."""
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+TABLE = "| a | b |\n|---|---|\n| 1 | *two* |\n\n**bold**, _it_ and [a link](https://example.org)"
+STORY = "\n".join(f"Line {number} of a long story." for number in range(1, 301))
+DICTATED = " ".join(f"word {number}," for number in range(300)) + " end"
+CAPTIONS: list[dict[str, str]] = [{"caption": "three"}, {}, {}]
+ORDINARY = """\
+Anna: Good morning
+Nano: You said: Good morning
+Anna: show code
+Nano: Here:
+
+print(1 < 2)
+
+and x_y_z.
+   <pre> print(1 < 2)
+   <code> x_y_z
+Anna: show a table
+Nano: a | b
+--+----
+1 | two
+
+bold, it and a link
+   <pre> a | b
+--+----
+1 | two
+   <bold> bold
+   <italic> it
+   <text_link> a link
+Anna: tell a long story
+Nano: Lines 1 to 158
+
+Nano: Lines 159 to 300
+Anna: [photo] look
+Nano: You said: look (pictures: 1) (files: .jpg)
+Anna: [voice]
+Nano: You said:  (files: .ogg)
+Anna: [photo] three
+Anna: [photo]
+Anna: [photo]
+Nano: You said: three (pictures: 3) (files: .jpg, .jpg, .jpg)
+Anna: send the list
+Nano: Here it is
+   [document: list.txt, 5 B]
+Anna: two and two
+Anna (edits): two and three
+Nano: You said: two and two
+Nano: You said: two and three
+Anna: /status
+Nano: nanobot 0.1.0
+
+• Model: m
+• Session: telegram:1001, 22 messages in context
+• Tools: 11
+Anna: /help
+Nano: Commands:
+
+• /approve: allow a tool call that waits for the owner: /approve ID
+• /deny: refuse a tool call that waits for the owner: /deny ID
+• /help: show all commands
+• /model: show or set the model of this conversation
+• /new: start a new conversation
+• /pairing: let strangers in: /pairing, /pairing approve CODE, /pairing revoke CHANNEL ID
+• /plugins: list plugins: /plugins, /plugins enable|disable|reload ID
+• /start: say hello and show all commands
+• /status: show model, session and what is in trouble
+• /stop: stop what is being done in this chat
+• /usage: show tokens and cost of today and of this session
+   <code> /approve
+   <code> /deny
+   <code> /help
+   <code> /model
+   <code> /new
+   <code> /pairing
+   <code> /plugins
+   <code> /start
+   <code> /status
+   <code> /stop
+   <code> /usage
+Anna: /new
+Nano: A new conversation begins.
+Anna: hello again
+Nano: You said: hello again
+"""
+IN_A_GROUP = """\
+Anna: shall we have lunch?
+Bert: @nano_bot what is for lunch?
+Anna: @nano_bot lunch?
+Nano: You said: lunch?
+Anna in topic 5: @nano_bot of cars
+Nano in topic 5: You said: of cars
+Anna in topic 5: /status@nano_bot
+Nano in topic 5: nanobot 0.1.0
+
+• Model: m
+• Session: telegram:-100200300:5, 2 messages in context
+• Tools: 11
+Anna: @nano_bot make a file
+Nano: Run exec?
+
+exec
+
+{
+  "command": "echo made > made.txt"
+}
+
+The owner answers with /approve ID or /deny ID.
+   <bold> Run exec?
+   <code> exec
+   <pre> {
+  "command": "echo made > made.txt"
+}
+   (Allow) (Deny)
+Bert presses (Allow)
+Gina presses (Allow)
+Nano: /approve is for the owner only.
+Anna presses (Allow)
+Nano: Allowed.
+Nano: It gave: Exit code: 0
+Anna: @nano_bot make another
+Nano: Run exec?
+
+exec
+
+{
+  "command": "echo made > another.txt"
+}
+
+The owner answers with /approve ID or /deny ID.
+   <bold> Run exec?
+   <code> exec
+   <pre> {
+  "command": "echo made > another.txt"
+}
+   (Allow) (Deny)
+Anna presses (Deny)
+Nano: Refused.
+Nano: It gave: Error: exec was not approved by the owner
+
+[Analyse the error above and try a different approach.]
+Anna: @nano_bot sleep
+Anna: /stop@nano_bot
+Nano: Stopped.
+Anna: @nano_bot awake?
+Nano: You said: awake?
+"""
+LET_IN = (
+    "Bert: hello\n"
+    "Nano: I do not know you yet. If you know my owner, have them run"
+    " nanobot pairing approve ID within an hour.\n"
+    "   <code> nanobot pairing approve ID\n"
+    "Bert: hello again\n"
+    "Nano: You said: hello again\n"
+)
+WENT_AWAY = """\
+Anna: [voice]
+Nano: You said: [voice message] buy milk (files: .ogg)
+Anna: are you there?
+Nano: You said: are you there?
+"""
+GOES_ON = """\
+Anna: look around
+Nano: I looked around.
+Anna: tell
+Nano: That was the story.
+Anna: run
+Nano: The last turn was interrupted; nobody knows whether these calls took effect: exec
+Nano: I do not know how it ended.
+Anna: bye
+Nano: You said: bye
+"""
+
+
+@dataclass
+class Day:
+    """A gateway, and what there is around it.
+
+    Attributes:
+        api: the local Telegram.
+        model: the model service.
+        script: what it answers.
+        home: nanobot's folder.
+        gateway: the process that runs.
+    """
+
+    api: LocalApi
+    model: OpenAIServer
+    script: Model
+    home: Path
+    gateway: GatewayProcess
+
+    def say(self, text: str = "", **fields: Any) -> None:
+        self.api.say(text, **fields)
+
+    async def shows(self, text: str, chat: int = 1001) -> Message:
+        """Wait until the bot has written, in any message of a chat, `text`; return that message."""
+
+        def found() -> Message | None:
+            return next((each for each in self.api.shown(chat) if text in each.text), None)
+
+        try:
+            await until(self.api, lambda: found() is not None)
+        except TimeoutError:
+            raise AssertionError(f"no {text!r} in:\n{self.told(chat)}") from None
+        shown = found()
+        assert shown is not None
+        return shown
+
+    async def ask(self, text: str, answer: str, **fields: Any) -> Message:
+        """Write, and wait for the answer."""
+        self.say(text, **fields)
+        return await self.shows(answer, fields.get("chat", bot_api.PRIVATE)["id"])
+
+    def told(self, chat: int = 1001) -> str:
+        """Return a conversation without what is another each time, and print it."""
+        text: str = self.api.conversation(chat)
+        text = re.sub(
+            r"(?<=/approve |.../deny )[0-9a-f]{6,}|(?<=approve )[A-Z2-9]{8}\b", "ID", text
+        )
+        text = re.sub(
+            r"Line (\d+) of a long story\.\n(?:Line .*\n)*Line (\d+) of.*", r"Lines \1 to \2", text
+        )
+        print(f"\n--- chat {chat}\n{text}")  # noqa: T201 - what the test is run for by people
+        return f"{text}\n"
+
+
+@asynccontextmanager
+async def day(
+    home: Path, answers: dict[str, Reply] | None = None, **sections: Any
+) -> AsyncIterator[Day]:
+    """Run a gateway with the plugins of a household bot."""
+    script = Model(answers or {})
+    plugins = ["files", "shell", "message", "usage", *sections.pop("plugins", ())]
+    async with serving(script) as (api, model):
+        write_config(home, api, model.url, plugins=plugins, **sections)
+        async with GatewayProcess(home) as gateway:
+            yield Day(api, model, script, home, gateway)
+        assert "ERROR" not in gateway.errors, gateway.errors
+
+
+async def test_an_ordinary_day(tmp_path: Path) -> None:
+    answers = {
+        "show code": Reply(text="Here:\n\n```python\nprint(1 < 2)\n```\n\nand `x_y_z`."),
+        "show a table": Reply(text=TABLE),
+        "tell a long story": Reply(text=STORY),
+        "send the list": call("message", '{"content": "Here it is", "media": ["list.txt"]}'),
+        "dictate": Reply(text=DICTATED, chunk_chars=1, write_bytes=64),
+    }
+    async with day(tmp_path / "home", answers, telegram={"edited_messages": True}) as today:
+        workspace = tmp_path / "home" / "workspace"
+        workspace.mkdir(exist_ok=True)
+        (workspace / "list.txt").write_text("milk\n")
+        await today.ask("Good morning", "You said: Good morning")
+        await today.ask("show code", "Here:")
+        await today.ask("show a table", "two")
+        await today.ask("tell a long story", "Line 300 ")
+        photo = today.api.upload(PNG, "photo")
+        await today.ask("", "You said: look", caption="look", photo=[{"file_id": photo}])
+        voice = {"file_id": today.api.upload(b"OggS", "voice"), "mime_type": "audio/ogg"}
+        await today.ask("", ".ogg", voice=voice)
+        for number in range(3):
+            part = today.api.upload(PNG, f"photo{number}")
+            today.say(photo=[{"file_id": part}], media_group_id="7", **CAPTIONS[number])
+        await today.shows("You said: three")
+        await today.ask("send the list", "Here it is")
+        written = today.api.message("two and two")
+        today.api.push({"message": written})
+        await today.shows("You said: two and two")
+        edited = written | {"text": "two and three", "edit_date": 1_790_000_100}
+        today.api.push({"edited_message": edited})
+        await today.shows("You said: two and three")
+        await today.ask("/status", "Model")
+        await today.ask("/help", "Commands")
+        await today.ask("/new", "A new")
+        await today.ask("hello again", "You said: hello again")
+        words = today.model.requests[-1].body["messages"]
+        assert len([each for each in words if each["role"] == "user"]) == 1
+        assert today.told() == ORDINARY
+        before = len(today.api.shown())
+        dictated = await today.ask("dictate", "end")
+        assert dictated.text == DICTATED
+        assert all(DICTATED.startswith(each) for each in dictated.edits)
+        assert dictated.edits
+        assert len(today.api.shown()) == before + 1
+        assert today.api.acknowledged == sorted(set(today.api.acknowledged))
+
+
+async def test_a_group_with_topics_guests_and_an_owner_who_decides(tmp_path: Path) -> None:
+    answers = {
+        "make a file": call("exec", '{"command": "echo made > made.txt"}'),
+        "make another": call("exec", '{"command": "echo made > another.txt"}'),
+        "sleep": call("exec", '{"command": "sleep 61.75"}'),
+    }
+    ask = {"approval": [{"tool": "exec", "argument": "echo", "action": "ask"}]}
+    group = bot_api.GROUP["id"]
+    async with day(
+        tmp_path / "home", answers, telegram={"allow_from": ["1001", "1003"]}, tools=ask
+    ) as today:
+        here: dict[str, Any] = {"chat": bot_api.GROUP}
+        workspace = tmp_path / "home" / "workspace"
+        today.say("shall we have lunch?", **here)
+        today.say("@nano_bot what is for lunch?", sender=BERT, **here)
+        await today.ask("@nano_bot lunch?", "You said: lunch?", **here)
+        topic = here | {"message_thread_id": 5, "is_topic_message": True}
+        await today.ask("@nano_bot of cars", "You said: of cars", **topic)
+        await today.ask("/status@nano_bot", "Session: telegram:-100200300:5", **topic)
+
+        question = await today.ask("@nano_bot make a file", "echo made > made.txt", **here)
+        allow = question.buttons[0][0][1]
+        today.api.press(question, allow, **{"chat": bot_api.GROUP, "from": BERT})
+        today.api.press(question, allow, **{"chat": bot_api.GROUP, "from": GINA})
+        await today.shows("owner only", group)
+        assert not (workspace / "made.txt").exists()
+        today.api.press(question, allow, **here)
+        await today.shows("It gave:", group)
+        assert (workspace / "made.txt").exists()
+        question = await today.ask("@nano_bot make another", "another.txt", **here)
+        today.api.press(question, question.buttons[0][1][1], **here)
+        await today.shows("not approved", group)
+        assert not (workspace / "another.txt").exists()
+
+        today.say("@nano_bot sleep", **here)
+        await _until(lambda: _runs("sleep 61.75"))
+        await today.ask("/stop@nano_bot", "Stopped", **here)
+        await _until(lambda: not _runs("sleep 61.75"))
+        await today.ask("@nano_bot awake?", "You said: awake?", **here)
+        assert today.told(group) == IN_A_GROUP
+
+
+async def test_who_is_let_in_who_went_away_and_what_was_said(tmp_path: Path) -> None:
+    with Dictation() as dictation:
+        transcription = {"provider": "custom", "api_base": dictation.url}
+        async with day(
+            tmp_path / "home", plugins=["transcription"], transcription=transcription
+        ) as today:
+            refusal = await today.ask("hello", "approve", chat=WITH_BERT, sender=BERT)
+            code = re.search(r"approve ([A-Z2-9]{8})", refusal.text)
+            assert code
+            assert "1002" in await nanobot(today.home, "pairing", "approve", code[1])
+            await today.ask("hello again", "You said: hello again", chat=WITH_BERT, sender=BERT)
+            assert today.told(1002) == LET_IN
+
+            voice = {"file_id": today.api.upload(b"OggS", "voice"), "mime_type": "audio/ogg"}
+            await today.ask("", "buy milk", voice=voice)
+            today.api.blocked.add(1001)
+            today.say("are you there?")
+            await today.gateway.hear("dead letter")
+            letters = json.loads(await nanobot(today.home, "deadletters", "list", "--json"))
+            assert "blocked" in await nanobot(today.home, "deadletters", "list")
+            today.api.blocked.clear()
+            await nanobot(today.home, "deadletters", "retry", str(letters[0]["id"]))
+            await today.shows("You said: are you there?")
+            assert today.told() == WENT_AWAY
+
+
+async def test_a_turn_goes_on_where_the_gateway_ended(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    wait = Reply(gate=asyncio.Event())
+    answers = {
+        "look around": call("list_dir", '{"path": "."}'),
+        "tell": Reply(text=STORY[:2_000], stop_after_bytes=6_000, stop="stall"),
+        "run": call("exec", '{"command": "sleep 62.75"}'),
+        "after a tool": wait,
+    }
+    async with day(home, answers) as today:
+        today.say("look around")
+        await today.model.wait_for_requests(2)
+        today.gateway.send(signal.SIGTERM)
+        assert await today.gateway.ended() == 0
+        today.script.answers["after a tool"] = Reply(text="I looked around.")
+        async with GatewayProcess(home) as second:
+            await today.shows("I looked around.")
+            draft = await today.ask("tell", "Line 1 ")
+            noted = home / "plugins" / "telegram" / "drafts.json"
+            await _until(lambda: noted.exists() and str(draft.id) in noted.read_text())
+            second.send(signal.SIGKILL)
+            await second.ended()
+        today.script.answers["tell"] = Reply(text="That was the story.")
+        async with GatewayProcess(home) as third:
+            await today.shows("That was the story.")
+            await until(today.api, lambda: draft not in today.api.shown())
+            today.say("run")
+            await _until(lambda: _runs("sleep 62.75"))
+            third.send(signal.SIGKILL)
+            await third.ended()
+        today.script.answers["after a tool"] = Reply(text="I do not know how it ended.")
+        async with GatewayProcess(home):
+            await today.shows("I do not know how it ended.")
+            await today.ask("bye", "You said: bye")
+        assert today.told() == GOES_ON
+        assert today.api.acknowledged == sorted(set(today.api.acknowledged))
+
+
+class Dictation:
+    """A transcription service on the loopback that always hears the same."""
+
+    def __enter__(self) -> Self:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Dictated)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+
+class _Dictated(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        heard = self.rfile.read(int(self.headers["content-length"]))
+        body = json.dumps({"text": "buy milk" if b"OggS" in heard else ""}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base
+        """Nothing is written."""
+
+
+def _runs(command: str) -> bool:
+    """Whether a process of this command line is there."""
+    wanted = "\0".join([*command.split(), ""]).encode()
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it may have ended since it was listed
+            if file.read_bytes() == wanted:
+                return True
+    return False

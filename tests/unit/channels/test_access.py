@@ -1,0 +1,137 @@
+"""Who may write."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nanobot_core.channels.access import decide, is_listed, is_owner
+from nanobot_core.config.models import ChannelSettings, GroupSettings
+from tests.unit.channels.conftest import inbound
+
+NAMES = st.text("abcXYZßé_.", min_size=1, max_size=6)
+IDS = st.text("0123456789abcXYZ-", min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("sender", "entries", "is_in"),
+    [
+        ("7|Ann", ["7"], True),
+        ("7|Ann", ["77", "07", " 7", "7 ", "7|Ann"], False),
+        ("abC", ["abC"], True),
+        ("abC", ["abc", "ABC"], False),
+        ("7|Ann", ["ann"], True),
+        ("7|Ann", ["@ANN"], True),
+        ("7|@Ann", ["ann"], True),
+        ("7|Ann|Annie", ["annie"], True),
+        ("7|Ann", ["an", "anna", "Ann|7"], False),
+        ("7|12345", ["12345"], False),
+        ("7|-12345", ["-12345"], False),
+        ("-100", ["-100"], True),
+        ("7|Ann", [], False),
+        ("7|Ann", ["", " ", "@", "@@"], False),
+        ("|", ["", "@", "|"], False),
+        ("", [""], False),
+        ("7|@", ["@"], False),
+        ("7|", [""], False),
+        ("7|Ann", ["*"], True),
+        ("7|*", ["**"], False),
+    ],
+)
+def test_a_list_admits_whom_it_names(sender: str, entries: list[str], is_in: bool) -> None:
+    assert is_listed(sender, entries) is is_in
+
+
+@given(IDS, st.lists(IDS, max_size=4))
+def test_ids_are_matched_exactly(sender: str, entries: list[str]) -> None:
+    assert is_listed(sender, entries) is (sender in entries)
+
+
+@given(IDS, NAMES)
+def test_names_are_matched_without_regard_to_case(identity: str, name: str) -> None:
+    sender = f"{identity}|{name}"
+    assert is_listed(sender, [name.upper()])
+    assert is_listed(sender, [f"@{name.lower()}"])
+
+
+@given(st.text("0123456789", min_size=1, max_size=8), st.text("0123456789", min_size=1))
+def test_a_name_of_digits_never_passes_for_an_id(identity: str, name: str) -> None:
+    assert is_listed(f"{identity}|{name}", [name]) is (identity == name)
+
+
+@given(st.text(max_size=8), st.lists(st.sampled_from(["", " ", "\t", "@", " @ "])))
+def test_an_empty_entry_admits_nobody(sender: str, entries: list[str]) -> None:
+    identity = sender.partition("|")[0]
+    assert not is_listed(sender, [entry for entry in entries if entry != identity])
+
+
+def test_nobody_is_admitted_by_default() -> None:
+    assert decide(inbound(), ChannelSettings(), ()) == "stranger"
+
+
+def test_whom_the_owner_has_approved_is_admitted_by_id() -> None:
+    assert decide(inbound(), ChannelSettings(), {"7"}) == "admitted"
+    assert decide(inbound(sender_id="8|7"), ChannelSettings(), {"7"}) == "stranger"
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_addressed", "verdict"),
+    [
+        ("mention", False, "ignored"),
+        ("mention", True, "admitted"),
+        ("open", False, "admitted"),
+        ("deny", True, "ignored"),
+    ],
+)
+def test_a_group_is_answered_as_its_policy_says(
+    policy: str, is_addressed: bool, verdict: str
+) -> None:
+    message = inbound(chat_id="g", is_group=True, is_addressed=is_addressed)
+    settings = ChannelSettings.model_validate({"allow_from": ["7"], "group_policy": policy})
+    assert decide(message, settings, ()) == verdict
+    own = {"allow_from": ["7"], "groups": {"g": {"policy": policy}}, "group_policy": "deny"}
+    assert decide(message, ChannelSettings.model_validate(own), ()) == verdict
+
+
+def test_a_group_of_its_own_list_admits_nobody_else() -> None:
+    groups = {"g": GroupSettings(allow_from=["8"]), "empty": GroupSettings(allow_from=[])}
+    settings = ChannelSettings(allow_from=["*"], groups=groups, group_policy="open")
+    for chat, sender, verdict in [
+        ("g", "8", "admitted"),
+        ("g", "7", "stranger"),
+        ("g:topic", "7", "stranger"),
+        ("g:topic", "8", "admitted"),
+        ("empty", "7", "stranger"),
+        ("other", "7", "admitted"),
+    ]:
+        message = inbound(chat_id=chat, sender_id=sender, is_group=True)
+        assert decide(message, settings, {"7"}) == verdict, (chat, sender)
+
+
+def test_the_policy_of_groups_does_not_concern_a_chat_of_two() -> None:
+    settings = ChannelSettings(allow_from=["7"], group_policy="deny")
+    assert decide(inbound(), settings, ()) == "admitted"
+
+
+@pytest.mark.parametrize(
+    ("owners", "sender", "is_one"),
+    [
+        (["7"], "7|Ann", True),
+        (["test:7"], "7|Ann", True),
+        (["other:7"], "7|Ann", False),
+        (["other:7"], "other:7", False),
+        (["test:ann"], "7|Ann", True),
+        (["ann"], "7|Ann", False),
+        (["ann"], "ann", True),
+        (["test:@u:home"], "@u:home", True),
+        (["*", "test:*", "", "test:"], "7|Ann", False),
+        (["*", "test:*"], "*", False),
+        ([], "7", False),
+        ([""], "", False),
+        (["test:"], "", False),
+    ],
+)
+def test_the_owner_is_known_by_id_and_on_one_channel_by_name(
+    owners: list[str], sender: str, is_one: bool
+) -> None:
+    assert is_owner(inbound(sender_id=sender), owners) is is_one

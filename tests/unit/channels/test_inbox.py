@@ -1,0 +1,253 @@
+"""The way in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from nanobot_core import BusError, BusFull, InboundMessage, MessageAdmitted, MessageReceived, on
+from nanobot_core.channels.inbox import TOO_FAST
+from nanobot_core.contracts.plugin import Refuse
+from tests.unit.channels.conftest import Bench, inbound
+
+pytestmark = pytest.mark.anyio
+
+
+class Told:
+    """A plugin that writes down what it is asked, and refuses or rewrites as it is told."""
+
+    def __init__(self, log: list[str], refuses: bool = False) -> None:
+        self._log = log
+        self._refuses = refuses
+
+    @on.admit_message
+    def admit_message(self, event: MessageReceived) -> Refuse | None:
+        self._log.append("admit")
+        return Refuse("no") if self._refuses else None
+
+    @on.rewrite_inbound
+    def rewrite_inbound(self, event: MessageAdmitted) -> InboundMessage | None:
+        self._log.append(f"rewrite {event.message.content}")
+        return None
+
+
+async def complete_with(log: list[str], message: InboundMessage) -> InboundMessage:
+    from dataclasses import replace
+
+    log.append("complete")
+    return replace(message, content="completed", media=("photo.png",))
+
+
+async def test_a_message_is_admitted_then_completed_then_rewritten_then_stored(
+    bench: Bench,
+) -> None:
+    log: list[str] = []
+    bench.plug(Told(log))
+    assert await bench.inbox().publish(inbound(), lambda message: complete_with(log, message))
+    assert log == ["admit", "complete", "rewrite completed"]
+    lease = await bench.bus.receive_inbound()
+    assert (lease.message.content, lease.message.media) == ("completed", ("photo.png",))
+    assert lease.message.id
+    assert lease.message.timestamp == bench.clock.now()
+
+
+@pytest.mark.parametrize(
+    ("message", "settings"),
+    [
+        (inbound(), {"allow_from": ["8"]}),
+        (inbound(chat_id="g", is_group=True), {}),
+        (inbound(chat_id="g", is_group=True), {"group_policy": "deny"}),
+    ],
+)
+async def test_nothing_is_fetched_for_whom_the_lists_do_not_admit(
+    bench: Bench, message: InboundMessage, settings: dict[str, Any]
+) -> None:
+    log: list[str] = []
+    bench.plug(Told(log))
+    inbox = bench.inbox(**settings)
+    assert not await inbox.publish(message, lambda found: complete_with(log, found))
+    assert log == []
+    assert (await bench.bus.depth()).inbound == 0
+
+
+async def test_nothing_is_fetched_for_whom_a_policy_refuses(bench: Bench) -> None:
+    log: list[str] = []
+    bench.plug(Told(log, refuses=True))
+    assert not await bench.inbox().publish(inbound(), lambda found: complete_with(log, found))
+    assert log == ["admit"]
+
+
+async def test_a_policy_that_fails_refuses(bench: Bench) -> None:
+    class Broken:
+        @on.admit_message
+        def admit_message(self, event: MessageReceived) -> Refuse | None:
+            raise RuntimeError("broken")
+
+    bench.plug(Broken())
+    assert not await bench.inbox().publish(inbound())
+    assert (await bench.bus.depth()).inbound == 0
+    assert [error.hook for error in bench.reported] == ["admit_message"]
+
+
+async def test_a_stranger_is_offered_a_code_once(bench: Bench) -> None:
+    inbox = bench.inbox(allow_from=[])
+    for _ in range(3):
+        assert not await inbox.publish(inbound())
+    (offer,) = await bench.outgoing()
+    (asked,) = bench.pairing.pending()
+    assert asked.code in offer.content
+    assert (offer.chat_id, offer.kind) == ("7", "notice")
+    bench.pairing.approve(asked.code)
+    assert await inbox.publish(inbound())
+    bench.pairing.revoke("test", "7")
+    assert not await inbox.publish(inbound())
+
+
+@pytest.mark.parametrize("settings", [{"pairing": False}, {"group_policy": "open"}])
+async def test_no_code_is_offered_where_nobody_may_ask(
+    bench: Bench, settings: dict[str, Any]
+) -> None:
+    is_group = "group_policy" in settings
+    inbox = bench.inbox(allow_from=[], **settings)
+    assert not await inbox.publish(inbound(is_group=is_group))
+    assert bench.pairing.pending() == ()
+    assert await bench.outgoing() == []
+
+
+async def test_who_cannot_be_looked_up_is_offered_again(bench: Bench) -> None:
+    (bench.folder / "pairing.json").mkdir()
+    with pytest.raises(BusError, match="who may write"):
+        await bench.inbox().publish(inbound())
+
+
+async def test_a_flood_is_cut_off_with_one_notice_a_minute(bench: Bench) -> None:
+    inbox = bench.inbox(rate_limit=3)
+    stored = [await inbox.publish(inbound(str(number))) for number in range(6)]
+    assert stored == [True, True, True, False, False, False]
+    assert await inbox.publish(inbound("of another", sender_id="8"))
+    assert [message.content for message in await bench.outgoing()] == [TOO_FAST]
+    await bench.advance(60)
+    await bench.outgoing()  # excuses, since nobody works on the messages
+    assert [await inbox.publish(inbound(f"later {n}")) for n in range(4)] == [True] * 3 + [False]
+    assert [message.content for message in await bench.outgoing()] == [TOO_FAST]
+
+
+async def test_what_is_offered_again_does_not_count_as_flood(bench: Bench) -> None:
+    async def fail(message: InboundMessage) -> InboundMessage:
+        raise OSError("no such file any more")
+
+    inbox = bench.inbox(rate_limit=2)
+    for _ in range(5):
+        with pytest.raises(OSError, match="no such file"):
+            await inbox.publish(inbound("a", dedupe_key="a"), fail)
+    assert await inbox.publish(inbound("a", dedupe_key="a"))
+    for _ in range(5):
+        assert not await inbox.publish(inbound("a", dedupe_key="a"))
+    assert await inbox.publish(inbound("b"))
+    assert await bench.outgoing() == []
+
+
+async def test_plugins_rewrite_one_after_another_and_cannot_move_a_message(bench: Bench) -> None:
+    class Adds:
+        def __init__(self, text: str) -> None:
+            self._text = text
+
+        @on.rewrite_inbound
+        def rewrite_inbound(self, event: MessageAdmitted) -> InboundMessage | None:
+            return InboundMessage(
+                channel="other",
+                sender_id="9",
+                chat_id="9",
+                content=event.message.content + self._text,
+                id="forged",
+                dedupe_key="forged",
+            )
+
+    bench.plug(Adds("b"), Adds("c"))
+    assert await bench.inbox().publish(inbound("a", id="i", dedupe_key="d"))
+    message = (await bench.bus.receive_inbound()).message
+    assert message.content == "abc"
+    assert (message.channel, message.sender_id, message.chat_id) == ("test", "7|Ann", "7")
+    assert (message.id, message.dedupe_key) == ("i", "d")
+
+
+async def test_what_must_be_rewritten_and_cannot_be_is_offered_again(bench: Bench) -> None:
+    class Redacts:
+        @on.rewrite_inbound(critical=True)
+        def rewrite_inbound(self, event: MessageAdmitted) -> InboundMessage | None:
+            raise RuntimeError("broken")
+
+    bench.plug(Redacts())
+    with pytest.raises(BusError, match="could not prepare"):
+        await bench.inbox().publish(inbound())
+    assert (await bench.bus.depth()).inbound == 0
+
+
+async def test_a_message_is_stored_once_for_its_platform_id(bench: Bench) -> None:
+    inbox = bench.inbox()
+    assert await inbox.publish(inbound("x", dedupe_key="1"))
+    assert not await inbox.publish(inbound("x", dedupe_key="1"))
+    assert await inbox.publish(inbound("x", dedupe_key="2")), "equal text is another message"
+
+
+async def test_a_control_command_is_urgent_and_nothing_else(bench: Bench) -> None:
+    inbox = bench.inbox()
+    await inbox.publish(inbound("write a poem", is_urgent=True))
+    await inbox.publish(inbound("/stop"))
+    first, second = await bench.bus.receive_inbound(), await bench.bus.receive_inbound()
+    assert (first.message.content, first.message.is_urgent) == ("/stop", True)
+    assert (second.message.content, second.message.is_urgent) == ("write a poem", False)
+
+
+async def test_what_a_plugin_makes_of_a_message_decides_whether_it_is_urgent(bench: Bench) -> None:
+    class Translates:
+        @on.rewrite_inbound
+        def rewrite_inbound(self, event: MessageAdmitted) -> InboundMessage | None:
+            words = {"halt": "/stop", "/stop": "what is /stop?"}
+            return inbound(words[event.message.content])
+
+    bench.plug(Translates())
+    for text in ("halt", "/stop"):
+        await bench.inbox().publish(inbound(text))
+    found = [(await bench.bus.receive_inbound()).message for _ in range(2)]
+    assert [(message.content, message.is_urgent) for message in found] == [
+        ("/stop", True),
+        ("what is /stop?", False),
+    ]
+
+
+async def test_a_gateway_that_ends_takes_nothing_in(bench: Bench) -> None:
+    inbox = bench.inbox()
+    bench.reception.is_open = False
+    with pytest.raises(BusError, match="about to end"):
+        await inbox.publish(inbound())
+
+
+async def test_a_full_queue_is_told_to_the_platform(bench: Bench) -> None:
+    from nanobot_core.bus.memory import MemoryBus
+
+    bench.reception.bus = MemoryBus(bench.clock, max_waiting=1)
+    await bench.inbox().publish(inbound())
+    with pytest.raises(BusFull):
+        await bench.inbox().publish(inbound())
+
+
+async def test_a_message_shows_that_the_platform_is_there_even_when_it_is_refused(
+    bench: Bench,
+) -> None:
+    from nanobot_core.channels.inbox import ChannelInbox
+    from nanobot_core.config.models import ChannelSettings
+
+    heard: list[int] = []
+    inbox = ChannelInbox(ChannelSettings(), bench.reception, lambda: heard.append(1))
+    assert not await inbox.publish(inbound())
+    inbox.alive()
+    assert heard == [1, 1]
+
+
+async def test_messages_side_by_side_stay_within_the_rate(bench: Bench) -> None:
+    inbox = bench.inbox(rate_limit=3)
+    stored = await asyncio.gather(*(inbox.publish(inbound(str(n))) for n in range(10)))
+    assert sum(stored) == 3

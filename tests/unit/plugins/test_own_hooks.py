@@ -1,0 +1,208 @@
+"""A plugin declares hooks of its own, and others give it something by them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from nanobot_core import (
+    Contributed,
+    ContributionHook,
+    PluginContext,
+    PluginRejected,
+    declare_contribution,
+    hookimpl,
+    on,
+)
+from nanobot_core.hooks.generation import Registrant
+from nanobot_core.plugins.examine import describe
+from nanobot_core.plugins.manifest import (
+    manifest_from_index,
+    manifest_to_json,
+    parse_manifest,
+)
+from nanobot_core.testing import FakePluginContext
+from tests.distributions import manifest_of, write_plugin
+from tests.registrants import check_registrant
+from tests.unit.plugins.conftest import MakeHost
+
+pytestmark = pytest.mark.anyio
+
+
+@declare_contribution
+def bakery_recipes(ctx: PluginContext) -> Iterable[str]:
+    """Give recipes."""
+    raise NotImplementedError
+
+
+class Bakery:
+    """Declares the hook."""
+
+    def __init__(self, *points: object) -> None:
+        self.points = points or (bakery_recipes,)
+
+    @on.contribute_hookspecs
+    def contribute_hookspecs(self) -> Iterable[ContributionHook[object]]:
+        return self.points  # type: ignore[return-value]  # also what does not fit
+
+
+class Cook:
+    """Implements it, without the bakery being active or even there."""
+
+    @bakery_recipes
+    def bakery_recipes(self, ctx: PluginContext) -> Iterable[str]:
+        return (f"{ctx.id}'s bread",)
+
+
+class Thief:
+    """Fails when asked."""
+
+    @bakery_recipes
+    def bakery_recipes(self, ctx: PluginContext) -> Iterable[str]:
+        raise LookupError("no bread")
+
+
+def test_the_manifest_names_own_hooks_and_those_of_others() -> None:
+    bakery, cook = (
+        describe(Registrant("bakery", "1", Bakery())),
+        describe(Registrant("cook", "1", Cook())),
+    )
+
+    assert (bakery.hookspecs, bakery.hooks) == (("bakery_recipes",), {})
+    assert (cook.hookspecs, cook.hooks) == ((), {"bakery_recipes": 1})
+    for manifest in (bakery, cook):
+        data = manifest_to_json(manifest)
+        assert parse_manifest(json.dumps(data)) == manifest
+        assert manifest_from_index(data) == manifest
+
+
+def test_what_declares_none_has_none_in_its_file() -> None:
+    assert "hookspecs" not in manifest_to_json(describe(Registrant("cook", "1", Cook())))
+
+
+@declare_contribution
+def other_name(ctx: PluginContext) -> Iterable[str]:
+    """Has another plugin's name."""
+    raise NotImplementedError
+
+
+@declare_contribution
+def bakery_silent(ctx: PluginContext) -> Iterable[str]:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("point", [other_name, bakery_silent, on.before_turn, "text", Bakery])
+def test_a_hook_that_is_none_of_its_own_is_refused(point: object) -> None:
+    with pytest.raises(PluginRejected, match=r"contribute_hookspecs gave|no name beginning with"):
+        describe(Registrant("bakery", "1", Bakery(point)))
+
+
+def test_a_wrong_signature_is_refused_as_for_our_hooks() -> None:
+    class Wrong:
+        @bakery_recipes  # type: ignore[arg-type]  # what the checker says, too
+        def bakery_recipes(self, ctx: PluginContext, oven: int) -> Iterable[str]:
+            return ()
+
+    with pytest.raises(PluginRejected, match="oven"):
+        check_registrant(Registrant("wrong", "1", Wrong()))
+
+
+def test_an_async_or_doubled_implementation_is_refused() -> None:
+    class Slow:
+        @bakery_recipes
+        async def bakery_recipes(self, ctx: PluginContext) -> Iterable[str]:
+            return ()
+
+    class Twice(Cook):
+        @bakery_recipes
+        def second(self, ctx: PluginContext) -> Iterable[str]:
+            return ()
+
+    with pytest.raises(PluginRejected, match="plain function"):
+        check_registrant(Registrant("slow", "1", Slow()))
+    with pytest.raises(PluginRejected, match="2 times"):
+        check_registrant(Registrant("twice", "1", Twice()))
+
+
+def test_a_name_alone_is_no_hook() -> None:
+    """Who gives something to a plugin imports its declaration, and so depends on it."""
+
+    class ByName:
+        @hookimpl
+        def bakery_recipes(self, ctx: PluginContext) -> Iterable[str]:
+            return ()
+
+    with pytest.raises(PluginRejected, match="does not exist"):
+        check_registrant(Registrant("by-name", "1", ByName()))
+
+
+async def test_the_plugin_gets_what_the_others_give(
+    make_host: MakeHost, warnings: list[str]
+) -> None:
+    host = make_host()
+    await host.register(Bakery(), "bakery")
+    await host.register(Cook(), "cook")
+    await host.register(Thief(), "thief")
+    context = await host.context_for("bakery")
+
+    assert await context.contributed(bakery_recipes) == [Contributed("cook", "cook's bread")]
+    assert any("thief" in line and "no bread" in line for line in warnings)
+
+
+async def test_a_plugin_gets_nothing_of_hooks_that_are_not_its_own(make_host: MakeHost) -> None:
+    host = make_host()
+    await host.register(Cook(), "cook")
+
+    with pytest.raises(PluginRejected, match="no hook of its own"):
+        await (await host.context_for("cook")).contributed(bakery_recipes)
+
+
+async def test_installed_plugins_are_activated_when_they_are_asked(
+    make_host: MakeHost, site: Path
+) -> None:
+    head = "from nanobot_core import *\n"
+    write_plugin(
+        site,
+        "bakery",
+        code=head
+        + '''
+@declare_contribution
+def bakery_recipes(ctx):
+    """Give recipes."""
+
+@on.contribute_hookspecs
+def contribute_hookspecs(): return (bakery_recipes,)
+''',
+        manifest=manifest_of("bakery", hookspecs=["bakery_recipes"]),
+    )
+    write_plugin(
+        site,
+        "cook",
+        code=head
+        + """
+from acme_bakery.plugin import bakery_recipes as point
+
+@point
+def bakery_recipes(ctx): return ["rye"]
+""",
+        manifest=manifest_of("cook", hooks={"bakery_recipes": 1}),
+    )
+    host = make_host()
+    await host.start()
+    assert host.active_labels() == ()
+    context = await host.context_for("bakery")
+
+    found = await context.contributed(bakery_recipes)
+
+    assert found == [Contributed("cook", "rye")]
+    assert {label.partition("@")[0] for label in host.active_labels()} == {"bakery", "cook"}
+
+
+async def test_the_double_gives_what_the_test_gave(tmp_path: Path) -> None:
+    given = [Contributed("cook", "rye")]
+    context = FakePluginContext(tmp_path, contributions={"bakery_recipes": given})
+
+    assert await context.contributed(bakery_recipes) == given
