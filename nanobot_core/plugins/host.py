@@ -249,7 +249,8 @@ class PluginHost(PluginActivator):
 
     async def _settle(self, draft: Draft, gone: Sequence[ActivePlugin]) -> None:
         """Make the draft the present generation; what says that it is not well goes back."""
-        self._activation, self.catalogue = draft.activation, draft.catalogue
+        self._activation = draft.activation
+        self.catalogue: Catalogue = draft.catalogue
         for plugin in draft.installed:
             self.catalogue.put(plugin)
         for plugin_id in draft.fresh:
