@@ -185,7 +185,8 @@ class GatewayProcess:
         self.home = home
         self.errors = ""
 
-    async def __aenter__(self) -> Self:
+    async def launch(self) -> None:
+        """Start the process, and do not wait until it is ready."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -197,6 +198,9 @@ class GatewayProcess:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
+
+    async def __aenter__(self) -> Self:
+        await self.launch()
         try:
             await self.hear("gateway ready")
         except BaseException:

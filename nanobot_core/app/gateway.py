@@ -119,10 +119,10 @@ class Gateway:
             PluginError: a required plugin cannot run.
             ConfigError: the configuration names what does not exist.
         """
-        lock = await asyncio.to_thread(GatewayLock.acquire, self.folder)
         self._starting = asyncio.current_task()
         try:
-            with _signals(self):
+            # Before the lock, whose file tells others that there is somebody to be stopped.
+            with _signals(self), _held(self.folder):
                 async with self._running() as parts:
                     self._starting = None
                     with _reloads(parts):
@@ -136,7 +136,6 @@ class Gateway:
                 raise
         finally:
             self._starting = None
-            await asyncio.to_thread(lock.release)
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[Parts]:
@@ -285,6 +284,15 @@ class Gateway:
                 await self._clock.sleep(FLUSH_STEP_S)
         except BusError as error:
             logger.error("nobody knows whether replies wait: {}", error)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    lock = GatewayLock.acquire(folder)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
@@ -156,6 +156,7 @@ class FakeGateway:
         self.offered: dict[str, str] = {}
         self.mounted: list[Route] = []
         self.published: list[InboundMessage] = []
+        self._instances: Counter[str] = Counter()
 
     def mount(
         self,
@@ -165,9 +166,11 @@ class FakeGateway:
         access: Literal["open", "token"] = "token",
         plugin: str = "example",
     ) -> None:
-        """Add a route."""
+        """Add a route; one that was mounted before counts as loaded anew."""
         mount = Mount(path=path, app=f"{plugin}:app", access=access)
-        self.mounted.append(Route(plugin=plugin, mount=mount, load=load))
+        self._instances[path] += 1
+        route = Route(plugin=plugin, mount=mount, load=load, instance=self._instances[path])
+        self.mounted.append(route)
 
     async def status(self) -> GatewayStatus:
         """Return what the test has set."""

@@ -14,11 +14,12 @@ from nanobot_core import (
     Button,
     JsonObject,
     OutboundMessage,
+    ToolContext,
     ToolDenied,
     ToolFailed,
     ToolInputError,
 )
-from nanobot_core.testing import FakePluginContext, call_in
+from nanobot_core.testing import FakePluginContext
 from nanobot_message.message_tool import MessageTool
 
 if TYPE_CHECKING:
@@ -173,7 +174,10 @@ async def test_two_chats_at_once_do_not_mix(desk: Desk) -> None:
 async def test_where_nothing_can_be_sent_the_model_is_told(tmp_path: Path) -> None:
     tool = MessageTool(FakePluginContext(tmp_path, plugin_id="message"))
     with pytest.raises(ToolFailed, match="no way to send a message to cli:direct"):
-        await tool.execute(call_in(tmp_path), {"content": "hello"})
+        await tool.execute(
+            ToolContext(session_key="cli:direct", turn_id="t", call_id="c", workspace=tmp_path),
+            {"content": "hello"},
+        )
 
 
 async def test_a_message_is_plain_data(desk: Desk) -> None:

@@ -299,6 +299,8 @@ def _configuration(workspace: Path, services: Background) -> dict[str, Any]:
                 "secret": PLANTED["secret of the webhook"],
                 "callback_url": f"{services.echo}/hook/{PLANTED['token in the callback']}",
                 "allow_from": ["owner", "guest"],
+                # The guest says more in a minute than anybody would.
+                "rate_limit": 10_000,
             },
         },
         "tools": {
