@@ -62,6 +62,8 @@ def _strategy(kind: type) -> st.SearchStrategy[Any]:
             built[item.name] = plain_json
         elif hint is float:
             built[item.name] = st.floats(allow_nan=False)
+        elif hint == float | None:
+            built[item.name] = st.none() | st.floats(allow_nan=False)
         else:
             built[item.name] = _strategy(hint)
     return st.builds(kind, **built)
