@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -99,7 +100,8 @@ class GatewayFace:
             Route(
                 plugin=plugin,
                 mount=(mount := Mount(**declaration.detail)),
-                load=lambda plugin=plugin, mount=mount: self._load(plugin, mount),  # type: ignore[misc]  # defaults of a lambda have no types
+                load=partial(self._load, plugin, mount),
+                instance=self._bot.plugins.replaced(plugin),
             )
             for plugin, declaration in self._bot.plugins.declared("routes")
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -98,6 +99,7 @@ class Roster:
         self._registered: set[str] = set()
         self._troubled: dict[str, Condition] = {}
         self._behind: set[str] = set()
+        self._replaced: Counter[str] = Counter()
         self._tools_loaded = False
         self._copied_tools: tuple[object, ToolRegistry] = (None, self.tools)
         self._leases = Leases()
@@ -157,6 +159,10 @@ class Roster:
             )
         return [*reports, *map(PluginReport.of_missing, self.catalogue.missing)]
 
+    def replaced(self, plugin_id: str) -> int:
+        """Return how often an instance of the plugin has left since the start."""
+        return self._replaced[plugin_id]
+
     def active_labels(self) -> tuple[str, ...]:
         """Return the active plugins as ``id@version``."""
         return tuple(
@@ -191,6 +197,7 @@ class Roster:
             changes: by id, the plugin that is active from now on, or ``None``; the tools of each
                 were collected.
         """
+        self._replaced.update(changes.keys() & self._active.keys())
         for plugin_id, active in changes.items():
             if active is None:
                 self._active.pop(plugin_id, None)
