@@ -6,6 +6,7 @@ import importlib
 import re
 import unicodedata
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -22,13 +23,17 @@ PIECES = st.sampled_from(
         "~~",
         "```",
         "```python\n",
+        "``` py name=x\n",
         "\n\n",
         "\n> ",
         "\n- ",
         "\n1. ",
         "\n    ",
         "| a | b |\n|---|---|\n| c | d |\n",
+        "| e | f | g |\n",
         "[x](https://e.org)",
+        '[x](https://e.org "title")',
+        '![x](y "title")',
         "[x](javascript:alert(1))",
         "![y](/z)",
         "snake_case_name",
@@ -96,11 +101,13 @@ def test_what_was_formatted_stays_formatted_when_it_is_cut(markdown: str, limit:
 
 @given(ANYTHING)
 def test_no_word_is_lost(markdown: str) -> None:
-    wanted = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", markdown))
+    # The numbers of a list are counted.
+    counted = re.sub(r"\d+[.)]", " ", unicodedata.normalize("NFC", markdown))
+    wanted = re.findall(r"[^\W_]+", counted)
     rich = render_markdown(markdown)
     # Addresses and languages of code are shown by Telegram, not written into the text.
     shown = rich.text + "".join(span.url + span.language for span in rich.spans)
-    shown = unicodedata.normalize("NFC", shown)
+    shown = unicodedata.normalize("NFC", shown + unquote(shown))
 
     # Character references such as `&lt;` stand for what they mean.
     assert "&" in markdown or [word for word in wanted if word not in shown] == []
@@ -161,6 +168,22 @@ def test_code_keeps_its_language_and_its_markup() -> None:
     assert rich.text == "before\n\nx = **y**\n\n  z\n\nafter"
     assert spans(rich) == [("pre", "x = **y**\n\n  z")]
     assert rich.spans[0].language == "python"
+
+
+@pytest.mark.parametrize(
+    ("markdown", "text"),
+    [
+        ("```py name=x\ny\n```", "name=x\ny"),
+        ("a\n```py name=x\n```", "a\n\npy name=x"),
+        ('[a](https://e.org "b")', "a (b)"),
+        ('![a](c "b")', "a (c) (b)"),
+        ('| a |\n|---|\n| [b](c "d") |', "a\n---------\nb (c (d))"),
+        ("| a |\n|---|\n| b | c | d |", "a\n---------\nb | c | d"),
+        ("0. a\n0. b\n7. c", "0. a\n1. b\n7. c"),
+    ],
+)
+def test_what_telegram_has_no_place_for_stands_in_the_text(markdown: str, text: str) -> None:
+    assert render_markdown(markdown).text == text
 
 
 def test_tables_are_columns_of_fixed_width() -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block.table import escapedSplit, table
 from markdown_it.token import Token
 
 from nanobot_telegram.rich_text import EntityKind, RichText, Span, utf16_length
@@ -24,8 +26,28 @@ _STYLES: dict[str, EntityKind] = {"strong": "bold", "em": "italic", "s": "strike
 
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING})
+    parser.block.ruler.at("table", _table_of_all_cells, {"alt": ["paragraph", "reference"]})
     # A definition that nothing refers to would vanish, so references are left as they stand.
     return parser.enable(["table", "strikethrough"]).disable("reference")
+
+
+def _table_of_all_cells(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse a table as the library does, with cells beyond the columns kept in the last one."""
+    before = len(state.tokens)
+    if not table(state, start, end, silent):
+        return False
+    cells: list[Token] = []
+    for token in state.tokens[before:]:
+        if token.type == "tr_open":
+            cells = []
+        elif token.type == "inline":
+            cells.append(token)
+        elif token.type == "tr_close" and cells[0].map:
+            line = state.getLines(cells[0].map[0], cells[0].map[1], state.blkIndent, False)
+            given = escapedSplit(line.strip().removeprefix("|").removesuffix("|"))
+            surplus = [cell.strip() for cell in given[len(cells) :]]
+            cells[-1].content = " | ".join([cells[-1].content, *surplus])
+    return True
 
 
 _PARSER = _parser()
@@ -52,6 +74,7 @@ class _Open:
     kind: EntityKind
     start: int
     url: str = ""
+    title: str = ""
 
 
 class _Renderer:
@@ -111,21 +134,22 @@ class _Renderer:
             case "bullet_list_open":
                 self._lists.append(None)
             case "ordered_list_open":
-                self._lists.append(int(token.attrGet("start") or 1))
+                self._lists.append(0)
             case "bullet_list_close" | "ordered_list_close":
                 self._lists.pop()
                 self._end_block(1 if self._lists else 2)
             case "list_item_open":
-                self._start_item()
+                self._start_item(token)
             case "list_item_close":
                 self._indents.pop()
                 self._end_block(1)
 
-    def _start_item(self) -> None:
-        number = self._lists[-1]
-        marker = _BULLET if number is None else f"{number}."
-        if number is not None:
-            self._lists[-1] = number + 1
+    def _start_item(self, token: Token) -> None:
+        marker, next_number = _BULLET, self._lists[-1]
+        if next_number is not None:
+            # Written as 1. before each, items are counted; a number left out was meant.
+            number = max(next_number, int(token.info))
+            marker, self._lists[-1] = f"{number}.", number + 1
         # An item that begins with a list has its marker on a line of its own.
         self._pending = max(self._pending, 1)
         self._write(f"{marker} ")
@@ -149,11 +173,17 @@ class _Renderer:
         self._end_block(2)
 
     def _code_block(self, token: Token) -> None:
-        self._flush()
-        start = self._length
-        words = token.info.split(maxsplit=1)
-        self._append(token.content.removesuffix("\n"))
-        self._add("pre", start, language=words[0] if words else "")
+        language, *rest = token.info.split(maxsplit=1) or [""]
+        code = token.content.removesuffix("\n")
+        # Telegram has a place for the language of some code, and for nothing else.
+        if head := " ".join(rest if code else token.info.split()):
+            self._write(head)
+            self._end_block(1)
+        if code:
+            self._flush()
+            start = self._length
+            self._append(code)
+            self._add("pre", start, language=language)
         self._end_block(2)
 
     def _table(self, tokens: list[Token]) -> None:
@@ -178,12 +208,12 @@ class _Renderer:
                 style = _STYLES[name]
                 self._open(style) if token.nesting > 0 else self._close(style)
             elif token.type == "link_open":
-                self._open("text_link", str(token.attrGet("href") or ""))
+                self._open("text_link", str(token.attrGet("href") or ""), _title(token))
             elif token.type == "link_close":
                 self._close("text_link")
             elif token.type == "image":
                 url = str(token.attrGet("src") or "")
-                self._open("text_link", url)
+                self._open("text_link", url, _title(token))
                 self._write(token.content or url)
                 self._close("text_link")
             elif token.type == "code_inline":
@@ -193,9 +223,9 @@ class _Renderer:
             else:
                 self._write(token.content)
 
-    def _open(self, kind: EntityKind, url: str = "") -> None:
+    def _open(self, kind: EntityKind, url: str = "", title: str = "") -> None:
         self._flush()
-        self._styles.append(_Open(kind, self._length, url))
+        self._styles.append(_Open(kind, self._length, url, title))
 
     def _close(self, kind: EntityKind) -> None:
         index = max(i for i, style in enumerate(self._styles) if style.kind == kind)
@@ -208,6 +238,7 @@ class _Renderer:
             self._add(kind, style.start, url=style.url)
         elif not any(other.kind == kind for other in self._styles):
             self._add(kind, style.start, url=style.url)
+        self._write(style.title)
 
     def _code(self, code: str) -> None:
         if any(style.kind == "text_link" for style in self._styles):
@@ -258,6 +289,12 @@ def _opens(url: str) -> bool:
     return address.scheme in _SCHEMES
 
 
+def _title(token: Token) -> str:
+    """Return the title of a link or an image, as it stands behind it, or an empty string."""
+    title = token.attrGet("title")
+    return f" ({title})" if title else ""
+
+
 def _closing(tokens: list[Token], index: int) -> int:
     level = tokens[index].level
     return next(
@@ -272,12 +309,12 @@ def _cell_text(tokens: list[Token]) -> str:
     urls: list[str] = []
     for token in tokens:
         if token.type == "link_open":
-            urls.append(str(token.attrGet("href") or ""))
+            urls.append(f"{token.attrGet('href') or ''}{_title(token)}")
         elif token.type == "link_close":
             url = urls.pop()
             parts.append("" if parts and parts[-1] == url else f" ({url})")
         elif token.type == "image":
-            parts.append(f"{token.content} ({token.attrGet('src')})".strip())
+            parts.append(f"{token.content} ({token.attrGet('src')}{_title(token)})".strip())
         else:
             parts.append(token.content)
     return "".join(parts)
