@@ -17,6 +17,7 @@ from uuid import uuid4
 import yaml
 
 from nanobot_core import Nanobot
+from nanobot_core.app.client import ControlClient
 from nanobot_core.app.gateway import Gateway
 from nanobot_core.app.lock import running_pid
 from nanobot_core.clock import Clock, SystemClock
@@ -167,6 +168,17 @@ async def running(
         await work
 
 
+async def turn_begun(home: Path) -> None:
+    """Wait until the gateway of `home` works on a message of a chat."""
+    client = ControlClient(home / "gateway")
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            status = await client.call("status")
+            if isinstance(status, dict) and status["turns"]:
+                return
+            await asyncio.sleep(0.01)
+
+
 def environment(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name.startswith("COV")}
     return {
@@ -257,6 +269,7 @@ __all__ = [
     "environment",
     "running",
     "running_pid",
+    "turn_begun",
     "until",
     "write_config",
 ]

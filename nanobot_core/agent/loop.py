@@ -142,7 +142,6 @@ class _Run:
         self.iteration_s: list[float] = []
         self.compaction: Compaction | None = None
         self.model = ""
-        self.definitions = spec.tools.get_definitions()
 
     async def go(self) -> AgentRunResult:
         """Iterate."""
@@ -168,7 +167,7 @@ class _Run:
 
     async def _step(self, iteration: int) -> _Ending | None:
         """Make one model call and run the tools that it asks for; ``None`` to go on."""
-        answer = await self._iterate(iteration, self.definitions)
+        answer = await self._iterate(iteration, self.spec.tools.get_definitions())
         response = answer.response
         is_cut = response.finish_reason == "length"
         if response.tool_calls and not is_cut:
@@ -261,7 +260,9 @@ class _Run:
             self._add(result)
 
     async def _listen(self) -> None:
-        """Take up what the user has said meanwhile."""
+        """Take up what tools there are now, and what the user has said meanwhile."""
+        if (newer := await self.spec.newer_tools()) is not None:
+            self.spec = self.tools.spec = replace(self.spec, tools=newer)
         for message in await self.spec.more():
             self._add(message)
             await self.spec.record([message], ())

@@ -103,6 +103,9 @@ class RequestBuilder:
         self._timezone = ZoneInfo(timezone)
         self._clock = clock
         self._files: dict[str, tuple[tuple[int, int], str]] = {}
+        self._found: list[str] = []
+        self._looks = 0
+        self._looking = asyncio.Lock()
         self._stable: OrderedDict[str, dict[str, str]] = OrderedDict()
 
     async def build(self, parts: RequestParts, hooks: Hooks) -> list[Message]:
@@ -132,7 +135,7 @@ class RequestBuilder:
         ]
 
     async def _system_prompt(self, parts: RequestParts, stable: Sequence[str]) -> str:
-        files = await asyncio.to_thread(self._bootstrap)
+        files = await self._instructions()
         hint = _FORMAT_HINTS.get(parts.turn.channel, parts.format_hint)
         identity = "\n\n".join(
             part
@@ -151,6 +154,15 @@ class RequestBuilder:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         system = f"{platform.system()} {platform.machine()}"
         return f"Platform: {system}, Python {version}\nWorkspace: {self._workspace}"
+
+    async def _instructions(self) -> list[str]:
+        """Return the bootstrap files as they are now; one look serves all who wait for it."""
+        looks = self._looks
+        async with self._looking:
+            if self._looks == looks:  # else somebody has begun to look since, and has ended
+                self._looks += 1
+                self._found = await asyncio.to_thread(self._bootstrap)
+            return self._found
 
     def _bootstrap(self) -> list[str]:
         """Return the bootstrap files that exist, read again only when they have changed."""

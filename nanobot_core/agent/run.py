@@ -61,6 +61,11 @@ async def _record_nothing(messages: Sequence[Message], running: Sequence[ToolCal
     """For runs that are not stored."""
 
 
+async def _same_tools() -> ToolRegistry | None:
+    """For runs whose tools do not change."""
+    return None
+
+
 EventSink = Callable[[RunEvent], Awaitable[None]]
 Send = Callable[[OutboundMessage], Awaitable[None]]
 Recorder = Callable[[Sequence[Message], Sequence[ToolCall]], Awaitable[None]]
@@ -92,6 +97,8 @@ class AgentRunSpec:
         max_repeats: equal calls with equal results before the model is told to stop it.
         pending: calls of the last assistant message to run before the first model call.
         more: asked between iterations for what the user has said meanwhile; recorded by the run.
+        newer_tools: asked between iterations for what may be called from then on; ``None`` where
+            that is what was given last.
         send: see `ToolContext.send`.
     """
 
@@ -114,6 +121,7 @@ class AgentRunSpec:
     max_repeats: int = 6
     pending: Sequence[ToolCall] = ()
     more: Callable[[], Awaitable[Sequence[Message]]] = _nothing_more
+    newer_tools: Callable[[], Awaitable[ToolRegistry | None]] = _same_tools
     send: Send = no_chat
     on_event: EventSink = ignore_event
     record: Recorder = _record_nothing

@@ -51,10 +51,14 @@ class _Ready:
 
 
 class ToolRunner:
-    """Runs the tool calls of one agent run."""
+    """Runs the tool calls of one agent run.
+
+    Attributes:
+        spec: the run; another one takes its place when the tools change.
+    """
 
     def __init__(self, spec: AgentRunSpec, clock: Clock, approver: Approver) -> None:
-        self._spec = spec
+        self.spec: AgentRunSpec = spec
         self._clock = clock
         self._approver = approver
         self._repeats: dict[str, tuple[int, int]] = {}
@@ -74,10 +78,10 @@ class ToolRunner:
             iteration: number of the model call that asked for them.
             store: keeps each result as soon as it is there.
         """
-        hooks = self._spec.hooks
+        hooks = self.spec.hooks
         if hooks.before_execute_tools:
             await hooks.before_execute_tools(
-                ToolBatchStarted(turn=self._spec.turn, iteration=iteration, calls=tuple(calls))
+                ToolBatchStarted(turn=self.spec.turn, iteration=iteration, calls=tuple(calls))
             )
         ready = [await self._prepare(call) for call in calls]
         results: list[Message] = []
@@ -88,7 +92,7 @@ class ToolRunner:
     async def _run_side_by_side(self, group: Sequence[_Ready], store: Store) -> list[Message]:
         if len(group) == 1:
             return [await self._run_one(group[0], store)]
-        slots = asyncio.Semaphore(self._spec.max_parallel)
+        slots = asyncio.Semaphore(self.spec.max_parallel)
 
         async def in_slot(item: _Ready) -> Message:
             async with slots:
@@ -107,17 +111,17 @@ class ToolRunner:
             shown = call.unparsed[:200]
             error = f"Error: the arguments of {call.name} are no JSON object: {shown}"
             return _Ready(call, None, None, with_hint(error))
-        entry = self._spec.tools.get(call.name)
+        entry = self.spec.tools.get(call.name)
         try:
             # Loaded before the arguments are checked, since the first check loads things too.
             tool = await entry.tool() if entry else None
         except PluginError as error:
             return _Ready(call, entry, None, with_hint(f"Error: {error}"))
-        prepared = self._spec.tools.prepare_call(call.name, call.arguments)
+        prepared = self.spec.tools.prepare_call(call.name, call.arguments)
         return _Ready(replace(call, arguments=prepared.params), prepared.tool, tool, prepared.error)
 
     async def _run_one(self, ready: _Ready, store: Store) -> Message:
-        call, spec = ready.call, self._spec
+        call, spec = ready.call, self.spec
         started = time.perf_counter()
         await spec.on_event(ToolCallStarted(call=call, hint=call_hint(call.name, call.arguments)))
         result = await self._result_of(ready)
@@ -136,7 +140,7 @@ class ToolRunner:
 
     async def _send_media(self, call: ToolCall, media: tuple[str, ...]) -> None:
         """Send files that a tool made for the user; without a chat they only stay on disk."""
-        turn = self._spec.turn
+        turn = self.spec.turn
         message = OutboundMessage(
             channel=turn.channel,
             chat_id=turn.chat_id,
@@ -145,7 +149,7 @@ class ToolRunner:
             idempotency_key=f"{turn.session_key}/{call.id}/media",
         )
         try:
-            await self._spec.send(message)
+            await self.spec.send(message)
         except ToolError as error:
             from loguru import logger
 
@@ -155,7 +159,7 @@ class ToolRunner:
         key = _signature(ready.call)
         if self._repeated_too_often(key):
             text = (
-                f"Error: {ready.call.name} was called {self._spec.max_repeats} times with the "
+                f"Error: {ready.call.name} was called {self.spec.max_repeats} times with the "
                 "same arguments and the same result; it was not run again"
             )
             return ToolResult(with_hint(text), is_error=True)
@@ -174,17 +178,17 @@ class ToolRunner:
             return ToolResult(with_hint(f"Error: {verdict}"), is_error=True)
         call = ready.call
         if verdict is not call.arguments:
-            prepared = self._spec.tools.prepare_call(call.name, verdict)
+            prepared = self.spec.tools.prepare_call(call.name, verdict)
             if prepared.error is not None:
                 return ToolResult(prepared.error, is_error=True)
             call = replace(call, arguments=prepared.params)
         return await self._execute(ready.tool, call)
 
     async def _execute(self, tool: Tool, call: ToolCall) -> ToolResult:
-        limit_s = tool.timeout_s or self._spec.tool_timeout_s
+        limit_s = tool.timeout_s or self.spec.tool_timeout_s
         try:
             return await run_bounded(
-                self._spec.hooks.runtime.spawn,
+                self.spec.hooks.runtime.spawn,
                 _contained(tool, call, self._context(call)),
                 limit_s=limit_s,
                 name=f"tool:{call.name}",
@@ -204,27 +208,27 @@ class ToolRunner:
         outcome = ToolOutcome(
             text=content_text(result.content), is_error=result.is_error, origin=origin
         )
-        hooks = self._spec.hooks
+        hooks = self.spec.hooks
         if hooks.rewrite_tool_result:
-            event = ToolResultReady(turn=self._spec.turn, call=ready.call, result=outcome)
+            event = ToolResultReady(turn=self.spec.turn, call=ready.call, result=outcome)
             try:
                 outcome = await hooks.rewrite_tool_result(event)
             except HookError as error:
                 outcome = ToolOutcome(text=f"Error: result withheld: {error}", is_error=True)
             outcome = replace(outcome, origin=origin)
-        if len(outcome.text) <= self._spec.max_tool_result_chars:
+        if len(outcome.text) <= self.spec.max_tool_result_chars:
             return outcome
-        folder = results_folder(self._spec.workspace, self._spec.turn.session_key)
+        folder = results_folder(self.spec.workspace, self.spec.turn.session_key)
         try:
             text = await asyncio.to_thread(
                 bound_text,
                 outcome.text,
-                self._spec.max_tool_result_chars,
+                self.spec.max_tool_result_chars,
                 folder,
                 ready.call.id,
             )
         except OSError as error:
-            kept = outcome.text[: self._spec.max_tool_result_chars]
+            kept = outcome.text[: self.spec.max_tool_result_chars]
             text = f"{kept}\n[cut; the rest could not be kept: {error.strerror}]"
         return replace(outcome, text=text)
 
@@ -241,13 +245,13 @@ class ToolRunner:
         )
 
     def _context(self, call: ToolCall) -> ToolContext:
-        turn = self._spec.turn
+        turn = self.spec.turn
 
         async def progress(text: str) -> None:
-            await self._spec.on_event(ProgressMade(text=text))
+            await self.spec.on_event(ProgressMade(text=text))
 
         async def send(message: OutboundMessage) -> None:
-            await self._spec.send(message)
+            await self.spec.send(message)
             if message.content and (message.channel, message.chat_id) == (
                 turn.channel,
                 turn.chat_id,
@@ -262,7 +266,7 @@ class ToolRunner:
             chat_id=turn.chat_id,
             sender_id=turn.sender_id,
             message_id=turn.message_id,
-            workspace=self._spec.workspace,
+            workspace=self.spec.workspace,
             clock=self._clock,
             progress=progress,
             send=send,
@@ -271,10 +275,10 @@ class ToolRunner:
     def _repeated_too_often(self, key: str) -> bool:
         """Count a call that would be one repetition too many, and say whether it is."""
         result, count = self._repeats.get(key, (0, 0))
-        if count < self._spec.max_repeats:
+        if count < self.spec.max_repeats:
             return False
         self._repeats[key] = (result, count + 1)
-        self.is_stuck = self.is_stuck or count + 1 >= 2 * self._spec.max_repeats
+        self.is_stuck = self.is_stuck or count + 1 >= 2 * self.spec.max_repeats
         return True
 
     def _remember(self, key: str, result: int) -> None:

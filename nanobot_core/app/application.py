@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-from uuid import uuid4
 
 from nanobot_core._version import __version__
 from nanobot_core.agent.loop import AgentRunner
@@ -21,6 +20,7 @@ from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.config.secrets import maskable
 from nanobot_core.events import AppDraining, AppReady, RunEvent, TurnFinished, TurnOutcome
+from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, JsonValue
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.host import PluginHost
@@ -347,7 +347,7 @@ def _direct(
         sender_id="program",
         chat_id="default",
         content=text,
-        id=uuid4().hex,
+        id=new_id(),
         media=tuple(media),
         session_key_override=session,
     )

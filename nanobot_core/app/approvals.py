@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from nanobot_core.contracts.plugin import Ticket
+from nanobot_core.disk import replace_file
 from nanobot_core.errors import BusError
 from nanobot_core.hooks import specs as on
 from nanobot_core.messages import Button, OutboundMessage
@@ -210,7 +210,7 @@ class ChatApprovals:
                     del self._open[question.id]
             content = [asdict(question) for question in self._open.values()]
             try:
-                await asyncio.to_thread(_write, self._file, json.dumps(content))
+                await asyncio.to_thread(replace_file, self._file, json.dumps(content))
             except OSError as error:
                 # An approval that is not on disk could be lost, and its call be run unasked.
                 msg = f"the question to the owner cannot be stored: {error}"
@@ -265,13 +265,3 @@ def _read(file: Path) -> dict[str, Question]:
         logger.error("open questions are lost, the file is kept as {}: {}", aside, error)
         return {}
     return {question.id: question for question in found}
-
-
-def _write(file: Path, content: str) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    aside = file.with_suffix(".new")
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
-    aside.replace(file)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
-from nanobot_core.app.access import GatewayFace
 from nanobot_core.app.approvals import ChatApprovals
 from nanobot_core.app.control import ControlServer
+from nanobot_core.app.face import GatewayFace
 from nanobot_core.app.handlers import GatewayControls, handlers
 from nanobot_core.app.lock import GatewayLock
 from nanobot_core.app.owner import OwnerNotices
@@ -63,17 +63,6 @@ class Parts:
     control: ControlServer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """What surrounds the agent."""
-
-    bus: Bus
-    outbox: Outbox
-    owner: OwnerNotices
-    channels: ChannelManager
-    services: ServiceRunner
-
-
 class Gateway:
     """One gateway for a data folder.
 
@@ -107,10 +96,10 @@ class Gateway:
     async def run(self, on_ready: Callable[[], None] | None = None) -> None:
         """Work until `request_stop` or a signal, then end within the grace time.
 
+        A start that is under way is broken off.
+
         Args:
             on_ready: called when messages are admitted.
-
-        A start that is under way is broken off.
 
         Raises:
             GatewayRunning: another gateway works on this folder.
@@ -163,7 +152,7 @@ class Gateway:
             face = GatewayFace(bot, bus, channels, services, clock.now())
             bot.plugins.lend_gateway(face)
             await stack.enter_async_context(bot)
-            parts = self._assemble(_Around(bus, outbox, owner, channels, services), face)
+            parts = self._assemble(bus, outbox, owner, channels, services, face)
             control = ControlServer(self.folder, handlers(parts, self.request_stop), bot.spawn)
             parts.control = control
             for plugin, plugin_id in ((parts.approvals, "approvals"), (control, "control")):
@@ -185,10 +174,17 @@ class Gateway:
             face.ready = True
             yield parts
 
-    def _assemble(self, around: _Around, face: GatewayFace) -> Parts:
+    def _assemble(
+        self,
+        bus: Bus,
+        outbox: Outbox,
+        owner: OwnerNotices,
+        channels: ChannelManager,
+        services: ServiceRunner,
+        face: GatewayFace,
+    ) -> Parts:
         """Connect the started agent with what surrounds it."""
         bot, clock, settings = self._bot, self._clock, self._bot.loaded.settings
-        channels, outbox = around.channels, around.outbox
         waiting = Waiting(
             channels.running,
             outbox,
@@ -197,9 +193,9 @@ class Gateway:
             patience_s=settings.gateway.patience_s,
         )
         dispatcher = face.dispatcher = Dispatcher(
-            around.bus,
+            bus,
             bot.pipeline,
-            Surroundings(outbox, waiting, channels.view, around.owner.is_owner),
+            Surroundings(outbox, waiting, channels.view, owner.is_owner),
             spawn=bot.spawn,
             clock=clock,
             max_turns=settings.agents.max_concurrent_turns,
@@ -208,30 +204,35 @@ class Gateway:
         pairing = PairingStore(self.folder / "pairing.json", clock)
         parts = Parts(
             bot=bot,
-            bus=around.bus,
+            bus=bus,
             outbox=outbox,
             channels=channels,
-            services=around.services,
+            services=services,
             dispatcher=dispatcher,
-            reception=Reception(
-                bus=around.bus,
-                outbox=outbox,
-                pairing=pairing,
-                waiting=waiting,
-                hooks=lambda: bot.plugins.hooks,
-                is_urgent=bot.commands.is_control,
-                clock=clock,
-            ),
+            reception=self._reception(bus, outbox, pairing, waiting),
             approvals=self._approvals(outbox, dispatcher),
             pairing=pairing,
             face=face,
-            reloader=Reloader(bot, channels, around.services, self._load),
+            reloader=Reloader(bot, channels, services, self._load),
         )
         bot.pipeline.outbox = outbox.publish_for_tool
         bot.pipeline.format_hint = channels.format_hint
         bot.pipeline.awaits_approval = parts.approvals.awaits
         bot.commands.controls = GatewayControls(parts)
         return parts
+
+    def _reception(
+        self, bus: Bus, outbox: Outbox, pairing: PairingStore, waiting: Waiting
+    ) -> Reception:
+        return Reception(
+            bus=bus,
+            outbox=outbox,
+            pairing=pairing,
+            waiting=waiting,
+            hooks=lambda: self._bot.plugins.hooks,
+            is_urgent=self._bot.commands.is_control,
+            clock=self._clock,
+        )
 
     def _approvals(self, outbox: Outbox, dispatcher: Dispatcher) -> ChatApprovals:
         return ChatApprovals(

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from nanobot_core.app.reloading import Reloaded, described
 from nanobot_core.app.wire import ControlError, event_to_json
 from nanobot_core.events import TurnFinished
+from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, OutboundMessage
 from nanobot_core.turns.pipeline import TurnRequest
 
@@ -132,7 +132,7 @@ async def _turn(parts: Parts, connection: Connection) -> JsonValue:
             sender_id="user",
             chat_id="direct",
             content=connection.text("text"),
-            id=uuid4().hex,
+            id=new_id(),
             media=tuple(str(path) for path in media) if isinstance(media, list) else (),
             session_key_override=connection.text("session"),
         ),
@@ -156,7 +156,7 @@ async def _send(parts: Parts, connection: Connection) -> JsonValue:
         channel=channel,
         chat_id=connection.text("chat_id"),
         content=connection.text("text"),
-        idempotency_key=uuid4().hex,
+        idempotency_key=new_id(),
     )
     await parts.outbox.publish(message)
     return None

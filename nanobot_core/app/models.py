@@ -9,9 +9,9 @@ from nanobot_core.agent.run import Model
 from nanobot_core.config.models import ProviderSettings
 from nanobot_core.config.sections import validate_section
 from nanobot_core.contracts.provider import LLMProvider, ProviderSpec
-from nanobot_core.errors import ConfigError, PluginLoadFailed, PluginRejected
+from nanobot_core.errors import PluginRejected
 from nanobot_core.plugins.examine import settings_model
-from nanobot_core.plugins.loader import load_object
+from nanobot_core.plugins.loader import make_object
 from nanobot_core.plugins.provider_match import (
     ProviderAccess,
     ProviderMatch,
@@ -120,20 +120,14 @@ class ConfiguredModels:
             former = self._providers.get(name)
             if former is None or former[0] is not context:
                 settings = await asyncio.to_thread(self._settings_of, row)
-                factory = await asyncio.to_thread(load_object, row.plugin, row.spec.factory)
-                if not callable(factory):
-                    raise PluginRejected(row.plugin, f"'{row.spec.factory}' is no factory")
-                try:
-                    made = factory(context, row.spec, settings)
-                except ConfigError:
-                    raise
-                except Exception as error:  # isolation point
-                    raise PluginLoadFailed(
-                        row.plugin,
-                        f"creating provider '{name}' raised {type(error).__name__}: {error}",
-                    ) from error
-                if not isinstance(made, LLMProvider):
-                    raise PluginRejected(row.plugin, f"'{row.spec.factory}' made no LLMProvider")
+                made = await make_object(
+                    row.plugin,
+                    row.spec.factory,
+                    LLMProvider,  # type: ignore[type-abstract]  # only isinstance is asked of it
+                    context,
+                    row.spec,
+                    settings,
+                )
                 context.on_dispose(made.aclose)
                 self._providers[name] = (context, made)
             return self._providers[name][1]

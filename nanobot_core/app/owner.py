@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from nanobot_core.channels.access import is_owner
+from nanobot_core.disk import replace_file
 from nanobot_core.errors import BusError
 from nanobot_core.messages import InboundMessage, OutboundMessage
 
@@ -64,15 +65,9 @@ class OwnerNotices:
             await self._changed.wait()
             self._changed.clear()
             try:
-                await asyncio.to_thread(_write, self._file, json.dumps(self._chat))
+                await asyncio.to_thread(replace_file, self._file, json.dumps(self._chat))
             except OSError as error:
                 logger.warning("the owner's chat cannot be stored: {}", error)
-
-
-def _write(file: Path, text: str) -> None:
-    aside = file.with_suffix(".new")
-    aside.write_text(text, "utf-8")
-    aside.replace(file)
 
 
 def _read(file: Path) -> tuple[str, str] | None:

@@ -13,8 +13,7 @@ from loguru import logger
 
 from nanobot_core.channels.supervisor import Supervisor
 from nanobot_core.contracts.service import Service
-from nanobot_core.errors import ConfigError, PluginError, PluginRejected
-from nanobot_core.plugins.loader import load_object
+from nanobot_core.plugins.loader import make_object
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
@@ -142,19 +141,7 @@ class ServiceRunner:
 
     async def _make(self, service: _Declared) -> Service:
         context = await self._host.context_for(service.plugin)
-        factory = await asyncio.to_thread(load_object, service.plugin, service.factory)
-        if not callable(factory):
-            raise PluginRejected(service.plugin, f"'{service.factory}' is no factory")
-        try:
-            made = factory(context)
-        except (PluginError, ConfigError):
-            raise
-        except Exception as error:  # isolation point: a plugin's code
-            reason = f"'{service.factory}' raised {type(error).__name__}: {error}"
-            raise PluginRejected(service.plugin, reason) from error
-        if not isinstance(made, Service):
-            raise PluginRejected(service.plugin, f"'{service.factory}' made no Service")
-        return made
+        return await make_object(service.plugin, service.factory, Service, context)  # type: ignore[type-abstract]  # only isinstance is asked of it
 
 
 def _in_order(declared: Mapping[str, _Declared]) -> list[str]:

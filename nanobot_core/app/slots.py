@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,8 +9,8 @@ from nanobot_core.contracts.bus import Bus
 from nanobot_core.contracts.memory import MemoryBackend
 from nanobot_core.contracts.store import SessionStore
 from nanobot_core.contracts.transcription import TranscriptionProvider
-from nanobot_core.errors import ConfigInvalid, PluginRejected
-from nanobot_core.plugins.loader import load_object
+from nanobot_core.errors import ConfigInvalid
+from nanobot_core.plugins.loader import make_object
 from nanobot_core.sessions.jsonl import JsonlSessionStore
 
 if TYPE_CHECKING:
@@ -106,13 +105,7 @@ async def _create(
     for plugin, declaration in host.declared(kind):
         if declaration.name == name:
             context = await host.context_for(plugin)
-            factory = await asyncio.to_thread(
-                load_object, plugin, str(declaration.detail["factory"])
-            )
-            made = factory(context) if callable(factory) else factory
-            if not isinstance(made, wanted):
-                raise PluginRejected(plugin, f"its {kind} factory made no {wanted.__name__}")
-            return made
+            return await make_object(plugin, str(declaration.detail["factory"]), wanted, context)
     known = ", ".join(declaration.name for _, declaration in host.declared(kind)) or "none"
     raise ConfigInvalid(
         [loaded.problem(path, f"expected one of: {known}", found=name, remedy="install its plugin")]

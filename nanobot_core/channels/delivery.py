@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SEND_LIMIT_S = 120.0
 """Seconds that one message may take, its files included."""
 LONGEST_DELAY_S = 60.0
+RECEIVERS = 4
+"""Messages asked for at the same time: each waits until the queue has written what it writes."""
 SIDE_BY_SIDE = 8
 """Chats of one channel that are written to at the same time."""
 FINISH_LIMIT_S = 2.0
@@ -63,25 +65,11 @@ class Delivery:
 
     async def run(self) -> None:
         """Deliver until cancelled; what is being sent then is handed out again later."""
-        from loguru import logger
-
-        slots = asyncio.Semaphore(SIDE_BY_SIDE)
         sending: set[asyncio.Task[None]] = set()
         try:
-            while True:
-                await slots.acquire()
-                try:
-                    await self._channel()
-                    lease = await self._bus.receive_outbound(self._name)
-                except BusError as error:
-                    slots.release()
-                    logger.error("{}: cannot read the outbox: {}", self._name, error)
-                    await self._clock.sleep(RETRY_S)
-                    continue
-                task = self._spawn(self._deliver(lease), name=f"send:{self._name}:{lease.id}")
-                sending.add(task)
-                task.add_done_callback(sending.discard)
-                task.add_done_callback(lambda _task: slots.release())
+            async with asyncio.TaskGroup() as receivers:
+                for _ in range(RECEIVERS):
+                    receivers.create_task(self._receive(sending))
         finally:
             if sending:
                 # One that is cut off may have arrived, and would be sent again.
@@ -90,6 +78,26 @@ class Delivery:
                 task.cancel()
             if sending:
                 await asyncio.wait(sending)
+
+    async def _receive(self, sending: set[asyncio.Task[None]]) -> None:
+        """Begin to send one message after another, each in a task of its own in `sending`."""
+        from loguru import logger
+
+        slots = asyncio.Semaphore(SIDE_BY_SIDE // RECEIVERS)
+        while True:
+            await slots.acquire()
+            try:
+                await self._channel()
+                lease = await self._bus.receive_outbound(self._name)
+            except BusError as error:
+                slots.release()
+                logger.error("{}: cannot read the outbox: {}", self._name, error)
+                await self._clock.sleep(RETRY_S)
+                continue
+            task = self._spawn(self._deliver(lease), name=f"send:{self._name}:{lease.id}")
+            sending.add(task)
+            task.add_done_callback(sending.discard)
+            task.add_done_callback(lambda _task: slots.release())
 
     async def _deliver(self, lease: OutboundLease) -> None:
         try:

@@ -7,11 +7,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from nanobot_core.channels.access import decide, first_part
 from nanobot_core.errors import BusError, HookError
 from nanobot_core.events import MessageAdmitted, MessageReceived
+from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, OutboundMessage
 
 if TYPE_CHECKING:
@@ -120,18 +120,22 @@ class ChannelInbox:
         """Whether the access lists let the sender in; a stranger is told how to be let in."""
         from loguru import logger
 
-        try:
-            approved = await asyncio.to_thread(self._reception.pairing.approved, message.channel)
-        except OSError as error:
-            msg = f"who may write cannot be looked up: {error}"
-            raise BusError(msg) from error
-        verdict = decide(message, self._settings, approved)
+        verdict = decide(message, self._settings, ())
+        if verdict == "stranger":
+            verdict = decide(message, self._settings, await self._approved(message.channel))
         if verdict == "stranger":
             bound = logger.bind(session=message.session_key)
             sender = message.sender_id
             bound.info("{}: message of {} refused, not on the list", message.channel, sender)
             await self._offer_pairing(message)
         return verdict == "admitted"
+
+    async def _approved(self, channel: str) -> frozenset[str]:
+        try:
+            return await asyncio.to_thread(self._reception.pairing.approved, channel)
+        except OSError as error:
+            msg = f"who may write cannot be looked up: {error}"
+            raise BusError(msg) from error
 
     async def _is_allowed(self, message: InboundMessage) -> bool:
         """Whether no policy of a plugin refuses the message."""
@@ -185,7 +189,7 @@ class ChannelInbox:
         reception = self._reception
         message = replace(
             message,
-            id=message.id or uuid4().hex,
+            id=message.id or new_id(),
             timestamp=message.timestamp or reception.clock.now(),
         )
         hooks, changed = reception.hooks(), message

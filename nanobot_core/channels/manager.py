@@ -14,8 +14,8 @@ from nanobot_core.channels.live import LiveView
 from nanobot_core.channels.supervisor import SETTLED_S, Supervisor
 from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Channel
-from nanobot_core.errors import BusError, ConfigError, PluginError, PluginRejected
-from nanobot_core.plugins.loader import load_object
+from nanobot_core.errors import BusError, PluginRejected
+from nanobot_core.plugins.loader import make_object
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nanobot_core.plugins.host import PluginHost
 
 STOP_LIMIT_S = 4.0
-"""Seconds that a channel has to close its connection; a gateway that ends has five left."""
+"""Seconds that a channel has to close its connection; a gateway that ends has ten in all."""
 SWEEP_INTERVAL_S = 30.0
 
 
@@ -228,7 +228,7 @@ class ChannelManager:
         supervisor = entry.supervisor
         context = await self._host.context_for(entry.plugin)
         entry.settings = _settings_of(context, entry.name)
-        channel = await create_channel(context, entry.plugin, entry.factory)
+        channel = await create_channel(context, entry.factory)
         supervisor.silence_limit_s = channel.capabilities.silence_limit_s
 
         def alive() -> None:
@@ -274,26 +274,9 @@ class ChannelManager:
         return set(await reception.bus.outbound_channels()) - set(self._entries)
 
 
-async def create_channel(context: HostContext, plugin: str, factory: str) -> Channel:
-    """Return a new channel.
-
-    Raises:
-        PluginError: its factory failed or made something else.
-        ConfigError: the factory found its settings wrong.
-    """
-    make = await asyncio.to_thread(load_object, plugin, factory)
-    if not callable(make):
-        raise PluginRejected(plugin, f"'{factory}' is no factory")
-    try:
-        made = make(context)
-    except (PluginError, ConfigError):
-        raise
-    except Exception as error:  # isolation point: a plugin's code
-        reason = f"'{factory}' raised {type(error).__name__}: {error}"
-        raise PluginRejected(plugin, reason) from error
-    if not isinstance(made, Channel):
-        raise PluginRejected(plugin, f"'{factory}' made no Channel")
-    return made
+async def create_channel(context: HostContext, factory: str) -> Channel:
+    """Return a new channel of a plugin; raises as `make_object`."""
+    return await make_object(context.id, factory, Channel, context)  # type: ignore[type-abstract]  # only isinstance is asked of it
 
 
 async def stop_channel(channel: Channel) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from nanobot_core.channels.access import first_part
+from nanobot_core.disk import replace_file
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
@@ -190,12 +190,7 @@ class PairingStore:
 
     def _write(self, book: _Book) -> None:
         content = {"approved": book.approved, "pending": [asdict(item) for item in book.pending]}
-        aside = self._file.with_suffix(".new")
-        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(content, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(self._file)
+        replace_file(self._file, json.dumps(content, indent=2))
 
 
 def _parse_book(text: bytes) -> _Book:

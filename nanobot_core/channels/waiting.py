@@ -81,7 +81,10 @@ class Waiting:
             except (NanobotError, TimeoutError):
                 pass  # a sign that did not arrive is not worth a word
             except Exception as error:  # noqa: BLE001 - isolation point: a channel's code
-                _log_once(message.channel, error)
+                from loguru import logger
+
+                reason = f"{type(error).__name__}: {error}"
+                logger.warning("{}: no sign of typing: {}", message.channel, reason)
                 return
             await self._clock.sleep(interval_s)
 
@@ -100,9 +103,3 @@ class Waiting:
             from loguru import logger
 
             logger.warning("{}: nobody could be told to wait: {}", message.channel, error)
-
-
-def _log_once(channel: str, error: Exception) -> None:
-    from loguru import logger
-
-    logger.warning("{}: no sign of typing: {}: {}", channel, type(error).__name__, error)

@@ -7,12 +7,12 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
-from uuid import uuid4
 
 from nanobot_core.cli.options import Options, open_agent
 from nanobot_core.config.environment import process_environment, resolve_home
 from nanobot_core.errors import NoProvider
 from nanobot_core.events import TurnFinished
+from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class _Local:
             sender_id="user",
             chat_id="direct",
             content=text,
-            id=uuid4().hex,
+            id=new_id(),
             session_key_override=talk.session,
         )
         return await self.bot.process_direct(

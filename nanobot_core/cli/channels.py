@@ -42,7 +42,7 @@ def status(
     elif rows:
         render_table(("Name", "Plugin", "State"), rows)
     else:
-        typer.echo("No channel is installed; for example: pip install nanobot-telegram")
+        typer.echo("No channel is installed; each is a plugin of its own")
 
 
 @app.command()
@@ -64,7 +64,7 @@ async def _login(options: Options, name: str) -> str:
     plugin, declaration = found[name]
     try:
         context = await agent.plugins.context_for(plugin)
-        channel = await create_channel(context, plugin, str(declaration.detail["factory"]))
+        channel = await create_channel(context, str(declaration.detail["factory"]))
         try:
             return await channel.login()
         finally:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from nanobot_core.cli.status import QUIET_STATES
 from nanobot_core.contracts.plugin import CheckResult
 from nanobot_core.errors import ConfigError, NanobotError, PluginError
+from nanobot_core.plugins.report import QUIET_STATES
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot

@@ -11,11 +11,10 @@ from nanobot_core._version import __version__
 from nanobot_core.cli.options import open_agent, options_of
 from nanobot_core.cli.output import print_facts
 from nanobot_core.errors import NoProvider
+from nanobot_core.plugins.report import QUIET_STATES
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
-
-QUIET_STATES = frozenset({"active", "found", "isolated", "disabled"})
 
 
 def status(

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import tempfile
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core.config.source import parse_source, read_text
 from nanobot_core.config.tree import find_key
+from nanobot_core.disk import replace_file
 from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
 from nanobot_core.messages import JsonObject, JsonValue
 
@@ -177,7 +176,7 @@ class _Document:
             if type(self.root) is dict and self._text.strip():  # a file of comments alone
                 text = f"{self._text.rstrip()}\n{text}"
         parse_source(text, str(self._path), is_json=self._is_json)
-        _replace_file(self._path, text)
+        replace_file(self._path, text)
 
 
 def _spelling(holder: MutableMapping[str, Any], step: str) -> str:
@@ -192,24 +191,3 @@ def _indentation(text: str) -> tuple[int, int, int]:
     offset = max(len(items[2]) - len(items[1]), 0) if items else 2
     width = offset + 1 + len(items[3]) if items else 4
     return len(mapping[1]) if mapping else 2, width, offset
-
-
-def _replace_file(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -1,7 +1,8 @@
-"""Guarded network access: what may be reached on a model's wish, and the HTTP client for it.
+"""Network access: what may be reached on a model's wish, and the HTTP client for it.
 
-The policy part needs the standard library only. `fetch`, `guarded_client` and `GuardedTransport`
-need httpx, which the core does not depend on: a plugin that uses them lists ``httpx`` itself.
+Also what every plugin that calls a service needs: its failures as our errors, and how long it asks
+to wait. `fetch`, `guarded_client`, `GuardedTransport` and `failure_of` need httpx, which the core
+does not depend on: a plugin that uses them lists ``httpx`` itself.
 Their modules are imported when first used (PEP 562).
 """
 
@@ -18,12 +19,17 @@ if TYPE_CHECKING:
         FetchLimits as FetchLimits,
         fetch as fetch,
     )
+    from nanobot_core.net.failure import (
+        HTTPX_ERRORS as HTTPX_ERRORS,
+        failure_of as failure_of,
+    )
     from nanobot_core.net.policy import (
         Address as Address,
         NetworkPolicy as NetworkPolicy,
         TargetRefused as TargetRefused,
     )
     from nanobot_core.net.resolver import Resolver as Resolver, resolve_checked as resolve_checked
+    from nanobot_core.net.retry_after import retry_after_s as retry_after_s
     from nanobot_core.net.transport import (
         GuardedTransport as GuardedTransport,
         guarded_client as guarded_client,
@@ -33,8 +39,10 @@ _HOMES = {
     name: f"nanobot_core.net.{module}"
     for module, names in {
         "download": "BoundedResponse FetchFailed FetchLimits fetch",
+        "failure": "HTTPX_ERRORS failure_of",
         "policy": "Address NetworkPolicy TargetRefused",
         "resolver": "Resolver resolve_checked",
+        "retry_after": "retry_after_s",
         "transport": "GuardedTransport guarded_client",
     }.items()
     for name in names.split()

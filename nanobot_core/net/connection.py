@@ -145,16 +145,9 @@ def open_pool(
             network_backend=backend,
         )
     parsed = _parse_proxy(proxy)
-    if parsed.url.scheme.startswith("socks5"):
-        return httpcore.AsyncSOCKSProxy(
-            str(parsed.url),
-            proxy_auth=parsed.raw_auth,
-            ssl_context=context,
-            max_connections=_CONNECTIONS,
-            keepalive_expiry=_KEEPALIVE_S,
-            network_backend=backend,
-        )
-    return httpcore.AsyncHTTPProxy(
+    is_socks = parsed.url.scheme.startswith("socks5")
+    proxied = httpcore.AsyncSOCKSProxy if is_socks else httpcore.AsyncHTTPProxy
+    return proxied(
         str(parsed.url),
         proxy_auth=parsed.raw_auth,
         ssl_context=context,

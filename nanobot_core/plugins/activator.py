@@ -19,10 +19,8 @@ from nanobot_core.text import nearest
 from nanobot_core.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.plugin import Health, StopCause
-    from nanobot_core.hooks.implementation import Spawn
     from nanobot_core.plugins.catalogue import Catalogue
     from nanobot_core.plugins.index import InstalledPlugin
 
@@ -32,20 +30,6 @@ STOP_DRAIN_S = 5.0
 
 class PluginActivator(Roster):
     """A roster that fills by itself. Arguments and attributes as those of `Roster`."""
-
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        loaded: LoadedConfig,
-        *,
-        spawn: Spawn,
-        clock: Clock,
-        environ: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(catalogue, loaded, spawn=spawn, clock=clock, environ=environ)
-        self._order = asyncio.Lock()
-        self._changing = asyncio.Lock()
-        self._loading_tools = asyncio.Lock()
 
     async def start(self) -> None:
         """Activate the plugins that implement hooks, since they must not miss events.
@@ -124,7 +108,20 @@ class PluginActivator(Roster):
         """
         await self.load_tools()
         with self._leases.hold() as number:
-            yield Generation(number, self.hooks, self._tools_as_they_are())
+            tools, replaced = self._tools_as_they_are(), self._replaced.total()
+            plugins = frozenset(self._active)
+
+            def newest_tools() -> ToolRegistry:
+                # Tools of a plugin that came or was replaced belong with hooks, such as those that
+                # judge its calls, which this work does not use.
+                if self._replaced.total() != replaced:
+                    return tools
+                newest = self._tools_as_they_are()
+                known = plugins | {entry.plugin for entry in tools}
+                names = [entry.definition.name for entry in newest if entry.plugin in known]
+                return newest if len(names) == len(newest) else newest.narrowed(names)
+
+            yield Generation(number, self.hooks, tools, newest_tools)
 
     def _tools_as_they_are(self) -> ToolRegistry:
         """Return a copy of the registry, the same one until a tool comes or goes."""

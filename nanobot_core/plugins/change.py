@@ -48,7 +48,7 @@ class Reconfiguration:
 
 
 @dataclass(slots=True)
-class Draft:
+class Plan:
     """A change under way, before anything of it is visible.
 
     Attributes:

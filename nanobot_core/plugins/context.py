@@ -12,6 +12,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -95,7 +96,7 @@ class HostContext:
         self._shared: dict[Callable[[PluginContext], Any], Any] = {}
         self.lent: Lent = Lent(plugin_id, host.runtime)
 
-    @property
+    @cached_property
     def logger(self) -> Logger:
         """Logger whose records carry the plugin's id."""
         from loguru import logger

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,17 +20,20 @@ _current: ContextVar[object | None] = ContextVar("nanobot_lease", default=None)
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Generation:
-    """Hooks and tools that belong together. Nothing that happens later changes them.
+    """Hooks and tools that belong together. No plugin that comes, changes or goes changes them.
 
     Attributes:
         number: counts the changes of the host.
         hooks: the call points.
         tools: a registry of its own, with the tools as they were.
+        newest_tools: gives another such registry where one of its plugins, which is the same
+            still, has published other tools since; else the same one.
     """
 
     number: int
     hooks: Hooks
     tools: ToolRegistry
+    newest_tools: Callable[[], ToolRegistry]
 
 
 class Leases:

@@ -13,7 +13,7 @@ from nanobot_core.errors import ConfigError, HookError, NanobotError, PluginErro
 from nanobot_core.plugins.activation import PROVIDERS
 from nanobot_core.plugins.activator import PluginActivator, refuse_missing
 from nanobot_core.plugins.active import ActivePlugin
-from nanobot_core.plugins.change import Draft, Reconfiguration
+from nanobot_core.plugins.change import Plan, Reconfiguration
 from nanobot_core.plugins.code import packages_of
 from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.exchange import RestartRequired, refuse_in_use, renew, replace_code
@@ -102,13 +102,13 @@ class PluginHost(PluginActivator):
             return await work()
 
     @asynccontextmanager
-    async def _drafting(self, draft: Draft) -> AsyncIterator[None]:
-        """Stop what a draft has started if it comes to nothing."""
+    async def _undone_on_failure(self, plan: Plan) -> AsyncIterator[None]:
+        """Stop what a plan has started if it comes to nothing."""
         try:
             yield
         except BaseException:
-            for plugin_id in list(draft.fresh):
-                await draft.drop(plugin_id).stop("reload")
+            for plugin_id in list(plan.fresh):
+                await plan.drop(plugin_id).stop("reload")
             raise
 
     async def _reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
@@ -117,88 +117,86 @@ class PluginHost(PluginActivator):
         for plugin_id in loaded.settings.plugins.required:
             _refuse_disabled(catalogue, plugin_id)
         async with self._changing:
-            draft = Draft(self._activation_for(loaded), catalogue)
+            plan = Plan(self._activation_for(loaded), catalogue)
             could_run = {plugin.id for plugin in self.catalogue.enabled()}
-            self._keep_spoilt(draft)
-            gone = self._leavers(draft)
-            async with self._drafting(draft):
+            self._keep_spoilt(plan)
+            gone = self._leavers(plan)
+            async with self._undone_on_failure(plan):
                 for plugin in catalogue.enabled():
-                    if (work := self._difference(plugin, draft)) is not None:
-                        await self._attempt(plugin.id, work, draft)
-            await self._settle(draft, gone)
+                    if (work := self._difference(plugin, plan)) is not None:
+                        await self._attempt(plugin.id, work, plan)
+            await self._settle(plan, gone)
         may_run = [plugin.id for plugin in catalogue.enabled()]
-        await self._see_off_former(draft, gone)
-        may_not_run = sorted(could_run - {*may_run, *draft.failed})
+        await self._see_off_former(plan, gone)
+        may_not_run = sorted(could_run - {*may_run, *plan.failed})
         disabled = dict.fromkeys([*(each.id for each in gone), *may_not_run])
         return Reconfiguration(
-            enabled=tuple(key for key in may_run if key not in could_run | {*draft.failed}),
+            enabled=tuple(key for key in may_run if key not in could_run | {*plan.failed}),
             disabled=tuple(disabled),
-            reloaded=tuple(draft.exchanges),
-            applied=tuple(draft.applied),
-            unchanged=tuple(draft.unchanged),
-            failed={key: str(error) for key, error in draft.failed.items()},
+            reloaded=tuple(plan.exchanges),
+            applied=tuple(plan.applied),
+            unchanged=tuple(plan.unchanged),
+            failed={key: str(error) for key, error in plan.failed.items()},
         )
 
-    def _keep_spoilt(self, draft: Draft) -> None:
+    def _keep_spoilt(self, plan: Plan) -> None:
         """Go on with active plugins whose new version on disk cannot be used at all."""
         for plugin_id, active in self._active.items():
-            selection = draft.catalogue.selections.get(plugin_id)
+            selection = plan.catalogue.selections.get(plugin_id)
             if selection is None or active.source.installed is None:
                 continue
             if selection.state == "import-error" or selection.plugin.problem:
                 error = PluginError(plugin_id, selection.reason, selection.remedy)
-                self._note_failure(plugin_id, error, draft)
+                self._note_failure(plugin_id, error, plan)
 
-    def _leavers(self, draft: Draft) -> list[ActivePlugin]:
+    def _leavers(self, plan: Plan) -> list[ActivePlugin]:
         """Return the active plugins that may not run any more, dependent ones first."""
         found = []
         for active in reversed(self._in_order()):
-            selection = draft.catalogue.selections.get(active.id)
+            selection = plan.catalogue.selections.get(active.id)
             if active.id in self._registered or (selection is not None and selection.enabled):
                 continue
             try:
                 refuse_in_use(active, self._loaded.settings)
             except PluginError as error:
-                self._note_failure(active.id, error, draft)
+                self._note_failure(active.id, error, plan)
             else:
                 found.append(active)
         return found
 
     def _difference(
-        self, plugin: InstalledPlugin, draft: Draft
+        self, plugin: InstalledPlugin, plan: Plan
     ) -> Coroutine[None, None, None] | None:
         """Return what is to be done for a plugin that may run, or ``None``."""
         active = self._active.get(plugin.id)
-        if plugin.id in draft.failed:
+        if plugin.id in plan.failed:
             return None
         if active is None:
-            is_triggered = self._is_triggered(plugin, draft.activation.loaded.settings)
-            return self._start_in(plugin.id, draft) if is_triggered else None
+            is_triggered = self._is_triggered(plugin, plan.activation.loaded.settings)
+            return self._start_in(plugin.id, plan) if is_triggered else None
         if active.source.installed is None:
             return None
         if _is_other_code(active.source.installed, plugin):
-            return self._replace(plugin, active, draft)
-        sections = draft.activation.sections(active.manifest)
+            return self._replace(plugin, active, plan)
+        sections = plan.activation.sections(active.manifest)
         changed = [path for path, section in sections.items() if section != active.sections[path]]
-        if not changed and draft.activation.terms(active.manifest) == active.terms:
-            draft.unchanged.append(plugin.id)
+        if not changed and plan.activation.terms(active.manifest) == active.terms:
+            plan.unchanged.append(plugin.id)
             self._forget_failure(plugin.id)
             return None
-        return self._change_settings(plugin, active, draft, changed)
+        return self._change_settings(plugin, active, plan, changed)
 
-    async def _attempt(
-        self, plugin_id: str, work: Coroutine[None, None, None], draft: Draft
-    ) -> None:
+    async def _attempt(self, plugin_id: str, work: Coroutine[None, None, None], plan: Plan) -> None:
         """Do `work` for one of many: what fails is noted, and the rest goes on."""
         try:
             await work
         except (PluginError, ConfigError, HookError) as error:
-            self._note_failure(plugin_id, error, draft)
+            self._note_failure(plugin_id, error, plan)
 
-    def _note_failure(self, plugin_id: str, error: NanobotError, draft: Draft) -> None:
+    def _note_failure(self, plugin_id: str, error: NanobotError, plan: Plan) -> None:
         from loguru import logger
 
-        draft.failed[plugin_id] = error
+        plan.failed[plugin_id] = error
         logger.bind(plugin=plugin_id).warning("plugin '{}' not changed: {}", plugin_id, error)
         active = self._active.get(plugin_id)
         if active is None:
@@ -208,74 +206,78 @@ class PluginHost(PluginActivator):
         reason = f"it goes on as it was: {error}"
         self._troubled[plugin_id] = (state, reason, getattr(error, "remedy", "mend it"))
         if active.source.installed is not None:
-            draft.catalogue.put(active.source.installed)
+            plan.catalogue.put(active.source.installed)
 
-    async def _start_in(self, plugin_id: str, draft: Draft) -> None:
+    async def _start_in(self, plugin_id: str, plan: Plan) -> None:
         try:
-            await self._build(plugin_id, draft.activation, draft.catalogue, draft.started)
+            await self._build(plugin_id, plan.activation, plan.catalogue, plan.started)
         finally:
             if self._tools_loaded:
-                await self._offering.collect(draft.started.values())
+                await self._offering.collect(plan.started.values())
 
     async def _change_settings(
-        self, plugin: InstalledPlugin, active: ActivePlugin, draft: Draft, changed: Sequence[str]
+        self,
+        plugin: InstalledPlugin,
+        active: ActivePlugin,
+        plan: Plan,
+        changed: Sequence[str],
     ) -> None:
-        activation, manifest = draft.activation, active.manifest
+        activation, manifest = plan.activation, active.manifest
         values = await asyncio.to_thread(activation.values, manifest)
         is_offered = activation.terms(manifest) == active.terms and not any(
             path.startswith(PROVIDERS) for path in changed
         )
         if is_offered and await active.change_settings(values, activation.sections(manifest)):
-            draft.applied.append(plugin.id)
+            plan.applied.append(plugin.id)
             self._forget_failure(plugin.id)
             return
         refuse_in_use(active, self._loaded.settings)
-        draft.exchanges[plugin.id] = await renew(plugin, active, activation)
+        plan.exchanges[plugin.id] = await renew(plugin, active, activation)
 
-    async def _replace(self, plugin: InstalledPlugin, active: ActivePlugin, draft: Draft) -> None:
+    async def _replace(self, plugin: InstalledPlugin, active: ActivePlugin, plan: Plan) -> None:
         """Start what is on disk beside the active plugin, once a child process could do with it."""
         refuse_in_use(active, self._loaded.settings)
         plugin = await _described(plugin, self._loaded.home / "cache")
         for needed in plugin.manifest.facts.requires if plugin.manifest else ():
-            await self._start_in(needed, draft)
+            await self._start_in(needed, plan)
         if plugin.isolation is not None:
             # The code is in another process, and a new instance means a new process.
-            draft.exchanges[plugin.id] = await renew(plugin, active, draft.activation)
+            plan.exchanges[plugin.id] = await renew(plugin, active, plan.activation)
         else:
             others = [each for each in self._active.values() if each is not active]
-            exchange = await replace_code(plugin, active, draft.activation, others)
-            draft.exchanges[plugin.id] = exchange
-        draft.installed.append(plugin)
+            exchange = await replace_code(plugin, active, plan.activation, others)
+            plan.exchanges[plugin.id] = exchange
+        plan.installed.append(plugin)
 
-    async def _settle(self, draft: Draft, gone: Sequence[ActivePlugin]) -> None:
-        """Make the draft the present generation; what says that it is not well goes back."""
-        self._activation = draft.activation
-        self.catalogue: Catalogue = draft.catalogue
-        for plugin in draft.installed:
+    async def _settle(self, plan: Plan, gone: Sequence[ActivePlugin]) -> None:
+        """Make the plan the present generation; what says that it is not well goes back."""
+        self._activation = plan.activation
+        self.catalogue: Catalogue = plan.catalogue
+        for plugin in plan.installed:
             self.catalogue.put(plugin)
-        for plugin_id in draft.fresh:
+        for plugin_id in plan.fresh:
             self._troubled.pop(plugin_id, None)
             self._behind.discard(plugin_id)
             self._failures.forget(plugin_id)
-        changes: dict[str, ActivePlugin | None] = {**draft.fresh}
+        changes: dict[str, ActivePlugin | None] = {**plan.fresh}
         self._commit(changes | dict.fromkeys(each.id for each in gone))
-        for plugin_id, active in draft.fresh.items():
+        for plugin_id, active in plan.fresh.items():
             health = await active.check_health()
             if health.ok:
                 continue
-            former = draft.exchanges[plugin_id].former if plugin_id in draft.exchanges else None
+            former = plan.exchanges[plugin_id].former if plugin_id in plan.exchanges else None
             self._commit({plugin_id: former})
-            self._leave([draft.drop(plugin_id)], "reload", nothing_runs)
+            self._leave([plan.drop(plugin_id)], "reload", nothing_runs)
             reason = f"it is not well: {health.message}"
             if former is None:
                 self._troubled[plugin_id] = ("import-error", reason, "see its documentation")
-            self._note_failure(plugin_id, PluginError(plugin_id, reason), draft)
-        for exchange in draft.exchanges.values():
+            self._note_failure(plugin_id, PluginError(plugin_id, reason), plan)
+        for exchange in plan.exchanges.values():
             exchange.settle()
 
-    async def _see_off_former(self, draft: Draft, gone: Sequence[ActivePlugin]) -> None:
-        """Wait until what the draft replaced or withdrew is stopped."""
-        former = [each.former for each in draft.exchanges.values() if each.former is not None]
+    async def _see_off_former(self, plan: Plan, gone: Sequence[ActivePlugin]) -> None:
+        """Wait until what the plan replaced or withdrew is stopped."""
+        former = [each.former for each in plan.exchanges.values() if each.former is not None]
         tasks: set[asyncio.Task[None]] = set()
         if gone:
             tasks.add(self._leave(gone, "disable", self.on_withdraw))
@@ -296,17 +298,17 @@ class PluginHost(PluginActivator):
             self.catalogue.put(described)
             return await self._enable(plugin_id)
         async with self._changing:
-            draft = Draft(self._activation, self.catalogue)
-            async with self._drafting(draft):
+            plan = Plan(self._activation, self.catalogue)
+            async with self._undone_on_failure(plan):
                 try:
-                    await self._replace(plugin, active, draft)
+                    await self._replace(plugin, active, plan)
                 except (PluginError, ConfigError) as error:
-                    self._note_failure(plugin_id, error, draft)
+                    self._note_failure(plugin_id, error, plan)
                     raise
-            await self._settle(draft, ())
-        await self._see_off_former(draft, ())
-        _raise_failure(draft, plugin_id)
-        return Reconfiguration(reloaded=tuple(draft.exchanges), enabled=tuple(draft.started))
+            await self._settle(plan, ())
+        await self._see_off_former(plan, ())
+        _raise_failure(plan, plugin_id)
+        return Reconfiguration(reloaded=tuple(plan.exchanges), enabled=tuple(plan.started))
 
     async def _on_disk(self, plugin_id: str) -> InstalledPlugin:
         if plugin_id in self._registered:
@@ -329,14 +331,14 @@ class PluginHost(PluginActivator):
         self._troubled.pop(plugin_id, None)
         self._failures.forget(plugin_id)
         async with self._changing:
-            draft = Draft(self._activation, self.catalogue)
+            plan = Plan(self._activation, self.catalogue)
             plugin = await self._runnable(plugin_id, self.catalogue)
             if self._is_triggered(plugin, self._loaded.settings):
-                async with self._drafting(draft):
-                    await self._start_in(plugin_id, draft)
-            await self._settle(draft, ())
-        _raise_failure(draft, plugin_id)
-        return Reconfiguration(enabled=tuple(dict.fromkeys([*draft.started, plugin_id])))
+                async with self._undone_on_failure(plan):
+                    await self._start_in(plugin_id, plan)
+            await self._settle(plan, ())
+        _raise_failure(plan, plugin_id)
+        return Reconfiguration(enabled=tuple(dict.fromkeys([*plan.started, plugin_id])))
 
     async def _disable(self, plugin_id: str, cascade: bool) -> Reconfiguration:
         if plugin_id not in self._registered:
@@ -354,9 +356,9 @@ class PluginHost(PluginActivator):
             for active in gone:
                 refuse_in_use(active, self._loaded.settings)
             self.catalogue.switch(leaving, on=False)
-            draft = Draft(self._activation, self.catalogue)
-            await self._settle(draft, gone)
-        await self._see_off_former(draft, gone)
+            plan = Plan(self._activation, self.catalogue)
+            await self._settle(plan, gone)
+        await self._see_off_former(plan, gone)
         return Reconfiguration(disabled=leaving)
 
 
@@ -376,9 +378,9 @@ def _refuse_disabled(catalogue: Catalogue, plugin_id: str) -> None:
         raise PluginError(plugin_id, selection.reason, selection.remedy)
 
 
-def _raise_failure(draft: Draft, plugin_id: str) -> None:
-    if plugin_id in draft.failed:
-        raise draft.failed[plugin_id]
+def _raise_failure(plan: Plan, plugin_id: str) -> None:
+    if plugin_id in plan.failed:
+        raise plan.failed[plugin_id]
 
 
 def _is_other_code(before: InstalledPlugin, after: InstalledPlugin) -> bool:

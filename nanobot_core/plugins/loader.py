@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
+from typing import TypeVar
 
-from nanobot_core.errors import PluginLoadFailed
+from nanobot_core.errors import ConfigError, PluginError, PluginLoadFailed, PluginRejected
 from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.local import load_file
+
+T = TypeVar("T")
 
 
 def load_entry(plugin: InstalledPlugin) -> object:
@@ -57,6 +61,30 @@ def load_object(plugin_id: str, dotted: str) -> object:
         reason, remedy = _explain(module_name, name, error)
         raise PluginLoadFailed(plugin_id, reason, remedy) from error
     return found
+
+
+async def make_object(plugin_id: str, dotted: str, wanted: type[T], *arguments: object) -> T:
+    """Return what the factory that `dotted` names makes of `arguments`.
+
+    Raises:
+        PluginLoadFailed: the factory cannot be imported, or it failed.
+        PluginRejected: it is none, or made something else than `wanted`.
+        PluginError: its own word on why it makes nothing.
+        ConfigError: it found its settings wrong.
+    """
+    factory = await asyncio.to_thread(load_object, plugin_id, dotted)
+    if not callable(factory):
+        raise PluginRejected(plugin_id, f"'{dotted}' is no factory")
+    try:
+        made: object = factory(*arguments)
+    except (PluginError, ConfigError):
+        raise
+    except (Exception, SystemExit) as error:  # isolation point
+        reason = f"'{dotted}' raised {type(error).__name__}: {error}"
+        raise PluginLoadFailed(plugin_id, reason) from error
+    if not isinstance(made, wanted):
+        raise PluginRejected(plugin_id, f"'{dotted}' made no {wanted.__name__}")
+    return made
 
 
 def _explain(module_name: str, name: str, error: BaseException) -> tuple[str, str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Condition: TypeAlias = "tuple[State, str, str]"
 """State, reason and remedy of a plugin in a running host."""
 
+QUIET_STATES = frozenset({"active", "found", "isolated", "disabled"})
+"""States of a plugin that is as its owner wants it."""
 OPENINGS_TO_QUARANTINE = 3
 QUARANTINE_WINDOW_S = 3_600.0
 

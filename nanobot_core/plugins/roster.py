@@ -103,6 +103,11 @@ class Roster:
         self._tools_loaded = False
         self._copied_tools: tuple[object, ToolRegistry] = (None, self.tools)
         self._leases = Leases()
+        self._order = asyncio.Lock()
+        """Held by one change of the running host after another."""
+        self._changing = asyncio.Lock()
+        """Held while the set of active plugins is put together."""
+        self._loading_tools = asyncio.Lock()
         self._leaving: set[asyncio.Task[None]] = set()
         self.hooks: Hooks = Hooks(self._runtime)
 

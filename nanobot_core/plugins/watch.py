@@ -8,16 +8,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType, ModuleType
 
 from nanobot_core.hooks.generation import Registrant
 from nanobot_core.hooks.implementation import Implementation, invoke
 
-BEAT_S = 0.1
+LOOK_S = 0.1
 BLOCKED_AFTER_S = 0.25
 LONG_AFTER_S = 1.0
 """Seconds from which a block counts as a failure of the plugin."""
+_RUN_ONCE = asyncio.BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]  # noqa: SLF001
+"""One turn of asyncio's own loop; another loop is asked for an answer at each look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,9 @@ def code_place(registrant: Registrant) -> str | None:
 
 
 class LoopWatch:
-    """A thread that looks at a heartbeat of the loop.
+    """A thread that looks at the loop, and asks it for an answer while it is at work.
+
+    A loop that waits for something to happen is left in peace.
 
     Args:
         places: by plugin id, the folder or the file of its code, absolute.
@@ -75,37 +80,52 @@ class LoopWatch:
         self._places = places
         self._on_block = on_block
         self._stop = threading.Event()
-        self._beat_s = time.monotonic()
+        self._answered = threading.Event()
         self._loop_thread = 0
 
     async def run(self) -> None:
-        """Beat until cancelled; the watching thread ends with it."""
+        """Watch until cancelled; the thread ends with it."""
         self._loop_thread = threading.get_ident()
-        self._beat_s = time.monotonic()
-        thread = threading.Thread(target=self._watch, name="nanobot-watch", daemon=True)
+        loop = asyncio.get_running_loop()
+        thread = threading.Thread(
+            target=self._watch, args=(loop,), name="nanobot-watch", daemon=True
+        )
         thread.start()
         try:
-            while True:
-                self._beat_s = time.monotonic()
-                await asyncio.sleep(BEAT_S)
+            await loop.create_future()  # never done: until cancelled
         finally:
             self._stop.set()
 
-    def _watch(self) -> None:
-        told_beat_s = long_beat_s = 0.0
-        while not self._stop.wait(BEAT_S):
-            beat_s = self._beat_s
-            blocked_s = time.monotonic() - beat_s
-            if blocked_s >= BLOCKED_AFTER_S + BEAT_S and beat_s != told_beat_s:
-                told_beat_s = beat_s
-                self._tell(blocked_s)
-            elif blocked_s >= LONG_AFTER_S and beat_s != long_beat_s:
-                long_beat_s = beat_s
-                self._tell(blocked_s)
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stop.wait(LOOK_S):
+            if self._is_waiting():
+                continue
+            self._answered.clear()
+            with suppress(RuntimeError):  # the loop is closed, and this about to be stopped
+                loop.call_soon_threadsafe(self._answered.set)
+                self._await_answer(time.monotonic())
+
+    def _await_answer(self, asked_s: float) -> None:
+        """Wait for the loop, and tell when it does not turn."""
+        for limit_s in (BLOCKED_AFTER_S, LONG_AFTER_S):
+            if self._answered.wait(asked_s + limit_s - time.monotonic()):
+                return
+            self._tell(time.monotonic() - asked_s)
+        while not self._answered.wait(LOOK_S) and not self._stop.is_set():
+            pass
+
+    def _is_waiting(self) -> bool:
+        """Tell whether the loop waits for events itself, and not some code that it called."""
+        frame = self._frame()
+        if frame is None or frame.f_back is None or frame.f_code.co_name != "select":
+            return False
+        return frame.f_back.f_code is _RUN_ONCE
+
+    def _frame(self) -> FrameType | None:
+        return sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the only way
 
     def _tell(self, blocked_s: float) -> None:
-        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the only way
-        self._on_block(self._locate(frame, blocked_s))
+        self._on_block(self._locate(self._frame(), blocked_s))
 
     def _locate(self, frame: FrameType | None, blocked_s: float) -> LoopBlock:
         places = self._places()

@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Literal
-from uuid import uuid4
 
 import pytest
 
@@ -19,6 +18,7 @@ from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.contracts.channel import Channel, Complete
 from nanobot_core.contracts.service import AsgiApp, GatewayStatus, Mount, Route
 from nanobot_core.errors import BusError, BusFull, ChannelError, DeliveryError
+from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, OutboundMessage
 from nanobot_core.testing.suite import ConformanceSuite
 
@@ -85,7 +85,7 @@ class RecordingInbox:
         if self._is_known(message):
             return False
         self.stored.append(
-            replace(message, id=message.id or uuid4().hex, timestamp=message.timestamp or _START)
+            replace(message, id=message.id or new_id(), timestamp=message.timestamp or _START)
         )
         await self._tell()
         return True

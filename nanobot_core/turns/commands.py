@@ -13,6 +13,7 @@ from nanobot_core.errors import LimitError, NanobotError, PluginError, PluginRej
 from nanobot_core.events import TurnInfo
 from nanobot_core.plugins.host import PluginHost
 from nanobot_core.plugins.loader import load_object
+from nanobot_core.plugins.report import QUIET_STATES
 from nanobot_core.sessions.session import Session, Sessions
 
 CoreCommand = Callable[[CommandCall, Session], Awaitable[str]]
@@ -175,7 +176,7 @@ class Commands:
         trouble = [
             f"- {item.id}: {item.state}, {item.reason}"
             for item in self._host.reports()
-            if item.state not in {"active", "found", "isolated", "disabled"}
+            if item.state not in QUIET_STATES
         ]
         if self.controls is not None:
             trouble += [f"- {line}" for line in await self.controls.trouble()]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from nanobot_core.events import TurnOutcome
     from nanobot_core.hooks.implementation import Spawn
 
+RECEIVERS = 4
+"""Messages asked for at the same time: each waits until the queue has written what it writes."""
 MAX_ATTEMPTS = 5
 """Times that a message is handed out: one that ends the process each time must not for ever."""
 STOP_LIMIT_S = 4.5
@@ -134,6 +136,11 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Take messages until cancelled; turns under way go on."""
+        async with asyncio.TaskGroup() as receivers:
+            for _ in range(RECEIVERS):
+                receivers.create_task(self._receive())
+
+    async def _receive(self) -> None:
         from loguru import logger
 
         while True:
@@ -143,13 +150,13 @@ class Dispatcher:
                 logger.error("the inbox cannot be read: {}", error)
                 await self._clock.sleep(RETRY_S)
                 continue
-            key = lease.message.session_key
             if lease.message.is_urgent:
+                with suppress(BusError):  # what cannot be read now comes with the next look
+                    await self._begin_earlier(lease)
                 self._begin_command(lease)
             else:
                 # Of one session one message is out at a time: the former is answered.
-                work = self._working[key] = _Work(lease, _Slot(self._slots))
-                work.task = self._spawn(self._answer(work), name=f"turn:{key}")
+                self._begin_turn(lease)
 
     async def stop_turn(self, session_key: str) -> bool:
         """Stop the turn of a session; False when there is none.
@@ -194,6 +201,26 @@ class Dispatcher:
         work.slot.give_back()
         yield
         await work.slot.take()
+
+    async def _begin_earlier(self, command: InboundLease) -> None:
+        """Begin what a session said just before a command, which ``/stop`` may be meant for."""
+        key = command.message.session_key
+        if key in self._working:
+            return
+        earlier = await self._bus.take_inbound(key)
+        if earlier is None:
+            return
+        if earlier.message.is_urgent:
+            self._begin_command(earlier)
+        elif key in self._working or earlier.stored_at > command.stored_at:
+            await self._bus.release(earlier)
+        else:
+            self._begin_turn(earlier)
+
+    def _begin_turn(self, lease: InboundLease) -> None:
+        key = lease.message.session_key
+        work = self._working[key] = _Work(lease, _Slot(self._slots))
+        work.task = self._spawn(self._answer(work), name=f"turn:{key}")
 
     def _begin_command(self, lease: InboundLease) -> None:
         key = lease.message.session_key
@@ -245,8 +272,6 @@ class Dispatcher:
                     source="chat",
                     on_event=view.on_event if view else ignore_event,
                     is_owner=self._around.is_owner(message),
-                    # Also the first time: an attempt is forgotten when the machine loses power.
-                    is_repeat=True,
                     more=lambda: self._arrived(work),
                 )
             )

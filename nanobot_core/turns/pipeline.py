@@ -6,10 +6,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
-from uuid import uuid4
 
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder, RequestParts, with_attachments
@@ -21,7 +19,6 @@ from nanobot_core.errors import ToolError
 from nanobot_core.events import (
     MessageSent,
     NoticeGiven,
-    ToolsOffered,
     TurnFinished,
     TurnInfo,
     TurnOutcome,
@@ -30,6 +27,7 @@ from nanobot_core.events import (
 )
 from nanobot_core.hooks.agent_hook import AgentHook
 from nanobot_core.hooks.caller import Hooks
+from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, Message, OutboundMessage, ToolCall
 from nanobot_core.sessions.history import align
 from nanobot_core.sessions.order import KeyedLocks
@@ -39,6 +37,7 @@ from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.compaction import keep_compaction
 from nanobot_core.turns.failure import failed_outcome
+from nanobot_core.turns.offering import TurnTools
 from nanobot_core.turns.recorder import TurnRecorder
 from nanobot_core.turns.speech import Transcribe, with_speech
 
@@ -82,7 +81,6 @@ class TurnRequest:
         hooks: hooks of this turn alone.
         model: model instead of the configured one, or ``None``.
         is_owner: the sender may use the owner's commands.
-        is_repeat: the message may have been worked on before a crash.
         more: returns messages that arrived for the session meanwhile; each is taken into the turn.
     """
 
@@ -92,7 +90,6 @@ class TurnRequest:
     hooks: Sequence[AgentHook] = ()
     model: str | None = None
     is_owner: bool = False
-    is_repeat: bool = False
     more: Callable[[], Awaitable[Sequence[InboundMessage]]] = _nothing_more
 
 
@@ -103,7 +100,7 @@ class _Turn:
     request: TurnRequest
     info: TurnInfo
     hooks: Hooks
-    tools: ToolRegistry
+    tools: TurnTools
     session: Session
     message: Message
     history: Sequence[Message]
@@ -163,7 +160,7 @@ class TurnPipeline:
         async with self._order.hold(turn.session_key), self.host.snapshot() as generation:
             hooks = self._hooks_for(request, generation)
             try:
-                outcome = await self._answer(request, turn, hooks, generation.tools)
+                outcome = await self._answer(request, turn, hooks, generation)
             except asyncio.CancelledError:
                 outcome = TurnOutcome(turn=turn, reply=None, stop_reason="cancelled")
                 self._tell_end(outcome, hooks, started)
@@ -202,10 +199,10 @@ class TurnPipeline:
         return hooks
 
     async def _answer(
-        self, request: TurnRequest, turn: TurnInfo, hooks: Hooks, tools: ToolRegistry
+        self, request: TurnRequest, turn: TurnInfo, hooks: Hooks, generation: Generation
     ) -> TurnOutcome:
         session = await self.sessions.open(turn.session_key)
-        taken_up = self._taken_up(request, session, tools)
+        taken_up = self._taken_up(request, session, generation.tools)
         if taken_up is None:
             await self._recover(session, request)
             text = request.message.content
@@ -224,7 +221,7 @@ class TurnPipeline:
             request=request,
             info=turn,
             hooks=hooks,
-            tools=tools,
+            tools=TurnTools(generation, self.settings.tools, turn, hooks),
             session=session,
             message=taken_up.message if taken_up else await self._stored_form(request.message),
             history=taken_up.before if taken_up else align(session.messages),
@@ -236,7 +233,8 @@ class TurnPipeline:
                 await self._tell_unknown(request, taken_up.interrupted)
                 await work.recorder.go_on(request.message.id, taken_up.interrupted)
             else:
-                await work.recorder.begin(work.message)
+                is_queued = request.source == "chat"
+                await work.recorder.begin(work.message, is_queued=is_queued)
             if hooks.before_turn:
                 await hooks.before_turn(TurnStarted(turn=turn, message=work.message))
             result = await self._run(work)
@@ -263,7 +261,7 @@ class TurnPipeline:
         self, request: TurnRequest, session: Session, tools: ToolRegistry
     ) -> TakenUp | None:
         """Return how to go on with a message that was worked on before, else ``None``."""
-        if not request.is_repeat:
+        if request.source != "chat":  # only the message queue hands a message out again
             return None
 
         def is_repeatable(call: ToolCall) -> bool:
@@ -277,7 +275,7 @@ class TurnPipeline:
         defaults, tools = self.settings.agents.defaults, self.settings.tools
         metadata = work.session.state.metadata
         chosen = work.request.model or _text(metadata, "model") or defaults.model
-        offered = await self._tools_for(work)
+        offered = await work.tools.offered()
         messages = await self.requests.build(
             RequestParts(
                 turn=work.info,
@@ -314,6 +312,7 @@ class TurnPipeline:
                 max_repeats=tools.max_repeats,
                 pending=work.taken_up.repeat if work.taken_up else (),
                 more=partial(self._said_meanwhile, work),
+                newer_tools=work.tools.newer,
                 send=partial(self._send, work),
                 on_event=work.recorder.watch,
                 record=work.recorder.record,
@@ -338,24 +337,6 @@ class TurnPipeline:
         else:
             await no_chat(message)
         work.sent.append(message)
-
-    async def _tools_for(self, work: _Turn) -> ToolRegistry:
-        """Return the tools of this turn: what the owner allows, less what hooks take away."""
-        turn, hooks, registry = work.info, work.hooks, work.tools
-        rules = self.settings.tools
-        names = [
-            name
-            for name in registry.names()
-            if any(fnmatchcase(name, glob) for glob in rules.allow)
-            and not any(fnmatchcase(name, glob) for glob in rules.deny)
-        ]
-        if len(names) != len(registry):
-            registry = registry.narrowed(names)
-        if not hooks.offer_tools:
-            return registry
-        offered = await hooks.offer_tools(ToolsOffered(turn=turn, tools=registry.get_definitions()))
-        kept = {definition.name for definition in offered}
-        return registry if len(kept) == len(registry) else registry.narrowed(kept)
 
     async def _recover(self, session: Session, request: TurnRequest) -> None:
         """Give calls that a crash interrupted their result, so that the history is whole."""
@@ -416,7 +397,7 @@ class TurnPipeline:
 def _turn_of(request: TurnRequest) -> TurnInfo:
     message = request.message
     return TurnInfo(
-        id=uuid4().hex,
+        id=new_id(),
         session_key=message.session_key,
         channel=message.channel,
         chat_id=message.chat_id,

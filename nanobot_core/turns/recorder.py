@@ -37,13 +37,22 @@ class TurnRecorder:
         self._session = session
         self._checkpoint = Checkpoint(turn_id=turn.id)
         self._on_event = on_event
+        self._unstored: tuple[Message, ...] = ()
         self._open: dict[str, ToolCall] = {}
         self._said: list[str] = []
 
-    async def begin(self, message: Message) -> None:
-        """Store the user's message: from here on a crash leaves a checkpoint."""
+    async def begin(self, message: Message, *, is_queued: bool = False) -> None:
+        """Store the user's message, and with it a checkpoint that a crash leaves behind.
+
+        Args:
+            message: the message.
+            is_queued: the message queue has it until the turn has ended. Then it is stored with
+                what comes next, since a crash before that leaves nothing to be taken up.
+        """
         self._checkpoint = replace(self._checkpoint, inbound_id=message.inbound_id)
-        await self._sessions.append(self._session, message, checkpoint=self._checkpoint)
+        self._unstored = (message,)
+        if not is_queued:
+            await self._store((), self._checkpoint)
 
     async def go_on(self, inbound_id: str | None, interrupted: Sequence[Message]) -> None:
         """Take up a turn that is stored as far as it came; `interrupted` are results to add."""
@@ -69,16 +78,11 @@ class TurnRecorder:
                 self._open.pop(message.tool_call_id, None)
         iteration = self._checkpoint.iteration + (1 if running else 0)
         self._checkpoint = replace(self._checkpoint, iteration=iteration, running=tuple(self._open))
-        await self._sessions.append(
-            self._session,
-            *(storable(message, STORED_RESULT_CHARS) for message in messages),
-            checkpoint=self._checkpoint,
-        )
+        await self._store(messages, self._checkpoint)
 
     async def end(self, answer: Message) -> None:
         """Store the final answer, and end the checkpoint."""
-        stored = storable(answer, STORED_RESULT_CHARS)
-        await self._sessions.append(self._session, stored, checkpoint=None)
+        await self._store((answer,), None)
 
     async def break_off(self, *, stopped: bool) -> None:
         """Make the history legal for whoever comes next; where that fails, the checkpoint stays.
@@ -86,15 +90,31 @@ class TurnRecorder:
         Args:
             stopped: on purpose, so that the open task is not to be taken up again.
         """
-        if self._session.state.checkpoint is None:
+        if self._session.state.checkpoint is None and not self._unstored:
             return  # not begun, or ended by a step that was stored before it was cancelled
         results = [unknown_outcome(call) for call in self._open.values()]
         if stopped:
             said = "\n\n".join(part for part in ("".join(self._said).strip(), INTERRUPTED) if part)
             results.append(Message(role="assistant", content=said))
         try:
-            await self._sessions.append(self._session, *results, checkpoint=None)
+            await self._store(results, None)
         except SessionError as error:
             from loguru import logger
 
             logger.bind(session=self._session.key).warning("turn not ended on disk: {}", error)
+
+    async def _store(self, messages: Sequence[Message], checkpoint: Checkpoint | None) -> None:
+        """Store what waits and `messages`, in one step."""
+        count = self._stored_count
+        stored = (storable(message, STORED_RESULT_CHARS) for message in messages)
+        try:
+            await self._sessions.append(
+                self._session, *self._unstored, *stored, checkpoint=checkpoint
+            )
+        finally:
+            if self._stored_count > count:  # also where the step was done and then cancelled
+                self._unstored = ()
+
+    @property
+    def _stored_count(self) -> int:
+        return self._session.stored.first_index + len(self._session.messages)

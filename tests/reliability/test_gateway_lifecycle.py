@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nanobot_core.app.client import ControlClient
-from tests.gateways import GatewayProcess, Platform, until, write_config
+from tests.gateways import GatewayProcess, Platform, turn_begun, until, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +77,7 @@ async def test_a_second_signal_waits_for_no_turn(tmp_path: Path) -> None:
         write_config(home, platform, gateway={"grace_s": 3600})
         async with GatewayProcess(home) as gateway:
             await platform.say("hang")
-            await until(lambda: "hang" in _sessions(home))
+            await turn_begun(home)
             gateway.send(signal.SIGINT)
             await _is_ending(home)
             gateway.send(signal.SIGINT)

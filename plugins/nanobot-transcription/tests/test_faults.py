@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import httpx
 import pytest
 from loguru import logger
 
@@ -22,12 +20,9 @@ from nanobot_core import (
     ProviderProtocolError,
     ProviderTimeout,
     RateLimited,
-    SystemClock,
     Unreachable,
 )
 from nanobot_core.testing import FakeClock
-from nanobot_transcription.client import Client
-from nanobot_transcription.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from conftest import InstantClock, Serving
@@ -284,20 +279,3 @@ async def test_what_the_service_says_about_a_format_reaches_the_owner(serving: S
     async with serving(refused(400, "Unsupported file format amr")) as desk:
         with pytest.raises(BadRequest, match="Unsupported file format amr"):
             await desk.transcriber.transcribe(desk.recording)
-
-
-async def test_every_error_of_the_http_library_has_one_of_ours() -> None:
-    endpoint = Endpoint(provider="custom", url="http://127.0.0.1/v1", key="", fields={})
-    client = Client(endpoint, None, SystemClock())
-    request = httpx.Request("POST", "http://127.0.0.1/")
-    found = [
-        each
-        for each in vars(httpx).values()
-        if inspect.isclass(each) and issubclass(each, Exception) and each.__module__ == "httpx"
-    ]
-    assert len(found) > 20
-    for kind in found:
-        if kind is httpx.HTTPStatusError or issubclass(kind, httpx.StreamError):
-            continue
-        error = kind("", request=request) if issubclass(kind, httpx.RequestError) else kind("")
-        assert isinstance(client.failure_of(error), ProviderError), kind

@@ -274,12 +274,14 @@ async def test_damaged_questions_count_as_refused_and_are_kept(tmp_path: Path) -
 
 @contextmanager
 def unwritable(file: Path) -> Iterator[None]:
-    aside = file.with_suffix(".new")
-    aside.mkdir()
+    aside = file.with_suffix(".aside")
+    file.rename(aside)
+    file.mkdir()
     try:
         yield
     finally:
-        aside.rmdir()
+        file.rmdir()
+        aside.rename(file)
 
 
 async def test_a_yes_that_cannot_be_stored_is_none(tmp_path: Path) -> None:

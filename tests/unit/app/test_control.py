@@ -18,7 +18,7 @@ from nanobot_core.app.client import ControlClient
 from nanobot_core.app.wire import ControlError
 from nanobot_core.events import RunEvent, TextStreamed, ToolCallStarted
 from nanobot_core.messages import JsonObject
-from tests.gateways import Platform, running, until, write_config
+from tests.gateways import Platform, running, turn_begun, until, write_config
 
 pytestmark = pytest.mark.anyio
 ASK = {"approval": [{"tool": "*", "action": "ask"}]}
@@ -217,7 +217,7 @@ async def test_a_control_command_waits_for_no_turn_of_its_session(tmp_path: Path
         async with running(tmp_path):
             client = ControlClient(tmp_path / "gateway")
             await platform.say("hang")
-            await until(lambda: "hang" in _sessions(tmp_path))
+            await turn_begun(tmp_path)
             outcome = await client.turn(asked("/stop", "chatty:1"), ignore_event)
 
             assert outcome.reply == "Stopped."

@@ -55,6 +55,14 @@ class Killed(BaseException):
     """The process is dead: whatever it does next, it does not do."""
 
 
+def _tell_but_death(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Let nobody hear what a dead process complains of, when its tasks are collected."""
+    error = context.get("exception")
+    kinds = error.split(Killed)[0] if isinstance(error, BaseExceptionGroup) else error
+    if not isinstance(kinds, (Killed, BaseExceptionGroup)):
+        loop.default_exception_handler(context)
+
+
 class Death:
     """Kills the process at a chosen one of the points that it passes.
 
@@ -306,6 +314,7 @@ class Desk:
         self.bot = self._bot()
         self.gateway = Gateway(self.bot, self.clock)
         self._is_stopping = False
+        asyncio.get_running_loop().set_exception_handler(_tell_but_death)
         ready = asyncio.Event()
         life = asyncio.create_task(self.gateway.run(ready.set))
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,6 +57,57 @@ async def test_the_checkpoint_names_the_calls_that_are_open(tmp_path: Path) -> N
     assert (checkpoint.iteration, checkpoint.running) == (1, ("b",))
     await recorder.end(Message(role="assistant", content="done"))
     assert session.state.checkpoint is None
+
+
+async def test_a_message_that_the_queue_has_is_stored_with_what_comes_next(tmp_path: Path) -> None:
+    recorder, session, _ = await begun(tmp_path)
+    await recorder.begin(QUESTION, is_queued=True)
+    assert not [*session.messages]
+    calls = (ToolCall("a", "look", {}),)
+    await recorder.record([Message(role="assistant", content="let me", tool_calls=calls)], calls)
+    checkpoint = session.state.checkpoint
+    assert checkpoint is not None
+    assert (checkpoint.inbound_id, checkpoint.running) == ("in1", ("a",))
+    await recorder.record([Message(role="tool", tool_call_id="a", content="seen")], ())
+    await recorder.end(Message(role="assistant", content="done"))
+    assert [message.text for message in session.messages] == ["work", "let me", "seen", "done"]
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_message_that_the_queue_has_is_kept_when_its_turn_breaks_off(
+    tmp_path: Path, stopped: bool
+) -> None:
+    recorder, session, _ = await begun(tmp_path)
+    await recorder.begin(QUESTION, is_queued=True)
+    await recorder.break_off(stopped=stopped)
+    expected = ["work", INTERRUPTED] if stopped else ["work"]
+    assert [message.text for message in session.messages] == expected
+
+
+async def test_an_end_that_was_stored_and_then_cancelled_stores_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    recorder, session, _ = await begun(tmp_path)
+    await recorder.begin(QUESTION, is_queued=True)
+    ending = asyncio.create_task(recorder.end(Message(role="assistant", content="done")))
+    for _ in range(3):  # until it is being written
+        await asyncio.sleep(0)
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    await recorder.break_off(stopped=True)
+    assert [message.text for message in session.messages] == ["work", "done"]
+
+
+async def test_an_end_that_is_cancelled_before_it_was_stored_loses_nothing(tmp_path: Path) -> None:
+    recorder, session, _ = await begun(tmp_path)
+    await recorder.begin(QUESTION, is_queued=True)
+    ending = asyncio.create_task(recorder.end(Message(role="assistant", content="done")))
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    await recorder.break_off(stopped=True)
+    assert [message.text for message in session.messages] == ["work", INTERRUPTED]
 
 
 async def test_a_failed_turn_closes_its_calls_and_leaves_the_task_open(tmp_path: Path) -> None:

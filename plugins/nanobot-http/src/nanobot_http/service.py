@@ -133,6 +133,12 @@ class _Server(uvicorn.Server):
     and leaves the socket and the connections open when it is cancelled.
     """
 
+    async def main_loop(self) -> None:
+        """Keep the date of responses; uvicorn would look ten times a second whether to end."""
+        while True:
+            await self.on_tick(0)
+            await asyncio.sleep(1)
+
     async def serve_until_cancelled(
         self, listener: socket.socket, listening: asyncio.Event
     ) -> None:

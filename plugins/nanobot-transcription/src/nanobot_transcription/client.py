@@ -8,13 +8,10 @@ import ssl
 import httpx
 
 from nanobot_core import (
-    BadRequest,
     Clock,
-    ProviderError,
     ProviderProtocolError,
-    ProviderTimeout,
-    Unreachable,
 )
+from nanobot_core.net import HTTPX_ERRORS, failure_of
 from nanobot_transcription.endpoint import Endpoint
 from nanobot_transcription.failure import failure_of_status, text_of
 from nanobot_transcription.recording import Recording
@@ -22,22 +19,6 @@ from nanobot_transcription.recording import Recording
 _CONNECT_LIMIT_S = 10.0
 _ERROR_BYTES = 65_536
 _ANSWER_BYTES = 4_000_000
-
-# From the special to the general; the first match counts. httpx.HTTPStatusError is never raised
-# here and httpx.StreamError would mean that the client was closed during a call.
-_FAILURES: tuple[tuple[type[Exception], type[ProviderError], str], ...] = (
-    (httpx.TimeoutException, ProviderTimeout, "it did not answer within its time"),
-    (httpx.ConnectError, Unreachable, "no connection could be made"),
-    (httpx.ProxyError, Unreachable, "the proxy gave no connection"),
-    (httpx.NetworkError, Unreachable, "the connection broke"),
-    (httpx.RemoteProtocolError, Unreachable, "the connection ended early or speaks no HTTP"),
-    (httpx.LocalProtocolError, BadRequest, "the request cannot be sent as HTTP"),
-    (httpx.UnsupportedProtocol, BadRequest, "the address cannot be used; correct api_base"),
-    (httpx.InvalidURL, BadRequest, "the address is not valid; correct api_base"),
-    (httpx.StreamError, Unreachable, "the connection was closed during the call"),
-    (httpx.HTTPError, ProviderProtocolError, "the answer cannot be read"),
-    (httpx.CookieConflict, ProviderProtocolError, "the answer cannot be read"),
-)
 
 
 class Client:
@@ -88,15 +69,9 @@ class Client:
                     await _read_beginning(response),
                     self._clock.now(),
                 )
-        except tuple(kind for kind, _, _ in _FAILURES) as error:
-            raise self.failure_of(error) from error
-
-    def failure_of(self, error: Exception) -> ProviderError:
-        """Return our error for one of httpx."""
-        ours, reason = next(
-            (ours, reason) for theirs, ours, reason in _FAILURES if isinstance(error, theirs)
-        )
-        return ours(self._endpoint.provider, f"{reason} ({type(error).__name__})")
+        except HTTPX_ERRORS as error:
+            kind, reason = failure_of(error)
+            raise kind(self._endpoint.provider, reason) from error
 
     async def aclose(self) -> None:
         """Close all connections. May be called again."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 
 from nanobot_core import (
     AuthenticationFailed,
@@ -18,6 +16,7 @@ from nanobot_core import (
     RateLimited,
     shorten,
 )
+from nanobot_core.net import retry_after_s
 from nanobot_transcription.endpoint import Endpoint, key_hint
 
 _MESSAGE_CHARS = 200
@@ -45,6 +44,7 @@ def failure_of_status(
         now: the current instant, aware.
     """
     message, code = _read(body)
+    waits = headers.get("retry-after")
     kind = _CLASS_OF_STATUS.get(status) or _class_of_range(status)
     if code == _NO_CREDIT:
         kind, reason = AuthenticationFailed, "the account has no credit; top it up"
@@ -64,7 +64,7 @@ def failure_of_status(
         endpoint.provider,
         f"HTTP {status}: {reason}",
         status=status,
-        retry_after_s=retry_after_s(headers, now),
+        retry_after_s=retry_after_s(waits, now) if waits is not None else None,
     )
 
 
@@ -85,31 +85,6 @@ def text_of(endpoint: Endpoint, body: bytes) -> str:
         reason = f"its answer has no text{f': {told}' if told else ''}"
         raise ProviderProtocolError(endpoint.provider, reason)
     return text.strip()
-
-
-def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds that a response asks to wait, or ``None``.
-
-    ``Retry-After`` holds seconds or a date (RFC 9110, 10.2.3).
-    """
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = _seconds_until(value, now)
-    return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def _seconds_until(date: str, now: datetime) -> float:
-    try:
-        moment = parsedate_to_datetime(date)
-    except ValueError:
-        return math.nan
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - now).total_seconds()
 
 
 def _class_of_range(status: int) -> type[ProviderError]:

@@ -204,6 +204,9 @@ class UsageStore:
 
     def _prepare(self) -> None:
         self._connection.execute("PRAGMA journal_mode = WAL")
+        # A power cut may cost the newest calls, and nothing else; to wait for the disk at each
+        # model call would cost more than that.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
         with self._transaction() as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:

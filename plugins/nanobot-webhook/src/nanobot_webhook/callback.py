@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import email.utils
-import math
 from typing import TYPE_CHECKING
 
 import httpx
 
 from nanobot_core import DeliveryError
+from nanobot_core.net import retry_after_s
 from nanobot_webhook.payload import CHANNEL
 from nanobot_webhook.signature import sign
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from nanobot_core import Clock
     from nanobot_webhook.reply import Delivery
 
@@ -107,33 +104,10 @@ class Callback:
             return self._transport
 
     def _refusal(self, status: int, retry_after: str | None) -> DeliveryError:
-        wait_s = parse_retry_after(retry_after, self._clock.now()) if retry_after else None
+        wait_s = retry_after_s(retry_after, self._clock.now()) if retry_after else None
         return DeliveryError(
             CHANNEL,
             f"the callback answered with status {status}",
             retryable=status in _PASSING or status >= 500,
-            retry_after_s=wait_s,
+            retry_after_s=None if wait_s is None else min(wait_s, _LONGEST_WAIT_S),
         )
-
-
-def parse_retry_after(value: str, now: datetime) -> float | None:
-    """Return the seconds that ``Retry-After`` asks for (RFC 9110, section 10.2.3), at most an hour.
-
-    Args:
-        value: seconds, or a date.
-        now: the current time, aware.
-
-    Returns:
-        ``None`` where it is neither.
-    """
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            date = email.utils.parsedate_to_datetime(value)
-            seconds = date.timestamp() - now.timestamp()
-        except (ValueError, OverflowError):
-            return None
-    if math.isnan(seconds):
-        return None
-    return min(max(seconds, 0.0), _LONGEST_WAIT_S)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
-from uuid import uuid4
 
 from nanobot_core._version import __version__
 from nanobot_core.contracts.service import GatewayStatus, Mount, Route
-from nanobot_core.errors import PluginRejected
-from nanobot_core.plugins.loader import load_object
+from nanobot_core.ids import new_id
+from nanobot_core.plugins.loader import make_object
+from nanobot_core.plugins.report import QUIET_STATES
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.service import AsgiApp
     from nanobot_core.messages import InboundMessage
     from nanobot_core.turns.dispatcher import Dispatcher
-
-WELL = frozenset({"active", "found", "isolated", "disabled"})
 
 
 class GatewayFace:
@@ -90,7 +87,7 @@ class GatewayFace:
             plugins_in_trouble=tuple(
                 (report.id, f"{report.state}: {report.reason}")
                 for report in self._bot.plugins.reports()
-                if report.state not in WELL
+                if report.state not in QUIET_STATES
             ),
         )
 
@@ -109,11 +106,8 @@ class GatewayFace:
 
     async def publish(self, message: InboundMessage) -> bool:
         """Store a message that comes from no channel."""
-        return await self._bus.publish_inbound(replace(message, id=message.id or uuid4().hex))
+        return await self._bus.publish_inbound(replace(message, id=message.id or new_id()))
 
     async def _load(self, plugin: str, mount: Mount) -> AsgiApp:
         context = await self._bot.plugins.context_for(plugin)
-        make = await asyncio.to_thread(load_object, plugin, mount.app)
-        if not callable(make):
-            raise PluginRejected(plugin, f"'{mount.app}' makes no application")
-        return cast("AsgiApp", make(context))
+        return cast("AsgiApp", await make_object(plugin, mount.app, object, context))

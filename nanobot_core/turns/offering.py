@@ -1,0 +1,59 @@
+"""Which tools a turn may use."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from nanobot_core.events import ToolsOffered
+
+if TYPE_CHECKING:
+    from nanobot_core.config.models import ToolsSettings
+    from nanobot_core.events import TurnInfo
+    from nanobot_core.hooks.caller import Hooks
+    from nanobot_core.plugins.generation import Generation
+    from nanobot_core.tools.registry import ToolRegistry
+
+
+class TurnTools:
+    """The tools of one turn: what the owner allows, less what hooks take away.
+
+    Args:
+        generation: gives the tools that there are.
+        rules: what the owner allows.
+        turn: the turn.
+        hooks: its call points.
+    """
+
+    def __init__(
+        self, generation: Generation, rules: ToolsSettings, turn: TurnInfo, hooks: Hooks
+    ) -> None:
+        self._generation = generation
+        self._rules = rules
+        self._turn = turn
+        self._hooks = hooks
+        self._known = generation.tools
+
+    async def offered(self) -> ToolRegistry:
+        """Return what may be called, of the tools that there were when this was made."""
+        return await self._offered_of(self._known)
+
+    async def newer(self) -> ToolRegistry | None:
+        """Return what may be called now; ``None`` where that is what was returned last."""
+        known, self._known = self._known, self._generation.newest_tools()
+        return None if self._known is known else await self._offered_of(self._known)
+
+    async def _offered_of(self, registry: ToolRegistry) -> ToolRegistry:
+        names = [
+            name
+            for name in registry.names()
+            if any(fnmatchcase(name, glob) for glob in self._rules.allow)
+            and not any(fnmatchcase(name, glob) for glob in self._rules.deny)
+        ]
+        if len(names) != len(registry):
+            registry = registry.narrowed(names)
+        if not self._hooks.offer_tools:
+            return registry
+        event = ToolsOffered(turn=self._turn, tools=registry.get_definitions())
+        kept = {definition.name for definition in await self._hooks.offer_tools(event)}
+        return registry if len(kept) == len(registry) else registry.narrowed(kept)
