@@ -242,15 +242,15 @@ async def test_one_connection_serves_call_after_call(serving: Serving) -> None:
 
 async def test_connections_beyond_those_worth_keeping_are_closed(serving: Serving) -> None:
     gate = asyncio.Event()
-    async with serving(*[Reply(text="x", gate=gate)] * 40) as (provider, server):
+    async with serving(*[Reply(text="x", gate=gate)] * 110) as (provider, server):
         async with asyncio.TaskGroup() as group:
-            for _ in range(40):
+            for _ in range(110):
                 group.create_task(_stream(provider))
-            await server.wait_for_requests(40)
+            await server.wait_for_requests(110)
             gate.set()
-        await server.wait_for_connections(32)
-        assert server.connections_seen == 40
-        assert server.connections_open == 32
+        await server.wait_for_connections(100)
+        assert server.connections_seen == 110
+        assert server.connections_open == 100
 
 
 async def test_closing_during_a_call_leaves_no_connection(serving: Serving) -> None:

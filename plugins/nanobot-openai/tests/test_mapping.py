@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from nanobot_core import (
     ChatRequest,
     ImageBlock,
+    JsonObject,
     Message,
     ProviderSpec,
     Role,
@@ -19,6 +20,7 @@ from nanobot_core import (
     ToolDefinition,
 )
 from nanobot_openai.dialect import dialect_of
+from nanobot_openai.encoding import BodyEncoder
 from nanobot_openai.mapping import body_of
 from nanobot_openai.vendors import VENDORS
 
@@ -33,7 +35,11 @@ def _body(
 ) -> dict[str, Any]:
     spec: ProviderSpec = SPECS[vendor]
     request = ChatRequest(messages=messages, **{"model": "m", **fields})
-    return body_of(request, spec=spec, dialect=dialect_of(vendor), stream=stream)
+    encoder = BodyEncoder()
+    tools = encoder.schemas(request.tools)
+    body = body_of(request, spec=spec, dialect=dialect_of(vendor), stream=stream, tools=tools)
+    assert json.loads(encoder.encode(body)) == body
+    return body
 
 
 def _wire(*messages: Message, vendor: str = "custom", **fields: Any) -> list[dict[str, Any]]:
@@ -219,3 +225,16 @@ def test_every_message_has_content_and_only_known_keys(history: list[Message], v
     for wire in _wire(*history, vendor=vendor, model="claude"):
         assert wire.keys() <= {"role", "content", "tool_calls", "tool_call_id"}
         assert wire["content"] or wire.get("tool_calls")
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=3), max_size=6))
+def test_one_encoder_sends_the_tools_of_each_request(requests: list[list[str]]) -> None:
+    known = {name: ToolDefinition(name=name, description="é", parameters={}) for name in "abc"}
+    encoder = BodyEncoder()
+    for names in requests:
+        schemas = encoder.schemas(tuple(known[name] for name in names))
+        body: JsonObject = {"model": "m", "tools": schemas}
+        sent = json.loads(encoder.encode(body))
+        assert [tool["function"]["name"] for tool in sent["tools"]] == names
+        replaced: JsonObject = {"model": "m", "tools": []}
+        assert json.loads(encoder.encode(replaced)) == replaced

@@ -6,81 +6,53 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 
-import anyio
 import httpx
 
 from nanobot_core import (
-    BadRequest,
-    JsonObject,
     ProviderError,
     ProviderProtocolError,
-    ProviderTimeout,
-    Unreachable,
 )
+from nanobot_core.net import HTTPX_ERRORS, failure_of
 from nanobot_openai.endpoint import Endpoint
 from nanobot_openai.failure import FailureReader
-from nanobot_openai.transport import TransportStack
+from nanobot_openai.transport import DirectTransport
 
 _CONNECT_LIMIT_S = 10.0
 _KEEPALIVE_S = 60.0
 """Turns pause while tools run; a new TLS handshake for each iteration would cost more."""
 _DRAIN_LIMIT_S = 0.25
 _ERROR_BODY_BYTES = 65_536
+_HEADERS = {
+    "accept": "*/*",
+    # Answers are short texts; decompressing them costs more than it saves.
+    "accept-encoding": "identity",
+    "content-type": "application/json",
+    "user-agent": "nanobot",
+}
 _WHOLE_ANSWER_BYTES = 16_000_000
 _STREAM_BYTES = 64_000_000
-
-# From the special to the general; the first match counts. httpx.HTTPStatusError is never raised
-# here and httpx.StreamError would mean that the client was closed during a call.
-_FAILURES: tuple[tuple[type[Exception], type[ProviderError], str], ...] = (
-    (httpx.TimeoutException, ProviderTimeout, "it did not answer within its time"),
-    (httpx.ConnectError, Unreachable, "no connection could be made"),
-    (httpx.ProxyError, Unreachable, "the proxy gave no connection"),
-    (httpx.NetworkError, Unreachable, "the connection broke"),
-    (httpx.RemoteProtocolError, Unreachable, "the connection ended early or speaks no HTTP"),
-    (httpx.LocalProtocolError, BadRequest, "the request cannot be sent as HTTP"),
-    (httpx.UnsupportedProtocol, BadRequest, "the address is not http or https; correct api_base"),
-    (httpx.InvalidURL, BadRequest, "the address is not valid; correct api_base"),
-    (httpx.StreamError, Unreachable, "the connection was closed during the call"),
-    (httpx.HTTPError, ProviderProtocolError, "the answer cannot be read"),
-    (httpx.CookieConflict, ProviderProtocolError, "the answer cannot be read"),
-)
 
 
 class Client:
     """Sends chat requests to one endpoint over connections that are kept.
 
-    Made by `open_client`, because that takes tens of milliseconds of CPU.
+    To be made in a thread, in an empty context: it takes tens of milliseconds of CPU.
     """
 
     def __init__(self, endpoint: Endpoint, failures: FailureReader) -> None:
-        self._endpoint = endpoint
         self._failures = failures
-        is_tls = endpoint.url.startswith("https:")
-        # Loading the certificates takes 20 ms; without TLS any context will do.
-        context = httpx.create_ssl_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        proxy = httpx.Proxy(endpoint.proxy) if endpoint.proxy else None
-        limits = httpx.Limits(max_connections=1, keepalive_expiry=_KEEPALIVE_S)
-
-        def build_transport() -> httpx.AsyncHTTPTransport:
-            return httpx.AsyncHTTPTransport(
-                verify=context, proxy=proxy, limits=limits, trust_env=False
-            )
-
-        self._http = httpx.AsyncClient(
-            transport=TransportStack(build_transport),
-            # Answers are short texts; decompressing them costs more than it saves.
-            headers={"accept-encoding": "identity", **endpoint.headers},
-            timeout=httpx.Timeout(
-                endpoint.timeout_s, connect=min(_CONNECT_LIMIT_S, endpoint.timeout_s), pool=None
-            ),
-            trust_env=False,
-        )
+        self._url = httpx.URL(endpoint.url)
+        self._headers = httpx.Headers({**_HEADERS, **endpoint.headers})
+        self._limits = httpx.Timeout(
+            endpoint.timeout_s, connect=min(_CONNECT_LIMIT_S, endpoint.timeout_s), pool=None
+        ).as_dict()
+        self._transport = _transport(self._url, endpoint.proxy)
 
     @asynccontextmanager
-    async def post(self, body: JsonObject) -> AsyncIterator[Response]:
-        """Send `body` and give the response once its head has come with a status of 200.
+    async def post(self, body: bytes) -> AsyncIterator[Response]:
+        """Send `body`, JSON, and give the response once its head has come with a status of 200.
 
         Every failure of the connection is raised as ours, those within the block included.
 
@@ -90,12 +62,16 @@ class Client:
         Cancellation:
             The connection is closed at once.
         """
-        content = json.dumps(body, ensure_ascii=False).encode()
-        headers = {"content-type": "application/json"}
+        request = httpx.Request(
+            "POST",
+            self._url,
+            headers=self._headers,
+            content=body,
+            extensions={"timeout": self._limits},
+        )
         try:
-            async with self._http.stream(
-                "POST", self._endpoint.url, content=content, headers=headers
-            ) as answer:
+            # Cookies, redirects and log-ins, which a client adds, have no place here.
+            async with aclosing(await self._transport.handle_async_request(request)) as answer:
                 response = Response(answer, self._failures.provider)
                 if answer.status_code != httpx.codes.OK:
                     beginning = await response.read_beginning(_ERROR_BODY_BYTES)
@@ -103,32 +79,36 @@ class Client:
                         answer.status_code, dict(answer.headers), beginning
                     )
                 yield response
-        except tuple(kind for kind, _, _ in _FAILURES) as error:
+        except HTTPX_ERRORS as error:
             raise self.failure_of(error) from error
 
     def failure_of(self, error: Exception) -> ProviderError:
         """Return our error for one of httpx."""
-        ours, reason = next(
-            (ours, reason) for theirs, ours, reason in _FAILURES if isinstance(error, theirs)
-        )
+        kind, reason = failure_of(error)
         # Only here does the text tell the owner more than the class: refused, unknown name, TLS.
-        detail = f": {error}" if isinstance(error, httpx.ConnectError) else ""
-        return ours(
-            self._failures.provider,
-            self._failures.clean(f"{reason} ({type(error).__name__}{detail})"),
-        )
+        if isinstance(error, httpx.ConnectError):
+            reason = f"{reason}: {error}"
+        return kind(self._failures.provider, self._failures.clean(reason))
 
     async def aclose(self) -> None:
         """Close all connections. May be called again."""
-        await self._http.aclose()
+        await self._transport.aclose()
 
 
-def open_client(endpoint: Endpoint, failures: FailureReader) -> Client:
-    """Return a client that is ready for its first request. Call it in a thread of its own."""
-    client = Client(endpoint, failures)
+def _transport(url: httpx.URL, proxy: str | None) -> httpx.AsyncBaseTransport:
+    # Loading the certificates takes 20 ms; without TLS any context will do.
+    is_tls = url.scheme == "https"
+    context = httpx.create_ssl_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if proxy is None:
+        return DirectTransport(url, context, _KEEPALIVE_S)
+    import anyio
+
     # Otherwise the first connection would import anyio's half of the event loop, on that loop.
     anyio.run(anyio.sleep, 0)
-    return client
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=_KEEPALIVE_S)
+    return httpx.AsyncHTTPTransport(
+        verify=context, proxy=httpx.Proxy(proxy), limits=limits, trust_env=False
+    )
 
 
 class Response:

@@ -7,11 +7,9 @@ is too long, its documented sentence decides; those sentences stand in one table
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import Any
 
 from nanobot_core import (
@@ -26,6 +24,7 @@ from nanobot_core import (
     RateLimited,
     shorten,
 )
+from nanobot_core.net import retry_after_s as parse_retry_after
 
 _MESSAGE_LIMIT_CHARS = 300
 _TOO_LONG_CODES = frozenset(
@@ -166,26 +165,11 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
     ``Retry-After`` holds seconds or a date (RFC 9110, 10.2.3); ``retry-after-ms`` is OpenAI's.
     """
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is None:
-            continue
-        try:
-            seconds = float(value) * unit_s
-        except ValueError:
-            seconds = _seconds_until(value, now)
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
+        if (value := headers.get(name)) is not None:
+            waits = parse_retry_after(value, now)
+            if waits is not None:
+                return waits * unit_s
     return None
-
-
-def _seconds_until(date: str, now: datetime) -> float:
-    try:
-        moment = parsedate_to_datetime(date)
-    except ValueError:
-        return math.nan
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - now).total_seconds()
 
 
 def _class_of_status(status: int, told: _Told) -> type[ProviderError]:

@@ -22,9 +22,14 @@ _CACHE_HERE: JsonObject = {"type": "ephemeral"}
 
 
 def body_of(
-    request: ChatRequest, *, spec: ProviderSpec, dialect: Dialect, stream: bool
+    request: ChatRequest,
+    *,
+    spec: ProviderSpec,
+    dialect: Dialect,
+    stream: bool,
+    tools: list[JsonValue],
 ) -> JsonObject:
-    """Return the body for `request`.
+    """Return the body for `request`, whose tools are `tools` on the wire.
 
     The request's ``extra`` goes over what is derived here, and the spec's overrides for the model
     go over both, because the service refuses the request without them.
@@ -37,8 +42,8 @@ def body_of(
         body[dialect.max_tokens_field] = request.max_tokens
     if request.temperature is not None:
         body["temperature"] = request.temperature
-    if request.tools:
-        body["tools"] = [tool.to_schema() for tool in request.tools]
+    if tools:
+        body["tools"] = tools
         # `auto` is what services do unasked, and some refuse the field while the model thinks.
         if request.tool_choice != "auto":
             body["tool_choice"] = request.tool_choice

@@ -20,6 +20,7 @@ from nanobot_core import (
 )
 from nanobot_openai.answer import FAILED_REASONS, Answer
 from nanobot_openai.dialect import dialect_of
+from nanobot_openai.encoding import BodyEncoder
 from nanobot_openai.endpoint import Endpoint, key_hint, resolve_endpoint
 from nanobot_openai.failure import FailureReader
 from nanobot_openai.mapping import body_of
@@ -50,6 +51,7 @@ class OpenAIProvider(LLMProvider):
         self._failures = failures
         self._client: Client | None = None
         self._opening = asyncio.Lock()
+        self._encoder = BodyEncoder()
 
     async def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
         """Make one streamed call; see `LLMProvider.chat_stream`."""
@@ -99,15 +101,18 @@ class OpenAIProvider(LLMProvider):
         if self._client is None:
             async with self._opening:
                 if self._client is None:
-                    # In an empty context: the client warms up in a loop of its own, and sniffio
-                    # would take it for the one that runs here.
+                    # In an empty context: for a proxy the client warms up in a loop of its own,
+                    # and sniffio would take it for the one that runs here.
                     self._client = await asyncio.to_thread(
                         Context().run, _open_client, self._endpoint, self._failures
                     )
         return self._client
 
-    def _body(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
-        return body_of(request, spec=self._spec, dialect=self._dialect, stream=stream)
+    def _body(self, request: ChatRequest, *, stream: bool) -> bytes:
+        tools = self._encoder.schemas(request.tools)
+        spec, dialect = self._spec, self._dialect
+        body = body_of(request, spec=spec, dialect=dialect, stream=stream, tools=tools)
+        return self._encoder.encode(body)
 
     def _payloads(self, parser: EventParser, piece: bytes) -> Iterator[dict[str, Any] | None]:
         """Yield the chunks that `piece` completes; ``None`` is the service's mark of the end.
@@ -169,6 +174,6 @@ def build_provider(
 
 
 def _open_client(endpoint: Endpoint, failures: FailureReader) -> Client:
-    from nanobot_openai.client import open_client
+    from nanobot_openai.client import Client
 
-    return open_client(endpoint, failures)
+    return Client(endpoint, failures)
