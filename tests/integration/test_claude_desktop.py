@@ -238,6 +238,7 @@ def test_a_turn_calls_a_tool_of_each_server(desk: Desk, page: str) -> None:
     }
     message = " then ".join(f"{name} {json.dumps(given)}" for name, given in calls.items())
 
+    desk.nanobot("mcp", "list")
     told = desk.nanobot("agent", "-m", message)
 
     assert "Echo: hello" in told

@@ -22,7 +22,7 @@ from nanobot_core import Nanobot
 from nanobot_core.config.loading import load_config
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.index import load_installed
-from nanobot_core.testing import OpenAIServer, Reply, ScriptedCall
+from nanobot_core.testing import OpenAIServer, RecordedRequest, Reply, ScriptedCall
 from tests.gateways import until
 
 for _needed in ("nanobot-files", "nanobot-mcp", "nanobot-offline", "nanobot-openai", "nanobot-web"):
@@ -90,6 +90,7 @@ for line in sys.stdin:
         "tools/list": {
             "tools": [{"name": "late", "inputSchema": {"type": "object", "properties": {}}}]
         },
+        "tools/call": {"content": [{"type": "text", "text": "better late"}]},
     }
     if "id" not in message:
         continue
@@ -255,32 +256,78 @@ def _read(file: Path) -> str:
     return text
 
 
-async def test_a_turn_is_answered_while_a_server_has_not_answered_yet(tmp_path: Path) -> None:
+async def test_a_turn_is_answered_while_a_new_server_has_not_answered_yet(tmp_path: Path) -> None:
     asked, gate = tmp_path / "asked", tmp_path / "gate"
     servers = {"gated": script(tmp_path, GATED, asked, gate)}
-    async with OpenAIServer([Reply(text="hello")] * 3) as model, asyncio.timeout(LIMIT_S):
-        async with agent(tmp_path, model, servers, tools__mcp__startup_grace_s=0) as bot:
-            first = await bot.run("hi")
-            await until(asked.exists)
-            assert first.reply == "hello"
-            assert not gate.exists()
+    async with (
+        asyncio.timeout(LIMIT_S),
+        OpenAIServer([Reply(text="hello")] * 2) as model,
+        agent(tmp_path, model, servers) as bot,
+    ):
+        first = await bot.run("hi")
+        await until(asked.exists)
+        assert first.reply == "hello"
+        assert not gate.exists()
 
-            gate.touch()
-            await until(lambda: "mcp_gated_late" in bot.tools)
-            await bot.run("and now?")
-        gate.unlink()
-        asked.unlink()
-        # From now on its tools are known, and the usual settings wait for nothing.
-        async with agent(tmp_path, model, servers) as bot:
-            third = await bot.run("hi")
-            await until(asked.exists)
-            assert third.reply == "hello"
-            assert not gate.exists()
-    offered = [
-        [tool["function"]["name"] for tool in request.body["tools"]] for request in model.requests
+        gate.touch()
+        await until(lambda: "mcp_gated_late" in bot.tools)
+        await bot.run("and now?")
+    assert [mcp_names(request) for request in model.requests] == [
+        ["mcp_gated_connect"],
+        ["mcp_gated_late"],
     ]
-    assert ["mcp_gated_late" in names for names in offered] == [False, True, True]
 
+
+async def test_a_known_server_is_started_by_the_turn_that_calls_its_tool(tmp_path: Path) -> None:
+    asked, gate = tmp_path / "asked", tmp_path / "gate"
+    gate.touch()
+    servers = {"gated": script(tmp_path, GATED, asked, gate)}
+    async with OpenAIServer([Reply(text="hello")] * 2) as model, asyncio.timeout(LIMIT_S):
+        async with agent(tmp_path, model, servers, tools__mcp__startup_grace_s=20) as bot:
+            await bot.run("hi")
+        asked.unlink()
+        before = possessions()["children"]
+        async with agent(tmp_path, model, servers) as bot:
+            await bot.run("hi")
+            assert possessions()["children"] == before
+
+            model.extend(wants(("mcp_gated_late", {})), Reply(text="called"))
+            assert not asked.exists()
+            await bot.run("call it")
+    assert results(model, -1) == ["better late"]
+    assert asked.exists()
+    assert {*map(tuple, map(mcp_names, model.requests))} == {("mcp_gated_late",)}
+
+
+async def test_what_the_model_has_connected_is_usable_in_the_same_turn(tmp_path: Path) -> None:
+    asked, gate = tmp_path / "asked", tmp_path / "gate"
+    gate.touch()
+    servers = {"gated": script(tmp_path, GATED, asked, gate)}
+    async with OpenAIServer() as model, asyncio.timeout(LIMIT_S):
+        model.extend(
+            wants(("mcp_gated_connect", {})),
+            wants(("mcp_gated_late", {})),
+            Reply(text="called"),
+        )
+        async with agent(tmp_path, model, servers) as bot:
+            outcome = await bot.run("use it")
+    (told,) = results(model, 1)
+    assert "mcp_gated_late" in told
+    assert results(model, 2)[-1:] == ["better late"]
+    assert outcome.reply == "called"
+    assert [mcp_names(request) for request in model.requests] == [
+        ["mcp_gated_connect"],
+        *[["mcp_gated_late"]] * 2,
+    ]
+
+
+def mcp_names(request: RecordedRequest) -> list[str]:
+    """The tools of MCP servers that the model was offered."""
+    names = [tool["function"]["name"] for tool in request.body.get("tools", ())]
+    return [name for name in names if name.startswith("mcp_")]
+
+
+SDK = ("mcp", "mcp_types")
 
 LOADED = """\
 import atexit, json, sys
@@ -294,29 +341,50 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("is_configured", [False, True], ids=["without servers", "with a server"])
-def test_the_sdk_is_imported_only_where_a_server_is_configured(
-    tmp_path: Path, is_configured: bool
-) -> None:
-    content: dict[str, Any] = {"agents": {"defaults": {"provider": "offline"}}}
-    if is_configured:
-        content["mcpServers"] = {"time": module("mcp_server_time")}
-    config, note = tmp_path / "config.yaml", tmp_path / "modules.json"
-    config.write_text(yaml.safe_dump(content))
-    config.chmod(0o600)
-    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NANOBOT_HOME": str(tmp_path)}
+@pytest.fixture
+def known(tmp_path: Path) -> Path:
+    """A home whose server was connected before."""
+    file = tmp_path / "config.yaml"
+    content = {
+        "agents": {"defaults": {"provider": "offline"}},
+        "mcpServers": {"time": module("mcp_server_time")},
+    }
+    file.write_text(yaml.safe_dump(content))
+    file.chmod(0o600)
+    assert "nanobot_mcp.link" in imported(tmp_path, "mcp", "list")
+    return tmp_path
 
+
+def imported(home: Path, *words: str) -> set[str]:
+    """The modules that a command has loaded at its end."""
+    note = home / "modules.json"
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, str(note), "agent", "-m", "hello"],
-        env=environ,
+        [sys.executable, "-c", LOADED, str(note), *words],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "NANOBOT_HOME": str(home)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
         check=False,
     )
-
     assert done.returncode == 0, done.stderr
-    loaded = {name.partition(".")[0] for name in json.loads(note.read_text())}
-    assert "nanobot_mcp" in loaded, "the turn could have used tools"
-    assert ("mcp" in loaded, "mcp_types" in loaded) == (is_configured, is_configured)
+    return set(json.loads(note.read_text()))
+
+
+def test_the_sdk_is_not_imported_where_no_server_is_configured(tmp_path: Path) -> None:
+    content = {"agents": {"defaults": {"provider": "offline"}}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(content))
+    (tmp_path / "config.yaml").chmod(0o600)
+    loaded = imported(tmp_path, "agent", "-m", "hello")
+
+    assert "nanobot_mcp.plugin" in loaded, "the turn could have used tools"
+    assert loaded.isdisjoint(SDK)
+
+
+def test_the_sdk_is_imported_by_the_turn_that_calls_a_known_server_only(known: Path) -> None:
+    loaded = imported(known, "agent", "-m", "hello")
+    assert "nanobot_mcp.tool" in loaded, "the tools were offered"
+    assert loaded.isdisjoint(SDK)
+
+    call = 'mcp_time_get_current_time {"timezone": "Asia/Tokyo"}'
+    assert set(SDK) <= imported(known, "agent", "-m", call)

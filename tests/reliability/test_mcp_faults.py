@@ -428,7 +428,8 @@ async def test_a_server_that_is_not_up_at_the_start_brings_its_tools_when_it_is(
     async with agent(tmp_path, steady=steady, far=far) as it:
         told = await it.call("mcp_steady_who")
         assert f"pid {steady.pids[0]}" in told
-        assert it.tools == STEADY
+        assert it.tools == ["mcp_far_connect", *STEADY]
+        assert "MCP server 'far' cannot be reached" in await it.call("mcp_far_connect")
         await it.clock.move(120)
         await until(lambda: bool(it.clock.sleeper_count))
         gone_s = it.clock.monotonic_s()
@@ -438,6 +439,7 @@ async def test_a_server_that_is_not_up_at_the_start_brings_its_tools_when_it_is(
         assert it.clock.monotonic_s() - gone_s < BACK_S
         assert it.tools[-2:] == STEADY
         assert "mcp_far_who" in it.tools
+        assert "mcp_far_connect" not in it.tools
         await it.call("mcp_far_who")
     assert len(steady.pids) == 1
 

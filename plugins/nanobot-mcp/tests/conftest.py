@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from nanobot_core import Clock, SystemClock, ToolContext, ToolResult
 from nanobot_core.testing import FakePluginContext
+from nanobot_mcp.connect_tool import ConnectTool
 from nanobot_mcp.hub import Hub
 from nanobot_mcp.settings import CopiedServers, McpSettings, OwnServers
 from nanobot_mcp.tool import McpTool
@@ -42,7 +43,7 @@ def sdk(**settings: Any) -> dict[str, Any]:
 
 
 class McpContext(FakePluginContext):
-    """A context with the plugin's three sections."""
+    """A context with the plugin's three sections; the first turn waits for servers that are new."""
 
     def __init__(
         self,
@@ -82,14 +83,22 @@ class Bench:
 
     @property
     def names(self) -> list[str]:
-        """Names of the tools that are published now."""
+        """Names of what servers offer and is published now."""
+        return sorted(tool.name for tool in self._published if isinstance(tool, McpTool))
+
+    @property
+    def stand_ins(self) -> list[ConnectTool]:
+        """What is published now of servers whose tools are not known."""
+        return [tool for tool in self._published if isinstance(tool, ConnectTool)]
+
+    @property
+    def _published(self) -> Sequence[object]:
         published = self.context.tools.published
-        return sorted(tool.name for tool in published[-1]) if published else []
+        return published[-1] if published else ()
 
     def tool(self, name: str) -> McpTool:
-        for tool in self.context.tools.published[-1]:
-            if tool.name == name:
-                assert isinstance(tool, McpTool)
+        for tool in self._published:
+            if isinstance(tool, McpTool) and tool.name == name:
                 return tool
         raise AssertionError(f"{name} is not among {self.names}")
 

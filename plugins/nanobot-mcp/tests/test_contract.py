@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nanobot_core import Tool
+from nanobot_core import JsonObject, Tool
 from nanobot_core.testing import FakePluginContext, ToolContract
+from nanobot_mcp.connect_tool import ConnectTool
 from nanobot_mcp.hub import Hub
 
 if TYPE_CHECKING:
@@ -35,6 +36,24 @@ class TestMcpTool(ToolContract):
 
     def make_tool(self, context: FakePluginContext) -> Tool:
         return next(tool for tool in context.shared(Hub).tools() if tool.name == "mcp_raw_echo")
+
+
+class TestConnectTool(ToolContract):
+    sample_arguments: JsonObject = {}
+    limit_s = 15.0
+
+    @pytest.fixture
+    async def context(
+        self, anyio_backend: str, connect: Connect
+    ) -> AsyncIterator[FakePluginContext]:
+        server = {"command": sys.executable, "args": [str(HERE / "raw_server.py")]}
+        async with connect({"raw": server}, startup_grace_s=0) as bench:
+            yield bench.context
+
+    def make_tool(self, context: FakePluginContext) -> Tool:
+        (tool,) = context.tools.published[-1]
+        assert isinstance(tool, ConnectTool)
+        return tool
 
 
 @pytest.mark.anyio

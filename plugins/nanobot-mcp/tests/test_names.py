@@ -12,7 +12,10 @@ texts = st.text(max_size=80) | st.sampled_from(
 )
 claims = st.lists(
     st.tuples(
-        texts, st.sampled_from(["tool", "resource", "template", "prompt"]), texts, st.just("")
+        texts,
+        st.sampled_from(["tool", "resource", "template", "prompt", "connect"]),
+        texts,
+        st.just(""),
     ),
     max_size=20,
     unique=True,

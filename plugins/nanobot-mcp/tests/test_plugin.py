@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "src" / "nanobot_mcp"
 RAW = {"command": sys.executable, "args": [str(HERE / "raw_server.py")]}
+PATIENT = {"startup_grace_s": 20}
+"""The first turn waits for servers that are new."""
 
 
 def write_config(folder: Path, **sections: Any) -> Path:
@@ -91,6 +93,20 @@ def test_without_servers_the_sdk_is_not_imported_and_nothing_is_written(tmp_path
     assert not (tmp_path / "plugins" / "mcp" / "offers").exists()
 
 
+@pytest.mark.anyio
+async def test_with_a_known_server_the_sdk_is_not_imported_before_a_call(tmp_path: Path) -> None:
+    config = write_config(tmp_path, tools={"mcp": PATIENT, "mcp_servers": {"raw": RAW}})
+    async with Nanobot.from_config(config, home=tmp_path) as bot:
+        assert await call(bot, "mcp_raw_echo", text="ping") == "ping"
+    output = await asyncio.to_thread(
+        subprocess.check_output, [sys.executable, "-c", COUNT, str(config), str(tmp_path)]
+    )
+    _, after, sdk = json.loads(output)
+
+    assert "nanobot_mcp.hub" in after
+    assert sdk == []
+
+
 BLOCK = """
 {
   "mcpServers": {
@@ -118,20 +134,25 @@ async def test_a_block_of_claude_desktop_works_unchanged(
     file.write_text(block, "utf-8")
 
     async with Nanobot.from_config(file, home=tmp_path) as bot:
+        await bot.plugins.load_tools()
         assert running() == 0, "no server before the first turn"
+        await call(bot, "mcp_raw_connect")
         assert "BRAVE_API_KEY" in await call(bot, "mcp_raw_environment")
         assert await call(bot, "mcp_raw_echo", text="ping") == "ping"
         assert "mcp_raw_echo" in bot.tools
+        assert "mcp_raw_connect" not in bot.tools
     assert running() == 0
 
 
 @pytest.mark.anyio
-async def test_the_first_turn_has_the_tools_of_a_server_that_is_new(tmp_path: Path) -> None:
+async def test_the_first_turn_has_the_tools_of_a_new_server_where_the_owner_has_it_wait(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("nanobot_offline", reason="a turn without a model needs nanobot-offline")
     config = write_config(
         tmp_path,
         agents={"defaults": {"provider": "offline"}},
-        tools={"mcp": {"startup_grace_s": 20}, "mcp_servers": {"raw": RAW}},
+        tools={"mcp": PATIENT, "mcp_servers": {"raw": RAW}},
     )
 
     async with Nanobot.from_config(config, home=tmp_path) as bot:
@@ -147,7 +168,7 @@ async def test_tools_of_the_last_time_are_there_at_once_while_the_server_is_away
 ) -> None:
     flag = tmp_path / "flag"
     late = {**RAW, "args": [*RAW["args"], "late", str(flag)]}
-    config = write_config(tmp_path, tools={"mcp_servers": {"raw": late}})
+    config = write_config(tmp_path, tools={"mcp": PATIENT, "mcp_servers": {"raw": late}})
     flag.touch()
     async with Nanobot.from_config(config, home=tmp_path) as bot:
         await bot.plugins.load_tools()
@@ -172,15 +193,13 @@ async def test_a_server_that_hangs_does_not_hold_up_the_others_or_the_turn(
     async with Nanobot.from_config(config, home=tmp_path) as bot:
         assert await call(bot, "mcp_raw_echo", text="here") == "here"
     assert running() == 0
-    # The next process knows of both, and waits for neither.
-    assert len(list((tmp_path / "plugins" / "mcp" / "offers").iterdir())) == 2
 
 
 @pytest.mark.anyio
 async def test_two_applications_have_servers_of_their_own(tmp_path: Path, running: Running) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        write_config(tmp_path / name, tools={"mcp_servers": {name: RAW}})
+        write_config(tmp_path / name, tools={"mcp": PATIENT, "mcp_servers": {name: RAW}})
     async with (
         Nanobot.from_config(tmp_path / "a" / "config.yaml", home=tmp_path / "a") as first,
         Nanobot.from_config(tmp_path / "b" / "config.yaml", home=tmp_path / "b") as second,
@@ -207,9 +226,8 @@ async def test_offers_are_published_once_for_each_change(connect: Connect) -> No
     async with connect({"a": RAW, "b": RAW}) as bench:
         pass
     async with connect({"a": RAW, "b": RAW}) as bench:
-        # Known servers are not waited for at the start.
-        connections = [bench.hub.connection(name) for name in ("a", "b")]
-        await bench.until(lambda: all(each.state == "connected" for each in connections))
+        for name in ("a", "b"):
+            assert await bench.text(f"mcp_{name}_echo", text=name) == name
         assert len(bench.context.tools.published) == 1
 
 

@@ -77,5 +77,5 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_defaults_fit_a_person() -> None:
-    assert McpSettings().startup_grace_s == 10
+    assert McpSettings().startup_grace_s == 0
     assert ServerSettings(command="a").tool_timeout_s == 30

@@ -290,8 +290,8 @@ async def test_a_server_under_way_to_start_is_ended_with_the_rest(
     connect: Connect, tmp_path: Path, running: Running
 ) -> None:
     async with connect({"late": raw("late", str(tmp_path / "never"))}, startup_grace_s=0) as bench:
-        assert bench.names == []
         await bench.until(lambda: running() == 1)
+        assert bench.names == []
 
 
 @pytest.mark.anyio

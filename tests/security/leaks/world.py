@@ -315,6 +315,7 @@ def _configuration(workspace: Path, services: Background) -> dict[str, Any]:
                     "base_url": services.echo,
                 }
             },
+            "mcp": {"startup_grace_s": 20},
             "mcp_servers": {
                 "tattler": {
                     "command": sys.executable,

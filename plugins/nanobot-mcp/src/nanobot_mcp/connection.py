@@ -30,6 +30,9 @@ LONGEST_PAUSE_S = 60.0
 CLOSING_S = 4.0
 """Seconds that leaving a connection may take, below those that the host gives to a task."""
 
+_SDK = ("mcp_types", "mcp_types.methods", "mcp", "nanobot_mcp.link")
+"""Imported one after the other: nanobot can be stopped in between, and all take a second or so."""
+
 State: TypeAlias = Literal["idle", "connecting", "connected", "waiting", "stopped"]
 MakeAuth: TypeAlias = "Callable[[], Auth | None]"
 OnOffers: TypeAlias = Callable[[str, "tuple[Offer, ...]", tuple[str, ...]], None]
@@ -156,7 +159,9 @@ class Connection:
 
     async def _run(self) -> None:
         try:
-            await anyio.to_thread.run_sync(import_module, "nanobot_mcp.link")
+            for module in _SDK:
+                if not self._is_closing:
+                    await anyio.to_thread.run_sync(import_module, module)
             while not self._is_closing:
                 await self._attempt()
                 if not self._is_closing:

@@ -8,7 +8,9 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError as FutureCancelled
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot_core import Health, NameConflict, PluginRejected
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
 _SLACK_S = 2.0
+HEAD_START_S = 1.0
+"""Seconds that the first turn has for itself: importing the SDK takes a whole processor as long."""
 
 
 class Hub:
@@ -52,24 +56,24 @@ class Hub:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def prepare(self) -> None:
-        """Publish what the servers offered when they were last connected; connects none."""
+        """Publish what is known of the servers from their last connection; connects none."""
         if self._store is None:
             return
         self._loop = asyncio.get_running_loop()
         for name, server in self.servers.items():
             known = await asyncio.to_thread(self._store.load, name, server)
-            if known is not None:
+            # Where nothing was offered, no call would ever ask the server again.
+            if known:
                 self._offers[name] = known
-        if self._offers:
-            self._publish()
+        self._publish()
 
     def begin(self) -> None:
-        """Begin to connect all servers, and wait a little for those that are new.
+        """Begin to connect the servers that are new, and wait for them as long as the owner says.
 
-        For a thread other than the loop's. Servers whose tools are known from earlier are not
-        waited for, nor is one that fails.
+        For a thread other than the loop's. The others are connected by the first call of one of
+        their tools. A server that fails is not waited for.
         """
-        if self._loop is None or not self.servers:
+        if self._loop is None:
             return
         begun = asyncio.run_coroutine_threadsafe(self._begin(), self._loop)
         try:
@@ -125,27 +129,30 @@ class Hub:
         return Health(ok=True, message=f"{len(self.servers)} MCP servers, {up} connected")
 
     async def _begin(self) -> None:
-        every = [self.connection(name) for name in self.servers]
-        # Those that were begun before were waited for then.
-        new = [item for item in every if item.state == "idle" and item.name not in self._offers]
-        for connection in every:
-            connection.open()
-        if not new or not self._limits.startup_grace_s:
+        if not self._limits.startup_grace_s:
+            self._ctx.spawn(self._open_later(), name="connect new servers")
             return
-        try:
+        new = self._open_new()
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.startup_grace_s), asyncio.TaskGroup() as group:
                 for connection in new:
                     group.create_task(connection.first_outcome())
-        except TimeoutError:
-            slow = [connection.name for connection in new if connection.name not in self._offers]
-            self._log.info("MCP servers that will come later: {}", ", ".join(slow))
-            await self._note_slow(slow)
 
-    async def _note_slow(self, names: Sequence[str]) -> None:
-        """Keep that these are waited for no more, also where this process ends before they come."""
-        for name in names:
-            if self._store is not None and name not in self._offers:
-                await asyncio.to_thread(self._store.save, name, self.servers[name], ())
+    async def _open_later(self) -> None:
+        await self._ctx.clock.sleep(HEAD_START_S)
+        self._open_new()
+
+    def _open_new(self) -> list[Connection]:
+        """Begin to connect the servers whose offers are unknown, but those begun before."""
+        unknown = [self.connection(name) for name in self._unknown()]
+        new = [connection for connection in unknown if connection.state == "idle"]
+        for connection in new:
+            connection.open()
+        return new
+
+    def _unknown(self) -> list[str]:
+        """Return the servers of which nobody knows what they offer."""
+        return [name for name in self.servers if name not in self._offers]
 
     def _configured(self) -> dict[str, ServerSettings]:
         own = self._ctx.settings(OwnServers).servers
@@ -195,31 +202,46 @@ class Hub:
             self._ctx.spawn(keep(), name=f"keep offers of {name}")
 
     def _publish(self) -> None:
-        from nanobot_mcp.tool import McpTool
+        from nanobot_mcp.connect_tool import ConnectTool
 
         claims = {
             _claim(server, offer): offer
             for server, offers in self._offers.items()
             for offer in offers
         }
-        tools: dict[str, McpTool] = {}
-        for claim, name in assign_names(claims).items():
-            server, offer = claim[0], claims[claim]
-            if not _is_enabled(self.servers[server].enabled_tools, name, offer.name):
-                continue
-            former = self._published.get(name)
-            if former is not None and former.offer == offer and former.server == server:
-                tools[name] = former
-            else:
-                tools[name] = McpTool(
-                    name, offer, self.connection(server), self._ctx, self._limits.max_image_bytes
-                )
+        missing = {
+            (server, "connect", "connect", ""): server
+            for server in self._unknown()
+            if self.servers[server].enabled_tools
+        }
+        names = assign_names([*claims, *missing])
+        tools = {
+            name: self._tool(name, claim[0], claims[claim])
+            for claim, name in names.items()
+            if claim in claims
+            and _is_enabled(self.servers[claim[0]].enabled_tools, name, claims[claim].name)
+        }
+        stand_ins = [
+            ConnectTool(names[claim], self.connection(server), partial(self.tools, server))
+            for claim, server in missing.items()
+        ]
         try:
-            self._ctx.tools.replace(tools.values())
+            self._ctx.tools.replace([*tools.values(), *stand_ins])
         except (PluginRejected, NameConflict) as error:
             self._log.exception("tools of MCP servers cannot be published: {}", error)
             return
         self._published = tools
+
+    def _tool(self, name: str, server: str, offer: Offer) -> McpTool:
+        """Return the published tool where it has not changed."""
+        from nanobot_mcp.tool import McpTool
+
+        former = self._published.get(name)
+        if former is not None and former.offer == offer and former.server == server:
+            return former
+        return McpTool(
+            name, offer, self.connection(server), self._ctx, self._limits.max_image_bytes
+        )
 
     def _report_notes(self, name: str, offers: Sequence[Offer]) -> None:
         for offer in offers:

@@ -10,10 +10,19 @@ from typing import TypeAlias
 
 MAX_NAME_CHARS = 64
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
-_INFIX = {"tool": "", "resource": "resource_", "template": "resource_", "prompt": "prompt_"}
+_INFIX = {
+    "tool": "",
+    "resource": "resource_",
+    "template": "resource_",
+    "prompt": "prompt_",
+    "connect": "",
+}
 
 Claim: TypeAlias = tuple[str, str, str, str]
-"""Server, kind, the server's own name, and the address where there is one."""
+"""Server, kind, the server's own name, and the address where there is one.
+
+The kind is that of an offer, or ``connect`` for what connects a server whose offers are unknown.
+"""
 
 
 def assign_names(claims: Iterable[Claim]) -> Mapping[Claim, str]:

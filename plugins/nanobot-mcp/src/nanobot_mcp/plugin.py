@@ -1,4 +1,4 @@
-"""Entry point: what the plugin gives. The SDK is imported when a server is first connected."""
+"""Entry point: what the plugin gives. The SDK is imported when a server is connected."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def contribute_isolators() -> Iterable[IsolatorSpec]:
 
 @on.start
 async def start(ctx: PluginContext) -> None:
-    """Offer what the servers offered when they were last connected; connect none."""
+    """Offer what is known of the servers from their last connection; connect none."""
     from nanobot_mcp.hub import Hub
 
     await ctx.shared(Hub).prepare()
@@ -65,7 +65,7 @@ async def start(ctx: PluginContext) -> None:
 
 @on.contribute_tools
 def contribute_tools(ctx: PluginContext) -> Iterable[Tool]:
-    """Begin to connect the servers, since a turn may now use tools; they are published apart."""
+    """Have new servers connected, since a turn may now use tools; they are published apart."""
     from nanobot_mcp.hub import Hub
 
     ctx.shared(Hub).begin()

@@ -85,11 +85,14 @@ class ServerProcess:
             while self.exit_code is None:  # noqa: ASYNC110 - see above
                 await anyio.sleep(_POLL_S)
 
-    async def end(self) -> None:
+    async def end(self, patience_s: float = ENDING_S) -> None:
         """Close its input, wait, then end its whole group; leaves nothing but what left the group.
 
         The order is that of the MCP specification (lifecycle, shutdown). The group is ended even
         when its leader went by itself, since the leader may have left children behind.
+
+        Args:
+            patience_s: seconds that it has to end by itself.
 
         Cancellation:
             The group is killed at once.
@@ -100,7 +103,7 @@ class ServerProcess:
             with anyio.CancelScope(shield=True):
                 if self._process.stdin is not None:
                     self._process.stdin.close()
-                await self.wait_for_exit(ENDING_S)
+                await self.wait_for_exit(patience_s)
                 if _signal_group(group, signal.SIGTERM):
                     await _wait_for_group(group)
         finally:

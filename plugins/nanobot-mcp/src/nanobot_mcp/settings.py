@@ -171,13 +171,13 @@ class McpSettings(PluginSettings):
 
     Attributes:
         startup_grace_s: seconds that the first turn waits for servers whose tools are not known
-            from an earlier connection.
+            from an earlier connection; 0 has them come later.
         max_message_bytes: size of the largest message that is taken from a server.
         max_image_bytes: size of the largest image that the model is shown.
         log_bytes: size at which the log of a server's standard error is begun anew.
     """
 
-    startup_grace_s: float = Field(default=10, ge=0, le=20)
+    startup_grace_s: float = Field(default=0, ge=0, le=20)
     max_message_bytes: int = Field(default=16_000_000, ge=10_000, le=1_000_000_000)
     max_image_bytes: int = Field(default=5_000_000, ge=1_000)
     log_bytes: int = Field(default=1_000_000, ge=1_000)

@@ -59,7 +59,8 @@ async def open_stdio(
             try:
                 yield received, outgoing
             finally:
-                await process.end()
+                # A server that has said nothing has begun nothing that it would have to finish.
+                await (process.end() if pump.has_heard else process.end(0))
                 group.cancel_scope.cancel()
     finally:
         for stream in (inward, received, outgoing, outward):
@@ -67,9 +68,14 @@ async def open_stdio(
 
 
 class _Pump:
-    """Moves messages between the pipes of a process and the streams of the SDK."""
+    """Moves messages between the pipes of a process and the streams of the SDK.
+
+    Attributes:
+        has_heard: the server has sent a message.
+    """
 
     def __init__(self, process: ServerProcess, log: ServerLog, trouble: Trouble) -> None:
+        self.has_heard: bool = False
         self._process = process
         self._log = log
         self._trouble = trouble
@@ -107,6 +113,7 @@ class _Pump:
             if self._junk <= MAX_JUNK_LINES:
                 await self._keep(b"[standard output] " + line[:1_000] + b"\n")
             return None
+        self.has_heard = True
         return message
 
     def _refusal(self, line: LongLine) -> SessionMessage | None:

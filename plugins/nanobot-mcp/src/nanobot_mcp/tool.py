@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nanobot_mcp.result import Answer
 
 T = TypeVar("T")
-_SLACK_S = 10.0
+SLACK_S = 10.0
 """Seconds beyond its own limits until the host ends a call: to tell the server, and to answer."""
 
 
@@ -42,7 +42,7 @@ class McpTool(Tool):
         self.idempotent = offer.repeatable
         limits = connection.server
         # Time to connect and to try a second time after a connection that ended in the call.
-        self.timeout_s = 2 * (limits.connect_timeout_s + limits.tool_timeout_s) + _SLACK_S
+        self.timeout_s = 2 * (limits.connect_timeout_s + limits.tool_timeout_s) + SLACK_S
         self.offer: Offer = offer
         self.server: str = connection.name
         self._connection = connection
