@@ -139,11 +139,24 @@ class Ledger:
             "SELECT min(due_us) FROM message WHERE queue = ? AND state = 2", (queue,)
         ).fetchone()
         row = self._database.execute(
-            "SELECT number, attempts, stored_us, payload FROM message"
+            "SELECT number, lane, urgent FROM message"
             " WHERE queue = ? AND state = 1 ORDER BY urgent DESC, number LIMIT 1",
             (queue,),
         ).fetchone()
-        return (None if row is None else self._hand_out(*row)), due_us
+        if row is None:
+            return None, due_us
+        number, lane, urgent = row
+        if urgent:
+            # What it is meant for, such as the question that is to be stopped, begins before it.
+            (number,) = self._database.execute(
+                "SELECT ifnull(min(number), ?1) FROM message"
+                " WHERE queue = ?2 AND lane = ?3 AND urgent = 0 AND state = 1 AND number < ?1",
+                (number, queue, lane),
+            ).fetchone()
+        found = self._database.execute(
+            "SELECT number, attempts, stored_us, payload FROM message WHERE number = ?", (number,)
+        ).fetchone()
+        return self._hand_out(*found), due_us
 
     def take_lane(self, queue: str, lane: bytes, now_us: int) -> Taken | None:
         """Hand out the next message of a lane, even while another of it is out."""

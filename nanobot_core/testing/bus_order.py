@@ -117,6 +117,20 @@ class BusOrderContract(ConformanceSuite):
             assert contents == ["4", "5", "3"]
 
     @pytest.mark.anyio
+    async def test_an_urgent_message_comes_after_what_its_session_is_given_next(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.bus(tmp_path) as bus:
+            await bus.publish_inbound(inbound("1", "b"))
+            for content in ("2", "3"):
+                await bus.publish_inbound(inbound(content))
+            await bus.publish_inbound(inbound("4", urgent=True))
+            await bus.publish_inbound(inbound("5", "c", urgent=True))
+            await bus.publish_inbound(inbound("6", "c"))
+            contents = [(await bus.receive_inbound()).message.content for _ in range(5)]
+            assert contents == ["2", "4", "5", "1", "6"]
+
+    @pytest.mark.anyio
     async def test_take_gives_the_next_of_a_session_while_another_is_out(
         self, tmp_path: Path
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -94,6 +95,10 @@ class _Work:
     steered: list[InboundLease] = field(default_factory=list)
 
 
+_meant: ContextVar[_Work | None] = ContextVar("nanobot_meant")
+"""The turn that was under way when the command came that is being answered."""
+
+
 class Dispatcher:
     """Hands messages to turns: those of one session in order, sessions side by side.
 
@@ -150,21 +155,22 @@ class Dispatcher:
                 logger.error("the inbox cannot be read: {}", error)
                 await self._clock.sleep(RETRY_S)
                 continue
+            key = lease.message.session_key
             if lease.message.is_urgent:
-                with suppress(BusError):  # what cannot be read now comes with the next look
-                    await self._begin_earlier(lease)
                 self._begin_command(lease)
             else:
                 # Of one session one message is out at a time: the former is answered.
-                self._begin_turn(lease)
+                work = self._working[key] = _Work(lease, _Slot(self._slots))
+                work.task = self._spawn(self._answer(work), name=f"turn:{key}")
 
     async def stop_turn(self, session_key: str) -> bool:
         """Stop the turn of a session; False when there is none.
 
-        Returns when it has ended with all that it started, within `STOP_LIMIT_S`.
+        A command stops no turn that began after it came. Returns when the turn has ended with all
+        that it started, within `STOP_LIMIT_S`.
         """
         work = self._working.get(session_key)
-        if work is None or work.task is None:
+        if work is None or work.task is None or work is not _meant.get(work):
             return False
         work.is_stopped = True
         work.task.cancel()
@@ -202,29 +208,11 @@ class Dispatcher:
         yield
         await work.slot.take()
 
-    async def _begin_earlier(self, command: InboundLease) -> None:
-        """Begin what a session said just before a command, which ``/stop`` may be meant for."""
-        key = command.message.session_key
-        if key in self._working:
-            return
-        earlier = await self._bus.take_inbound(key)
-        if earlier is None:
-            return
-        if earlier.message.is_urgent:
-            self._begin_command(earlier)
-        elif key in self._working or earlier.stored_at > command.stored_at:
-            await self._bus.release(earlier)
-        else:
-            self._begin_turn(earlier)
-
-    def _begin_turn(self, lease: InboundLease) -> None:
-        key = lease.message.session_key
-        work = self._working[key] = _Work(lease, _Slot(self._slots))
-        work.task = self._spawn(self._answer(work), name=f"turn:{key}")
-
     def _begin_command(self, lease: InboundLease) -> None:
         key = lease.message.session_key
+        token = _meant.set(self._working.get(key))
         task = self._spawn(self._answer_command(lease), name=f"command:{key}")
+        _meant.reset(token)
         self._urgent.add(task)
         task.add_done_callback(self._urgent.discard)
 

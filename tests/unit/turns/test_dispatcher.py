@@ -145,6 +145,13 @@ async def test_stop_reaches_a_turn_that_waits_for_its_turn(desk: Desk, gates: Ga
         assert await desk.replies(2, "b") == ["Stopped.", "re: next"]
 
 
+async def test_what_is_said_after_a_stop_is_answered(desk: Desk) -> None:
+    async with desk.open():
+        await desk.say("/stop")
+        await desk.say("next")
+        assert sorted(await desk.replies(2)) == ["There is nothing to stop.", "re: next"]
+
+
 async def test_a_tool_that_ignores_its_end_does_not_hold_up_the_answer_to_stop(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
