@@ -56,11 +56,15 @@ class LoopBlock:
 
 
 def code_place(registrant: Registrant) -> str | None:
-    """Return the folder of a plugin's package, else its file, else ``None``."""
+    """Return the folder of a plugin's package, else its file, else ``None``.
+
+    Of what the core registers it is the file: the rest of the core is not its doing.
+    """
     namespace = registrant.namespace
     name = namespace.__name__ if isinstance(namespace, ModuleType) else type(namespace).__module__
-    top = sys.modules.get(name.partition(".")[0])
-    folders = list(getattr(top, "__path__", ()))
+    package = name.partition(".")[0]
+    is_core = package == __name__.partition(".")[0]
+    folders = [] if is_core else list(getattr(sys.modules.get(package), "__path__", ()))
     return folders[0] if folders else getattr(sys.modules.get(name), "__file__", None)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from nanobot_core import AppReady
 from nanobot_core.hooks.generation import Registrant
+from nanobot_core.plugins import watch
 from nanobot_core.plugins.watch import LoopBlock, LoopWatch, code_place
 from tests.distributions import manifest_of, write_plugin
 from tests.unit.plugins.conftest import MakeHost
@@ -129,3 +130,5 @@ def test_the_place_of_a_plugin_is_its_package_or_its_file(site: Path) -> None:
     assert code_place(Registrant("a", "", module.Plugin())) == str(package)
     single = import_module("acme_single")
     assert code_place(Registrant("a", "", single)) == str(site / "acme_single.py")
+    of_the_core = LoopBlock(plugin="", place="", blocked_s=1)
+    assert code_place(Registrant("a", "", of_the_core)) == watch.__file__
