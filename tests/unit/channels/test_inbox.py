@@ -197,8 +197,8 @@ async def test_a_control_command_is_urgent_and_nothing_else(bench: Bench) -> Non
     await inbox.publish(inbound("write a poem", is_urgent=True))
     await inbox.publish(inbound("/stop"))
     first, second = await bench.bus.receive_inbound(), await bench.bus.receive_inbound()
-    assert (first.message.content, first.message.is_urgent) == ("/stop", True)
-    assert (second.message.content, second.message.is_urgent) == ("write a poem", False)
+    assert (first.message.content, first.message.is_urgent) == ("write a poem", False)
+    assert (second.message.content, second.message.is_urgent) == ("/stop", True)
 
 
 async def test_what_a_plugin_makes_of_a_message_decides_whether_it_is_urgent(bench: Bench) -> None:
