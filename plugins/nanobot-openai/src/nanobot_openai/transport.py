@@ -73,7 +73,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
 
     def release(self, connection: _Connection) -> None:
         """Take a connection back whose response is done with, whatever has been read of it."""
-        if self._is_closed or len(self._idle) >= _MAX_IDLE or not connection.is_reusable():
+        if self._is_closed or len(self._idle) >= _MAX_IDLE or not connection.begin_anew():
             connection.abort()
         else:
             connection.free_since_s = time.monotonic()
@@ -210,8 +210,8 @@ class _Connection(asyncio.Protocol):
         event = await self._event(limit_s)
         return bytes(event.data) if isinstance(event, h11.Data) else b""
 
-    def is_reusable(self) -> bool:
-        """Tell whether the answer was read to its end and another request may follow."""
+    def begin_anew(self) -> bool:
+        """Get ready for another request; False unless the answer was read to its end."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
