@@ -20,6 +20,7 @@ app: typer.Typer = typer.Typer(
     no_args_is_help=True,
     epilog="Example:\n\n\b\n  nanobot explain setting agents.defaults.model",
 )
+UNKNOWN_SOURCE = "not known; the plugin knows no tool of that name now"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -29,14 +30,19 @@ def tool(
     name: Annotated[str, typer.Argument(help="Name of the tool, such as read_file.")],
     as_json: AsJson = False,
 ) -> None:
-    """Tell which plugin gives a tool, and who else claims its name."""
+    """Tell which plugin gives a tool, where that has it from, and who else claims its name."""
     agent = _agent(ctx)
     alias = agent.loaded.settings.tools.aliases.get(name)
     plugin, _, bare = (alias or name).rpartition("/")
     claims = _claims(agent, "tools", bare, plugin)
     if not claims:
         _fail_unknown("tool", name, _declared(agent, "tools"))
-    print_facts({"tool": name, "alias_of": alias or "", "given_by": claims}, as_json=as_json)
+    facts = {"tool": name, "alias_of": alias or "", "given_by": claims}
+    is_known = bare in _declared(agent, "tools")
+    print_facts(
+        {**facts, "comes_from": "" if is_known else run_async(_source_of(agent, bare))},
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -125,6 +131,22 @@ def hook(
         },
         as_json=as_json,
     )
+
+
+async def _source_of(agent: Nanobot, name: str) -> str:
+    """Return where a plugin has a tool from whose name it learns when it runs."""
+    from nanobot_core.contracts.tool import Tool
+
+    try:
+        for claim in agent.plugins.catalogue.claimants("tools", name):
+            if claim.enabled:
+                active = await agent.plugins.activate(claim.plugin.id)
+                for item in active.published:
+                    if item.name == name and isinstance(item, Tool):
+                        return item.source
+        return UNKNOWN_SOURCE
+    finally:
+        await agent.plugins.stop()
 
 
 def _agent(ctx: typer.Context) -> Nanobot:

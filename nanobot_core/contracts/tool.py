@@ -96,6 +96,8 @@ class Tool(ABC):
         compactable: old results may be left out of later requests.
         idempotent: may be run again after a crash; ``None`` means as `read_only`.
         timeout_s: seconds a call may take; ``None`` means the configured limit.
+        source: where it comes from besides its plugin, such as ``MCP server 'time'``; shown to the
+            owner.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Tool(ABC):
     compactable: bool = False
     idempotent: bool | None = None
     timeout_s: float | None = None
+    source: str = ""
 
     @abstractmethod
     async def execute(self, context: ToolContext, arguments: JsonObject) -> ToolOutput:

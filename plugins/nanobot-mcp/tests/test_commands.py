@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,19 @@ def test_list_tells_of_each_server_what_became_of_it(home: Path) -> None:
     }
     assert rows["gone"]["state"] == "failed"
     assert "no-such-program" in rows["gone"]["problem"]
+
+
+def test_a_tool_is_explained_by_its_server_plugin_and_version(home: Path) -> None:
+    def explained(name: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads(run(home, "explain", "tool", name, "--json").stdout)
+        return found
+
+    assert explained("mcp_raw_connect")["comes_from"] == "MCP server 'raw'"
+    assert str(explained("mcp_raw_echo")["comes_from"]).startswith("not known")
+    run(home, "mcp", "tools", "raw")
+    echo = explained("mcp_raw_echo")
+    assert echo["comes_from"] == "MCP server 'raw'"
+    assert echo["given_by"] == [f"mcp@{version('nanobot-mcp')}: enabled, policy 'direct'"]
 
 
 def test_tools_are_listed_and_what_failed_is_told(home: Path) -> None:

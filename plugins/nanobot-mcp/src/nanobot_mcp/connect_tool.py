@@ -33,6 +33,7 @@ class ConnectTool(Tool):
         )
         self.parameters = {"type": "object", "properties": {}, "additionalProperties": False}
         self.timeout_s = connection.server.connect_timeout_s + SLACK_S
+        self.source = connection.title
         self._connection = connection
         self._offered = offered
 

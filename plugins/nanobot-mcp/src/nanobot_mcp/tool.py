@@ -45,6 +45,7 @@ class McpTool(Tool):
         self.timeout_s = 2 * (limits.connect_timeout_s + limits.tool_timeout_s) + SLACK_S
         self.offer: Offer = offer
         self.server: str = connection.name
+        self.source = connection.title
         self._connection = connection
         self._ctx = ctx
         self._max_image_bytes = max_image_bytes
