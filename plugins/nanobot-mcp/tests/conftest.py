@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +28,9 @@ from nanobot_mcp.tool import McpTool
 
 HERE = Path(__file__).resolve().parent
 LIMIT_S = 40.0
+NPM_VERSION = "2026.8.31"
+NPM_PACKAGES = ("server-everything", "server-filesystem")
+INSTALL_LIMIT_S = 300
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -217,3 +224,62 @@ def serve() -> Iterator[Serve]:
     for child in children:
         child.kill()
         child.communicate()
+
+
+@pytest.fixture(scope="session")
+def node_modules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference servers of npm; installed once and kept in pytest's cache."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("npm and node are not on PATH; install Node.js to test the servers of npm")
+    kept = getattr(request.config, "cache", None)  # absent without pytest's plugin for it
+    cache: Path = kept.mkdir("nanobot-mcp-npm") if kept else tmp_path_factory.mktemp("npm")
+    folder = cache / NPM_VERSION
+    if not folder.exists():
+        fresh = Path(tempfile.mkdtemp(dir=cache))
+        try:
+            _install(npm, fresh)
+            # Another worker may have been faster, which is as good.
+            with suppress(OSError):
+                fresh.rename(folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return folder / "node_modules"
+
+
+def _install(npm: str, folder: Path) -> None:
+    wanted = [f"@modelcontextprotocol/{name}@{NPM_VERSION}" for name in NPM_PACKAGES]
+    options = ("--no-audit", "--no-fund", "--no-save", "--prefix", str(folder))
+    done = subprocess.run(
+        [npm, "install", *options, *wanted],
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_LIMIT_S,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"npm cannot install the servers: {done.stderr.strip()[-300:]}")
+
+
+class Page(BaseHTTPRequestHandler):
+    def log_message(self, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        body = b"<html><body><h1>Title</h1><p>Some words to read.</p></body></html>"
+        self.send_response(404 if self.path == "/robots.txt" else 200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def page() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()

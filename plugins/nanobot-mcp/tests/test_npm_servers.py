@@ -5,12 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shutil
 import socket
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,48 +18,16 @@ from nanobot_core import ImageBlock, ToolError
 if TYPE_CHECKING:
     from conftest import Bench, Connect
 
-VERSION = "2026.8.31"
-PACKAGES = ("server-everything", "server-filesystem")
-INSTALL_LIMIT_S = 300
 START_LIMIT_S = 30
 
-# The first test waits for npm.
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(INSTALL_LIMIT_S + 60)]
+# The first test waits for npm up to 300 s.
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300 + 60)]
 
 
 @pytest.fixture(scope="session")
-def modules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the installed servers; installed once and kept in pytest's cache."""
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        pytest.skip("npm and node are not on PATH; install Node.js to test the servers of npm")
-    kept = getattr(request.config, "cache", None)  # absent without pytest's plugin for it
-    cache: Path = kept.mkdir("nanobot-mcp-npm") if kept else tmp_path_factory.mktemp("npm")
-    folder = cache / VERSION
-    if not folder.exists():
-        fresh = Path(tempfile.mkdtemp(dir=cache))
-        try:
-            _install(npm, fresh)
-            # Another worker may have been faster, which is as good.
-            with suppress(OSError):
-                fresh.rename(folder)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-    return folder / "node_modules" / "@modelcontextprotocol"
-
-
-def _install(npm: str, folder: Path) -> None:
-    wanted = [f"@modelcontextprotocol/{name}@{VERSION}" for name in PACKAGES]
-    options = ("--no-audit", "--no-fund", "--no-save", "--prefix", str(folder))
-    done = subprocess.run(
-        [npm, "install", *options, *wanted],
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_LIMIT_S,
-        check=False,
-    )
-    if done.returncode:
-        pytest.skip(f"npm cannot install the servers: {done.stderr.strip()[-300:]}")
+def modules(node_modules: Path) -> Path:
+    """The folder of the reference servers."""
+    return node_modules / "@modelcontextprotocol"
 
 
 Everything = Callable[[str], dict[str, Any]]

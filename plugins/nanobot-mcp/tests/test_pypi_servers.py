@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,30 +58,6 @@ async def test_a_repository_is_read_and_committed_to(connect: Connect, tmp_path:
         await bench.call("mcp_git_git_add", repo_path=repository, files=["a.txt"])
         await bench.call("mcp_git_git_commit", repo_path=repository, message="Say words")
         assert "Say words" in await bench.text("mcp_git_git_log", repo_path=repository)
-
-
-class Page(BaseHTTPRequestHandler):
-    def log_message(self, *args: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        body = b"<html><body><h1>Title</h1><p>Some words to read.</p></body></html>"
-        self.send_response(404 if self.path == "/robots.txt" else 200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
-@pytest.fixture
-def page() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 async def test_a_page_is_fetched_by_tool_and_by_prompt(connect: Connect, page: str) -> None:

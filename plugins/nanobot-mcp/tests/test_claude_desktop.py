@@ -11,37 +11,21 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-for _needed in ("nanobot-mcp", "nanobot-offline"):
-    try:
-        version(_needed)
-    except PackageNotFoundError:
-        pytest.skip(f"{_needed} is not installed", allow_module_level=True)
-for _needed in ("mcp_server_time", "mcp_server_git", "mcp_server_fetch"):
+for _needed in ("nanobot_offline", "mcp_server_time", "mcp_server_git", "mcp_server_fetch"):
     if find_spec(_needed) is None:
         pytest.skip(f"{_needed} is not installed", allow_module_level=True)
 
-NPM_VERSION = "2026.8.31"
-NPM_PACKAGES = ("server-everything", "server-filesystem")
-INSTALL_LIMIT_S = 300
 COMMAND_LIMIT_S = 100
 
-# The first test waits for npm, and each command starts five servers.
-pytestmark = pytest.mark.timeout(INSTALL_LIMIT_S + 2 * COMMAND_LIMIT_S)
+# The first test waits for npm up to 300 s, and each command starts five servers.
+pytestmark = pytest.mark.timeout(300 + 2 * COMMAND_LIMIT_S)
 
 BLOCK = """\
 {
@@ -85,65 +69,6 @@ module=$(printf %s "$1" | tr - _)
 shift
 exec '{python}' -m "$module" "$@"
 """
-
-
-@pytest.fixture(scope="session")
-def node_modules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The installed servers of npm, kept in pytest's cache beside those of the plugin's tests."""
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("npx") is None:
-        pytest.skip("npm and npx are not on PATH; install Node.js to test the servers of npm")
-    kept = getattr(request.config, "cache", None)  # absent without pytest's plugin for it
-    cache: Path = kept.mkdir("nanobot-mcp-npm") if kept else tmp_path_factory.mktemp("npm")
-    folder = cache / NPM_VERSION
-    if not folder.exists():
-        fresh = Path(tempfile.mkdtemp(dir=cache))
-        try:
-            _install(npm, fresh)
-            # Another worker may have been faster, which is as good.
-            with suppress(OSError):
-                fresh.rename(folder)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-    return folder / "node_modules"
-
-
-def _install(npm: str, folder: Path) -> None:
-    wanted = [f"@modelcontextprotocol/{name}@{NPM_VERSION}" for name in NPM_PACKAGES]
-    options = ("--no-audit", "--no-fund", "--no-save", "--prefix", str(folder))
-    done = subprocess.run(
-        [npm, "install", *options, *wanted],
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_LIMIT_S,
-        check=False,
-    )
-    if done.returncode:
-        pytest.skip(f"npm cannot install the servers: {done.stderr.strip()[-300:]}")
-
-
-class Page(BaseHTTPRequestHandler):
-    def log_message(self, *args: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        body = b"<html><body><h1>Title</h1><p>Some words to read.</p></body></html>"
-        self.send_response(404 if self.path == "/robots.txt" else 200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
-@pytest.fixture
-def page() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 class Desk:
