@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -20,6 +21,8 @@ from nanobot_core.testing.bus_order import finishes, inbound, outbound
 from nanobot_core.testing.clock import FakeClock
 
 T = TypeVar("T")
+
+pytestmark = pytest.mark.timeout(600)  # a failure is told only when its example is small
 
 MAX_WAITING = 6
 CHATS = st.sampled_from(["a", "b", "c"])
@@ -64,14 +67,15 @@ class Model:
 
     def next_of(self, queue: str, now_s: float) -> Stored | None:
         waiting = [one for one in self.of(queue) if one.state == "waiting" and one.due_s <= now_s]
-        for one in waiting:
-            if one.is_urgent:
-                return one
-        for one in waiting:
-            lane = self.lane(queue, one.chat)
-            if lane[0] is one and all(other.state != "out" for other in lane):
-                return one
-        return None
+        ready = [one for one in waiting if one.is_urgent or self.is_next_of_chat(one)]
+        urgent = next((one for one in ready if one.is_urgent), None)
+        if urgent is None:
+            return ready[0] if ready else None
+        return next(one for one in ready if one is urgent or one.chat == urgent.chat)
+
+    def is_next_of_chat(self, one: Stored) -> bool:
+        lane = self.lane(one.queue, one.chat)
+        return lane[0] is one and all(other.state != "out" for other in lane)
 
     def next_in_lane(self, queue: str, chat: str, now_s: float) -> Stored | None:
         for one in self.of(queue):
@@ -105,9 +109,11 @@ class BusMachine(RuleBasedStateMachine):
         return self.runner.run(limited())
 
     def teardown(self) -> None:
-        self.run(self.bus.aclose())
-        self.runner.close()
-        self.folder.cleanup()
+        try:
+            self.run(self.bus.aclose())
+        finally:
+            self.runner.close()
+            self.folder.cleanup()
 
     def content(self) -> str:
         self.number += 1
