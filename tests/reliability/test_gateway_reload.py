@@ -11,7 +11,7 @@ import gc
 import threading
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -26,6 +26,7 @@ for _plugin in ("files", "telegram"):
 
 from nanobot_core import Nanobot  # noqa: E402 - see above
 from nanobot_core.app.client import ControlClient  # noqa: E402 - see above
+from nanobot_core.plugins.code import CodeExchange  # noqa: E402 - see above
 from tests.gateways import Platform, running, until, write_config  # noqa: E402 - see above
 from tests.local_telegram import LocalApi, bot_api, person  # noqa: E402 - see above
 
@@ -36,6 +37,16 @@ AHEAD = 4
 READ = 'call read_file {"path": "here.txt"}'
 OURS = ("TelegramChannel", "Client", "Delivery", "Intake", "Poller", "AsyncClient")
 """Classes of which nothing may be left when Telegram is off, by their names."""
+
+
+@pytest.fixture(autouse=True)
+def modules_as_they_were() -> Iterator[None]:
+    """Put back the modules that a disabled plugin's code leaves with: other tests have them."""
+    code = CodeExchange({"nanobot_files", "nanobot_telegram"})
+    code.take_out()
+    code.put_back()
+    yield
+    code.put_back()
 
 
 @dataclass
