@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_core import JsonObject, Nanobot, Tool, ToolCall, ToolContext, Usage
+from nanobot_core import (
+    JsonObject,
+    Nanobot,
+    Tool,
+    ToolCall,
+    ToolContext,
+    Usage,
+    UsageRecorded,
+)
 from nanobot_core.testing import FakeReply
 from nanobot_usage.store import FILE_NAME, UsageStore
 
@@ -47,6 +55,46 @@ async def test_every_call_is_recorded_with_its_cost(
     assert line.nano_usd == 500_000_000 + 90 * 1_000 + 10 * 10_000
     assert [each.key for each in sessions] == ["sdk:default", "sdk:other"]
     assert plugin.key == "script"
+
+
+async def test_calls_that_come_faster_than_the_disk_takes_them_are_all_recorded(
+    start: Start, reply: Reply, tmp_path: Path
+) -> None:
+    event = UsageRecorded(
+        session_key="sdk:default",
+        source="sdk",
+        model="large",
+        provider="script",
+        plugin="script",
+        usage=Usage(prompt_tokens=1),
+    )
+    async with start() as bot:
+        for number in range(3_000):
+            bot.plugins.hooks.usage_recorded(event)
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+
+    with closing(store_of(tmp_path)) as store:
+        (line,) = store.lines("model", "2000-01-01")
+    assert line.calls == 3_000
+
+
+@pytest.mark.parametrize("lets_go", [True, False])
+async def test_what_cannot_be_stored_for_a_while_counts_all_the_same(
+    start: Start, reply: Reply, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lets_go: bool
+) -> None:
+    monkeypatch.setattr("nanobot_usage.store.BUSY_LIMIT_S", 0.01)
+    async with start(reply(), budgets={"day": {"tokens": 100}}) as bot:
+        file = tmp_path / "home" / "plugins" / "usage-here" / FILE_NAME
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await ask(bot)
+            await bot_is_idle(bot)
+            if lets_go:
+                other.execute("ROLLBACK")
+
+            told = "the day budget is used up" if lets_go else "the record of usage cannot be read"
+            assert told in await ask(bot)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +188,7 @@ async def test_two_applications_on_one_home_share_a_budget(start: Start, reply: 
     async with start(reply(), budgets=budgets) as one:
         await ask(one)
         await bot_is_idle(one)
+        assert "100 tokens" in await ask(one, "/usage")
         async with start(budgets=budgets) as two:
             assert (await ask(two)).startswith("the day budget is used up")
 

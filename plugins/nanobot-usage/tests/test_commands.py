@@ -26,19 +26,18 @@ def context(tmp_path: Path) -> FakePluginContext:
     yesterday = today - timedelta(days=1)
     with closing(UsageStore(context.data_dir)) as store:
         for day, model in ((today, "new"), (yesterday, "old")):
-            store.add(
-                Call(
-                    day=day.isoformat(),
-                    model=model,
-                    session="s",
-                    source="chat",
-                    plugin="p",
-                    prompt_tokens=90,
-                    completion_tokens=10,
-                    cached_tokens=5,
-                    nano_usd=250_000_000,
-                )
+            call = Call(
+                day=day.isoformat(),
+                model=model,
+                session="s",
+                source="chat",
+                plugin="p",
+                prompt_tokens=90,
+                completion_tokens=10,
+                cached_tokens=5,
+                nano_usd=250_000_000,
             )
+            store.add([call])
     return context
 
 

@@ -44,8 +44,9 @@ def test_every_sum_is_the_sum_of_what_was_added(recorded: list[Call]) -> None:
         tempfile.TemporaryDirectory() as folder,
         closing(UsageStore(Path(folder))) as store,
     ):
-        for call in recorded:
-            store.add(call)
+        store.add(recorded[:5])
+        for call in recorded[5:]:
+            store.add([call])
 
         whole = sum((call.spent for call in recorded), Spent())
         for by in get_args(Grouping):
@@ -75,7 +76,7 @@ def call(**changes: object) -> Call:
 def test_only_days_from_the_first_on_are_summed(tmp_path: Path) -> None:
     with closing(UsageStore(tmp_path)) as store:
         for day in ("2025-01-01", "2025-01-02", "2025-01-03"):
-            store.add(call(day=day))
+            store.add([call(day=day)])
 
         assert [line.key for line in store.lines("day", "2025-01-02")] == [
             "2025-01-02",
@@ -85,15 +86,15 @@ def test_only_days_from_the_first_on_are_summed(tmp_path: Path) -> None:
 
 def test_the_dearest_line_comes_first(tmp_path: Path) -> None:
     with closing(UsageStore(tmp_path)) as store:
-        store.add(call(model="cheap", prompt_tokens=900, nano_usd=1))
-        store.add(call(model="dear", prompt_tokens=1, nano_usd=2))
+        store.add([call(model="cheap", prompt_tokens=900, nano_usd=1)])
+        store.add([call(model="dear", prompt_tokens=1, nano_usd=2)])
 
         assert [line.key for line in store.lines("model", SINCE)] == ["dear", "cheap"]
 
 
 def test_a_warning_is_the_first_one_once_for_all_processes(tmp_path: Path) -> None:
     with closing(UsageStore(tmp_path)) as one, closing(UsageStore(tmp_path)) as other:
-        one.add(call())
+        one.add([call()])
 
         assert one.mark_warned("day", "2025-01-01")
         assert not other.mark_warned("day", "2025-01-01")
@@ -120,8 +121,8 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 def test_an_addition_that_fails_leaves_nothing_half_done(tmp_path: Path) -> None:
     with closing(UsageStore(tmp_path)) as store:
         with pytest.raises(sqlite3.IntegrityError):
-            store.add(call(session=None))
-        store.add(call())
+            store.add([call(), call(session=None)])
+        store.add([call()])
 
         assert store.total("day", "2025-01-01") == Spent(10, 5)
         assert [line.calls for line in store.lines("day", SINCE)] == [1]
@@ -134,8 +135,8 @@ from nanobot_usage.store import Call, UsageStore
 store = UsageStore(Path(sys.argv[1]))
 number = 0
 while True:
-    store.add(Call(day="2025-01-01", model="m", session="s", source="chat", plugin="p",
-                   prompt_tokens=1, nano_usd=1))
+    store.add([Call(day="2025-01-01", model="m", session="s", source="chat", plugin="p",
+                    prompt_tokens=1, nano_usd=1)])
     number += 1
     print(number, flush=True)
 """

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 WARN_AT = 0.8
 """Part of a budget at which the owner is warned and the economy model steps in."""
+MAX_UNSTORED = 10_000
+"""Calls that are kept in memory while the store cannot be written; the oldest are lost beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +62,42 @@ class _TurnAccount:
 
 
 class Books:
-    """The books of one application.
+    """The books of one application. Made by ``ctx.shared(Books)``, then opened.
 
     Args:
         ctx: the plugin's context.
-        store: where calls are recorded.
+
+    Attributes:
+        settings: the plugin's settings.
+        has_budget: whether the owner has set any budget.
     """
 
-    def __init__(self, ctx: PluginContext, store: UsageStore) -> None:
+    def __init__(self, ctx: PluginContext) -> None:
         self.settings = ctx.settings(UsageSettings)
         self._budgets = ctx.settings(BudgetsSettings)
-        self._clock = ctx.clock
-        self._logger = ctx.logger
-        self._store = store
-        self._turns: dict[str, _TurnAccount] = {}
-
-    @property
-    def has_budget(self) -> bool:
-        """Whether the owner has set any budget."""
-        return any(
+        self.has_budget: bool = any(
             budget.tokens is not None or budget.usd is not None
             for budget in (self._budgets.turn, self._budgets.session, self._budgets.day)
         )
+        self._ctx = ctx
+        self._turns: dict[str, _TurnAccount] = {}
+        self._opened: UsageStore | None = None
+        self._unstored: list[Call] = []
+        self._storing = asyncio.Lock()
+        self._is_to_store = False
 
-    async def record(self, event: UsageRecorded) -> None:
-        """Put one call into the store."""
+    async def open(self) -> None:
+        """Open the store, for as long as the plugin runs.
+
+        Raises:
+            sqlite3.Error: it cannot be opened.
+            StoreTooNewError: a later release wrote it.
+        """
+        self._opened = await asyncio.to_thread(UsageStore, self._ctx.data_dir)
+        self._ctx.on_dispose(self._close)
+
+    def record(self, event: UsageRecorded) -> None:
+        """Count one call, and have it stored with others that come meanwhile."""
         call = Call(
             day=self._today(),
             model=event.model,
@@ -97,11 +110,23 @@ class Books:
             reasoning_tokens=event.usage.reasoning_tokens,
             nano_usd=nano_usd_of(event.model, event.usage, self.settings.prices),
         )
-        await asyncio.to_thread(self._store.add, call)
+        self._unstored.append(call)
         account = self._turns.get(event.turn_id or "")
         if account is not None:
             account.recorded += call.spent
             del account.ahead[:1]
+        if not self._is_to_store:
+            self._is_to_store = True
+            self._ctx.spawn(self.store_all(), name="record")
+
+    async def store_all(self) -> None:
+        """Return when every call that was counted is in the store.
+
+        Raises:
+            sqlite3.Error: it cannot be written; where that may pass, the calls are kept.
+        """
+        async with self._storing:
+            await self._store_all()
 
     def count_ahead(self, turn: TurnInfo, model: str, usage: Usage) -> None:
         """Count a call that was answered, until `record` is told of it."""
@@ -151,7 +176,7 @@ class Books:
                     f"{standing.part:.0%} of the {standing.scope} budget are used "
                     f"({standing.used} of {standing.limit})"
                 )
-                bound = self._logger.bind(turn=turn.id, session=turn.session_key)
+                bound = self._ctx.logger.bind(turn=turn.id, session=turn.session_key)
                 bound.warning("budget: {}", sentence)
                 sentences.append(sentence)
         return sentences
@@ -161,29 +186,49 @@ class Books:
         if not self.has_budget:
             return []
         day = self._today()
-        in_store = await asyncio.to_thread(
-            lambda: (
-                self._store.total("session", turn.session_key),
-                self._store.total("day", day),
+        async with self._storing:
+            await self._store_all()
+            in_session, in_day = await asyncio.to_thread(
+                lambda: (
+                    self._store.total("session", turn.session_key),
+                    self._store.total("day", day),
+                )
             )
-        )
-        accounts = list(self._turns.values())
-        session = [each.waiting for each in accounts if each.session == turn.session_key]
+        # What has come since is not in the store: nobody stores while it is read.
+        ahead = [(each.session, each.waiting) for each in self._turns.values()]
+        ahead += [(call.session, call.spent) for call in self._unstored]
+        in_session = sum((spent for key, spent in ahead if key == turn.session_key), in_session)
+        in_day = sum((spent for _, spent in ahead), in_day)
         return [
             *_standings("turn", turn.id, self._budgets.turn, self.spent_in_turn(turn)),
-            *_standings(
-                "session",
-                turn.session_key,
-                self._budgets.session,
-                sum(session, in_store[0]),
-            ),
-            *_standings(
-                "day",
-                day,
-                self._budgets.day,
-                sum((each.waiting for each in accounts), in_store[1]),
-            ),
+            *_standings("session", turn.session_key, self._budgets.session, in_session),
+            *_standings("day", day, self._budgets.day, in_day),
         ]
+
+    @property
+    def _store(self) -> UsageStore:
+        if self._opened is None:
+            msg = "the usage plugin was used before its start hook was called"
+            raise RuntimeError(msg)
+        return self._opened
+
+    async def _store_all(self) -> None:
+        """Do so; for whoever holds the lock."""
+        self._is_to_store = False
+        calls, self._unstored = self._unstored, []
+        if not calls:
+            return
+        try:
+            await asyncio.to_thread(self._store.add, calls)
+        except sqlite3.OperationalError:  # the disk is full, or another process holds the file
+            self._unstored = [*calls, *self._unstored][-MAX_UNSTORED:]
+            raise
+
+    async def _close(self) -> None:
+        try:
+            await self.store_all()
+        finally:
+            await asyncio.to_thread(self._store.close)
 
     async def _is_first(self, standing: Standing, turn: TurnInfo) -> bool:
         if standing.scope != "turn":
@@ -196,7 +241,7 @@ class Books:
         return self._turns.setdefault(turn.id, _TurnAccount(turn.session_key))
 
     def _today(self) -> str:
-        return self._clock.now().date().isoformat()
+        return self._ctx.clock.now().date().isoformat()
 
 
 def _standings(scope: str, key: str, budget: Budget, spent: Spent) -> Iterator[Standing]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -63,12 +62,11 @@ class UsagePlugin(TurnLog, WorkLog):
     async def start(self, ctx: PluginContext) -> None:
         """Open the record."""
         from nanobot_usage.books import Books
-        from nanobot_usage.store import UsageStore
 
         self._log_context = ctx
-        store = await asyncio.to_thread(UsageStore, ctx.data_dir)
-        ctx.on_dispose(lambda: asyncio.to_thread(store.close))
-        self._open_books = Books(ctx, store)
+        books = ctx.shared(Books)
+        await books.open()
+        self._open_books = books
 
     @on.choose_model
     async def choose_model(self, event: ModelRequested) -> str | None:
@@ -89,9 +87,9 @@ class UsagePlugin(TurnLog, WorkLog):
         return response
 
     @on.usage_recorded
-    async def usage_recorded(self, event: UsageRecorded) -> None:
+    def usage_recorded(self, event: UsageRecorded) -> None:
         """Record a call."""
-        await self._books.record(event)
+        self._books.record(event)
 
     @on.finalize_content(trylast=True)
     async def finalize_content(self, event: ContentReady) -> str | None:

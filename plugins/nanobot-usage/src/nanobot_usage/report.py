@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from nanobot_core import BudgetsSettings
+from nanobot_usage.books import Books
 from nanobot_usage.spent import Spent
 from nanobot_usage.store import Grouping, Line, UsageStore
 
@@ -24,6 +25,7 @@ def read_lines(ctx: PluginContext, by: Grouping, days: int) -> list[Line]:
 
 async def answer_usage(ctx: PluginContext, call: CommandCall) -> str:
     """Return today's and this session's sums, and how they stand to the budgets, in Markdown."""
+    await ctx.shared(Books).store_all()
     today, session, models = await asyncio.to_thread(_read, ctx, call.turn.session_key)
     budgets = ctx.settings(BudgetsSettings)
     lines = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,11 @@ INSERT INTO usage VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPD
     reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens,
     nano_usd = nano_usd + excluded.nano_usd,
     unpriced_calls = unpriced_calls + excluded.unpriced_calls
+"""
+_ADD_TO_TOTAL = """
+INSERT INTO totals (scope, key, tokens, nano_usd) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    tokens = tokens + excluded.tokens,
+    nano_usd = nano_usd + excluded.nano_usd
 """
 
 
@@ -137,25 +142,27 @@ class UsageStore:
             self._connection.close()
             raise
 
-    def add(self, call: Call) -> None:
-        """Record one call."""
-        tokens = (
-            call.prompt_tokens,
-            call.completion_tokens,
-            call.cached_tokens,
-            call.reasoning_tokens,
-        )
-        priced = (call.nano_usd or 0, 1 if call.nano_usd is None else 0)
-        key = (call.day, call.model, call.session, call.source, call.plugin)
+    def add(self, calls: Iterable[Call]) -> None:
+        """Record `calls`, all or none.
+
+        Raises:
+            sqlite3.Error: none was recorded.
+        """
         with self._transaction() as connection:
-            connection.execute(_ADD_CALL, (*key, *tokens, *priced))
-            for scope, name in (("day", call.day), ("session", call.session)):
-                connection.execute(
-                    "INSERT INTO totals (scope, key, tokens, nano_usd) VALUES (?, ?, ?, ?) "
-                    "ON CONFLICT DO UPDATE SET tokens = tokens + excluded.tokens, "
-                    "nano_usd = nano_usd + excluded.nano_usd",
-                    (scope, name, call.spent.tokens, call.spent.nano_usd),
+            for call in calls:
+                tokens = (
+                    call.prompt_tokens,
+                    call.completion_tokens,
+                    call.cached_tokens,
+                    call.reasoning_tokens,
                 )
+                priced = (call.nano_usd or 0, 1 if call.nano_usd is None else 0)
+                key = (call.day, call.model, call.session, call.source, call.plugin)
+                connection.execute(_ADD_CALL, (*key, *tokens, *priced))
+                for scope, name in (("day", call.day), ("session", call.session)):
+                    connection.execute(
+                        _ADD_TO_TOTAL, (scope, name, call.spent.tokens, call.spent.nano_usd)
+                    )
 
     def total(self, scope: str, key: str) -> Spent:
         """Return what was spent in a ``day`` or a ``session``."""
