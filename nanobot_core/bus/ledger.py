@@ -8,10 +8,10 @@ statement looks at more rows than it changes or returns.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from nanobot_core.bus.entry import Buried, Taken
+from nanobot_core.bus.standing import DEAD, Place, Standing
 from nanobot_core.errors import BusFull
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ BEHIND: Final = 0
 READY: Final = 1
 DELAYED: Final = 2
 OUT: Final = 3
-
-DEAD: Final = "dead"
-"""Where `Ledger.counts` counts dead letters; the other names are queues."""
 
 KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
 """How long a message is known again."""
@@ -68,36 +65,30 @@ class Ledger:
 
     Args:
         database: with the tables of `SCHEMA`; nothing else writes to it.
+
+    Attributes:
+        standing: how many messages there are, and which are out.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self.counts: Counter[str] = Counter()
-        """How many messages are stored, by queue; dead letters under `DEAD`."""
-        self.readied: Counter[str] = Counter()
-        """How many messages can be handed out since somebody last cleared this, by queue."""
+        self.standing = Standing(database)
+        self._nothing_outdated_until_us = 0
         self._last_number = 0
 
     def load(self) -> None:
-        """Count what is there, and take back what was out when the last process ended."""
-        select = self._database.execute
-        self.counts = Counter(dict(select("SELECT queue, count(*) FROM message GROUP BY queue")))
-        self.counts[DEAD] = select("SELECT count(*) FROM dead").fetchone()[0]
+        """Take back what was out when the last process ended."""
         # Numbers are not used twice, not even those of messages that are done.
-        (self._last_number,) = select(
+        (self._last_number,) = self._database.execute(
             "SELECT max(ifnull((SELECT max(number) FROM message), 0),"
             " ifnull((SELECT max(number) FROM dead), 0), ifnull((SELECT max(number) FROM seen), 0))"
         ).fetchone()
-        lanes = select(
-            "SELECT DISTINCT queue, lane, urgent FROM message WHERE state = ?", (OUT,)
-        ).fetchall()
         self._database.execute(
             "UPDATE message SET state = iif(urgent, ?, ?), due_us = 0 WHERE state = ?",
             (READY, BEHIND, OUT),
         )
-        for queue, lane, urgent in lanes:
-            if not urgent:
-                self._settle(queue, lane)
+        for queue, lane in self.standing.take_all_back():
+            self._settle(queue, lane)
 
     def publish(self, entry: Entry, now_us: int, limit: int | None = None) -> bool:
         """Store a message; False when its key is known.
@@ -110,21 +101,21 @@ class Ledger:
         Raises:
             BusFull: as many are there; nothing was written.
         """
-        if entry.key is not None and self._is_known(entry.key, now_us):
-            return False
-        if limit is not None and self.counts[entry.queue] >= limit:
-            raise BusFull(self.counts[entry.queue], limit)
+        counts, place = self.standing.counts, Place(entry.queue, entry.lane, entry.is_urgent)
+        if limit is not None and counts[entry.queue] >= limit:
+            if entry.key is not None and self._is_known(entry.key, now_us):
+                return False
+            raise BusFull(counts[entry.queue], limit)
         number = self._last_number = self._last_number + 1
-        if entry.key is not None:
-            self._remember(number, entry.key, now_us)
-        state = READY
-        if not entry.is_urgent and self._lane_has(entry.queue, entry.lane):
-            state = BEHIND
+        if entry.key is not None and not self._is_new(number, entry.key, now_us):
+            return False
+        is_behind = not entry.is_urgent and self.standing.has_stored(entry.queue, entry.lane)
+        state = BEHIND if is_behind else READY
         row = (number, entry.queue, entry.lane, entry.is_urgent, state, 0, 0, now_us, entry.payload)
         self._database.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        self.counts[entry.queue] += 1
+        self.standing.add(place)
         if state == READY:
-            self.readied[entry.queue] += 1
+            self.standing.readied[entry.queue] += 1
         return True
 
     def take(self, queue: str, now_us: int) -> tuple[Taken | None, int | None]:
@@ -134,33 +125,29 @@ class Ledger:
             The message, or ``None`` when nothing can be handed out; and when the first of those
             that were released with a delay is due, or ``None``.
         """
-        self._end_delays(queue, now_us)
-        (due_us,) = self._database.execute(
-            "SELECT min(due_us) FROM message WHERE queue = ? AND state = 2", (queue,)
-        ).fetchone()
+        due_us = self._next_due_us(queue, now_us)
         row = self._database.execute(
-            "SELECT number, lane, urgent FROM message"
+            "SELECT number, attempts, stored_us, payload, lane, urgent FROM message"
             " WHERE queue = ? AND state = 1 ORDER BY urgent DESC, number LIMIT 1",
             (queue,),
         ).fetchone()
         if row is None:
             return None, due_us
-        number, lane, urgent = row
+        *found, lane, urgent = row
         if urgent:
             # What it is meant for, such as the question that is to be stopped, begins before it.
-            (number,) = self._database.execute(
-                "SELECT ifnull(min(number), ?1) FROM message"
-                " WHERE queue = ?2 AND lane = ?3 AND urgent = 0 AND state = 1 AND number < ?1",
-                (number, queue, lane),
+            earlier = self._database.execute(
+                "SELECT number, attempts, stored_us, payload FROM message"
+                " WHERE queue = ? AND lane = ? AND urgent = 0 AND state = 1 AND number < ?",
+                (queue, lane, found[0]),
             ).fetchone()
-        found = self._database.execute(
-            "SELECT number, attempts, stored_us, payload FROM message WHERE number = ?", (number,)
-        ).fetchone()
-        return self._hand_out(*found), due_us
+            if earlier:
+                found, urgent = earlier, False
+        return self._hand_out(Place(queue, lane, bool(urgent)), *found), due_us
 
     def take_lane(self, queue: str, lane: bytes, now_us: int) -> Taken | None:
         """Hand out the next message of a lane, even while another of it is out."""
-        self._end_delays(queue, now_us)
+        self._next_due_us(queue, now_us)
         # At most one of the first three has rows besides urgent ones: see the states above.
         for urgent, state in ((1, READY), (0, READY), (0, DELAYED), (0, BEHIND)):
             row = self._database.execute(
@@ -171,43 +158,46 @@ class Ledger:
             ).fetchone()
             if row is not None:
                 *found, due_us = row
-                return self._hand_out(*found) if due_us <= now_us else None
+                place = Place(queue, lane, bool(urgent))
+                return self._hand_out(place, *found) if due_us <= now_us else None
         return None
 
     def acknowledge(self, number: int, attempt: int, replies: Sequence[Entry], now_us: int) -> None:
         """Forget a message that is out, and store its replies."""
-        place = self._place_of(number, attempt)
+        place = self.standing.take_back(number, attempt)
         if place is None:
             return
         self._remove(number, place)
         for reply in replies:
             self.publish(reply, now_us)
 
-    def release(self, number: int, attempt: int, due_us: int) -> None:
-        """Put a message that is out back in its place in line; nobody gets it before `due_us`."""
-        place = self._place_of(number, attempt)
+    def release(self, number: int, attempt: int, due_us: int) -> bool:
+        """Put a message that is out back in its place in line; False when it is not out.
+
+        Nobody gets it before `due_us`.
+        """
+        place = self.standing.take_back(number, attempt)
         if place is None:
-            return
-        queue, lane, urgent = place
+            return False
         self._database.execute(
             "UPDATE message SET state = ?, due_us = ? WHERE number = ?", (BEHIND, due_us, number)
         )
-        if urgent:
-            self._offer(number, queue, due_us)
+        if place.is_urgent:
+            self._offer(number, place.queue, due_us)
         else:
-            self._settle(queue, lane)
+            self._settle(place.queue, place.lane)
+        return True
 
     def give_back(self, taken: Taken) -> None:
         """Put back a message that reached nobody, as if it had not been handed out."""
-        if self._place_of(taken.number, taken.attempt) is not None:
-            self.release(taken.number, taken.attempt, 0)
+        if self.release(taken.number, taken.attempt, 0):
             self._database.execute(
                 "UPDATE message SET attempts = attempts - 1 WHERE number = ?", (taken.number,)
             )
 
     def bury(self, number: int, attempt: int, reason: str, now_us: int) -> None:
         """Move a message that is out to the dead letters."""
-        place = self._place_of(number, attempt)
+        place = self.standing.take_back(number, attempt)
         if place is None:
             return
         self._database.execute(
@@ -216,7 +206,7 @@ class Ledger:
             " ?, ? FROM message WHERE number = ?",
             (now_us, reason, number),
         )
-        self.counts[DEAD] += 1
+        self.standing.counts[DEAD] += 1
         self._remove(number, place)
 
     def dead_letters(self, limit: int) -> list[Buried]:
@@ -241,60 +231,53 @@ class Ledger:
             " payload FROM dead WHERE number = ?",
             (BEHIND, number),
         )
-        self.counts[queue] += 1
+        self.standing.add(Place(queue, lane, bool(urgent)))
         if urgent:
             self._offer(number, queue, 0)
         else:
+            self._database.execute(
+                "UPDATE message SET state = 0"
+                " WHERE queue = ? AND lane = ? AND urgent = 0 AND state IN (1, 2)",
+                (queue, lane),
+            )
             self._settle(queue, lane)
         return self.drop(number)
 
     def drop(self, number: int) -> bool:
         """Forget a dead letter; False when there is none."""
         found = self._database.execute("DELETE FROM dead WHERE number = ?", (number,)).rowcount > 0
-        self.counts[DEAD] -= found
+        self.standing.counts[DEAD] -= found
         return found
 
-    def _hand_out(self, number: int, attempts: int, stored_us: int, payload: str) -> Taken:
+    def _hand_out(
+        self, place: Place, number: int, attempts: int, stored_us: int, payload: str
+    ) -> Taken:
         self._database.execute(
             "UPDATE message SET state = ?, attempts = ?, due_us = 0 WHERE number = ?",
             (OUT, attempts + 1, number),
         )
+        self.standing.hand_out(number, attempts + 1, place)
         return Taken(number, attempts + 1, stored_us, payload)
 
-    def _place_of(self, number: int, attempt: int) -> tuple[str, bytes, int] | None:
-        """Return queue, lane and urgency of a message that is out on this attempt."""
-        row: tuple[str, bytes, int] | None = self._database.execute(
-            "SELECT queue, lane, urgent FROM message"
-            " WHERE number = ? AND state = ? AND attempts = ?",
-            (number, OUT, attempt),
-        ).fetchone()
-        return row
-
-    def _remove(self, number: int, place: tuple[str, bytes, int]) -> None:
-        queue, lane, urgent = place
+    def _remove(self, number: int, place: Place) -> None:
         self._database.execute("DELETE FROM message WHERE number = ?", (number,))
-        self.counts[queue] -= 1
-        if not self.counts[queue]:
-            del self.counts[queue]
-        if not urgent:
-            self._settle(queue, lane)
+        self.standing.remove(place)
+        if not place.is_urgent:
+            self._settle(place.queue, place.lane)
 
     def _settle(self, queue: str, lane: bytes) -> None:
-        """Let the oldest message of a lane be the one that is ready or delayed, if none is out."""
-        if self._lane_has(queue, lane, OUT):
+        """Let the oldest message of a lane, all of which are *behind*, be ready or delayed.
+
+        Nothing is done if one is out.
+        """
+        if self.standing.has_out(queue, lane) or not self.standing.has_stored(queue, lane):
             return
-        self._database.execute(
-            "UPDATE message SET state = 0"
-            " WHERE queue = ? AND lane = ? AND urgent = 0 AND state IN (1, 2)",
-            (queue, lane),
-        )
-        head = self._database.execute(
+        number, due_us = self._database.execute(
             "SELECT number, due_us FROM message"
             " WHERE queue = ? AND lane = ? AND urgent = 0 AND state = 0 ORDER BY number LIMIT 1",
             (queue, lane),
         ).fetchone()
-        if head is not None:
-            self._offer(head[0], queue, head[1])
+        self._offer(number, queue, due_us)
 
     def _offer(self, number: int, queue: str, due_us: int) -> None:
         """Make a message the next of its lane; one whose delay has passed becomes ready in time."""
@@ -303,37 +286,51 @@ class Ledger:
             (DELAYED if due_us else READY, number),
         )
         # Also for a delayed one: somebody who waits must learn when it is due.
-        self.readied[queue] += 1
+        self.standing.readied[queue] += 1
+        if due_us:
+            self.standing.delayed.add(queue)
 
-    def _end_delays(self, queue: str, now_us: int) -> None:
+    def _next_due_us(self, queue: str, now_us: int) -> int | None:
+        """End the delays that have passed, and return when the first of the others will."""
+        if queue not in self.standing.delayed:
+            return None
         ended = self._database.execute(
             "UPDATE message SET state = 1, due_us = 0"
             " WHERE queue = ? AND state = 2 AND due_us <= ?",
             (queue, now_us),
         ).rowcount
         if ended:
-            self.readied[queue] += ended
-
-    def _lane_has(self, queue: str, lane: bytes, least_state: int = BEHIND) -> bool:
-        found = self._database.execute(
-            "SELECT 1 FROM message"
-            " WHERE queue = ? AND lane = ? AND urgent = 0 AND state >= ? LIMIT 1",
-            (queue, lane, least_state),
+            self.standing.readied[queue] += ended
+        due_us: int | None
+        (due_us,) = self._database.execute(
+            "SELECT min(due_us) FROM message WHERE queue = ? AND state = 2", (queue,)
         ).fetchone()
-        return found is not None
+        if due_us is None:
+            self.standing.delayed.discard(queue)
+        return due_us
 
     def _is_known(self, key: bytes, now_us: int) -> bool:
         found = self._database.execute("SELECT at_us FROM seen WHERE key = ?", (key,)).fetchone()
         return found is not None and found[0] > now_us - KEPT_US
 
-    def _remember(self, number: int, key: bytes, now_us: int) -> None:
-        outdated = self._database.execute(
+    def _is_new(self, number: int, key: bytes, now_us: int) -> bool:
+        """Whether nothing of that key was seen in the time that counts; now it has been."""
+        self._forget_outdated(now_us)
+        changed = self._database.execute(
+            "INSERT INTO seen VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE"
+            " SET number = excluded.number, at_us = excluded.at_us WHERE seen.at_us <= ?",
+            (number, key, now_us, now_us - KEPT_US),
+        ).rowcount
+        return changed > 0
+
+    def _forget_outdated(self, now_us: int) -> None:
+        if now_us < self._nothing_outdated_until_us:
+            return
+        oldest = self._database.execute(
             "SELECT number, at_us FROM seen ORDER BY number LIMIT ?", (_PRUNED_AT_ONCE,)
         ).fetchall()
-        for old, at_us in outdated:
+        for number, at_us in oldest:
             if at_us > now_us - KEPT_US:
-                break
-            self._database.execute("DELETE FROM seen WHERE number = ?", (old,))
-        self._database.execute(
-            "INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", (number, key, now_us)
-        )
+                self._nothing_outdated_until_us = at_us + KEPT_US
+                return
+            self._database.execute("DELETE FROM seen WHERE number = ?", (number,))

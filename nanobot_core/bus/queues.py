@@ -18,7 +18,8 @@ from nanobot_core.bus.entry import (
     outbound_entry,
     outbound_queue,
 )
-from nanobot_core.bus.ledger import DEAD, Ledger
+from nanobot_core.bus.ledger import Ledger
+from nanobot_core.bus.standing import DEAD
 from nanobot_core.bus.transaction import Operation
 from nanobot_core.bus.waiting import WaitingRoom
 from nanobot_core.contracts.bus import Bus, BusDepth, DeadLetter, InboundLease, OutboundLease
@@ -138,13 +139,13 @@ class LedgerBus(Bus):
 
     async def depth(self) -> BusDepth:
         """See `Bus.depth`."""
-        counts = await self._do(lambda ledger: ledger.counts.copy(), is_durable=False)
+        counts = await self._do(lambda ledger: ledger.standing.counts.copy(), is_durable=False)
         inbound, dead = counts[INBOUND], counts[DEAD]
         return BusDepth(inbound=inbound, outbound=counts.total() - inbound - dead, dead=dead)
 
     async def outbound_channels(self) -> frozenset[str]:
         """See `Bus.outbound_channels`."""
-        counts = await self._do(lambda ledger: ledger.counts.copy(), is_durable=False)
+        counts = await self._do(lambda ledger: ledger.standing.counts.copy(), is_durable=False)
         channels = (channel_of(queue) for queue in counts if queue != DEAD)
         return frozenset(channel for channel in channels if channel is not None)
 

@@ -74,7 +74,8 @@ class Transactions:
 
     def take_readied(self) -> Counter[str]:
         """Return how many messages can be handed out since the last call, by queue."""
-        readied, self._ledger.readied = self._ledger.readied, Counter()
+        standing = self._ledger.standing
+        readied, standing.readied = standing.readied, Counter()
         return readied
 
     def close(self) -> None:
@@ -89,14 +90,15 @@ class Transactions:
             raise self._translate(error) from error
 
     def _attempt(self, operations: Sequence[Operation]) -> list[Outcome]:
-        counts, readied = self._ledger.counts.copy(), self._ledger.readied.copy()
+        readied = self._ledger.standing.readied.copy()
         try:
             self._prepare(any(operation.is_durable for operation in operations))
             self._database.execute("BEGIN")
+            self._ledger.standing.begin()
             outcomes = [self._outcome(operation) for operation in operations]
             self._database.execute("COMMIT")
         except BaseException:
-            self._ledger.counts, self._ledger.readied = counts, readied
+            self._ledger.standing.roll_back(readied)
             with suppress(sqlite3.Error):  # some failures have rolled back already
                 self._database.execute("ROLLBACK")
             self._is_log_suspect = True

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nanobot_core.bus.transaction import Outcome
 
 _MAX_BATCH: Final = 1000
-"""Operations in one transaction; more would make the first one wait for the last."""
+"""Operations after which a transaction takes no more: the first one would wait for the last."""
 
 Asked = tuple[Operation, "asyncio.Future[object]"]
 
@@ -42,7 +42,9 @@ class Writer:
     ) -> None:
         self._open_database, self._on_closed = open_database, on_closed
         self._on_readied, self._on_abandoned = on_readied, on_abandoned
-        self._asked: SimpleQueue[Asked | None] = SimpleQueue()
+        self._asked: list[Asked] = []
+        """What was asked for in this round of the loop."""
+        self._handed_over: SimpleQueue[list[Asked] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[object] = self._loop.create_future()
         self._ended: asyncio.Future[object] = self._loop.create_future()
@@ -97,14 +99,24 @@ class Writer:
         """
         if not self._is_closed:
             self._is_closed = True
-            self._asked.put(None)
+            self._hand_over()
+            self._handed_over.put(None)
         await asyncio.shield(self._ended)
 
     def _put(self, operation: Operation, future: asyncio.Future[object]) -> None:
         if self._is_closed:
             msg = "the message queue is closed; nothing can be stored or handed out any more"
             raise BusError(msg)
-        self._asked.put((operation, future))
+        if not self._asked:
+            # Waking the thread costs the loop more than many operations do, so that those of one
+            # round go together.
+            self._loop.call_soon(self._hand_over)
+        self._asked.append((operation, future))
+
+    def _hand_over(self) -> None:
+        asked, self._asked = self._asked, []
+        if asked:
+            self._handed_over.put(asked)
 
     def _run(self) -> None:
         try:
@@ -133,12 +145,12 @@ class Writer:
         batch: list[Asked] = []
         with suppress(Empty):
             while len(batch) < _MAX_BATCH:
-                asked = self._asked.get(block=not batch)
+                asked = self._handed_over.get(block=not batch)
                 if asked is None:
                     if batch:
-                        self._asked.put(None)
+                        self._handed_over.put(None)
                     break
-                batch.append(asked)
+                batch += asked
         return batch
 
     def _tell(self, listener: Callable[..., None], *what: object) -> None:

@@ -86,7 +86,8 @@ class LiveView:
             self._put("tool_hint", event.hint)
         elif isinstance(event, NoticeGiven):
             self._put("notice", event.text)
-        self._news.set()
+        if self._lines or self._interval_s is not None:
+            self._news.set()
 
     async def run(self) -> None:
         """Show what happens until cancelled."""

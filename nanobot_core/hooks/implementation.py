@@ -110,11 +110,13 @@ async def invoke(
     started = time.perf_counter()
     scope: asyncio.Timeout | None = None
     try:
-        if implementation.limit_s is None:
-            result = await _evaluate(implementation, args)
+        if implementation.options.blocking:
+            result: Any = asyncio.to_thread(implementation.function, *args)
         else:
+            result = implementation.function(*args)
+        if hasattr(type(result), "__await__"):
             async with asyncio.timeout(implementation.limit_s) as scope:
-                result = await _evaluate(implementation, args)
+                result = await result
         result = check(result)
     except asyncio.CancelledError as error:
         if _host_cancels():
@@ -180,16 +182,6 @@ def count_failure(
 def failure(implementation: Implementation, reason: str) -> HookError:
     """Return the error of `implementation`."""
     return HookError(implementation.hook, implementation.plugin, reason)
-
-
-async def _evaluate(implementation: Implementation, args: tuple[Any, ...]) -> Any:
-    if implementation.options.blocking:
-        result = await asyncio.to_thread(implementation.function, *args)
-    else:
-        result = implementation.function(*args)
-    if hasattr(type(result), "__await__"):
-        return await result
-    return result
 
 
 def _host_cancels() -> bool:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 64 * 1024
 _PRIVATE = 0o600
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would write carriage returns
+_APPENDED = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _BINARY
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY
 _MEND_ROUNDS = 3
 """A broken end, then damage before it, then the clean file."""
@@ -165,8 +166,11 @@ class SessionFile:
         return record
 
     def _write(self, data: bytes) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _BINARY, _PRIVATE)
+        try:
+            file = os.open(self._path, _APPENDED, _PRIVATE)
+        except FileNotFoundError:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path, _APPENDED, _PRIVATE)
         try:
             size = os.fstat(file).st_size
             try:

@@ -44,14 +44,16 @@ class TurnTools:
         return None if self._known is known else await self._offered_of(self._known)
 
     async def _offered_of(self, registry: ToolRegistry) -> ToolRegistry:
-        names = [
-            name
-            for name in registry.names()
-            if any(fnmatchcase(name, glob) for glob in self._rules.allow)
-            and not any(fnmatchcase(name, glob) for glob in self._rules.deny)
-        ]
-        if len(names) != len(registry):
-            registry = registry.narrowed(names)
+        allow, deny = self._rules.allow, self._rules.deny
+        if "*" not in allow or deny:
+            names = [
+                name
+                for name in registry.names()
+                if any(fnmatchcase(name, glob) for glob in allow)
+                and not any(fnmatchcase(name, glob) for glob in deny)
+            ]
+            if len(names) != len(registry):
+                registry = registry.narrowed(names)
         if not self._hooks.offer_tools:
             return registry
         event = ToolsOffered(turn=self._turn, tools=registry.get_definitions())

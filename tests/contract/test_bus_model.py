@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tempfile
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -13,10 +14,14 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from nanobot_core.bus.entry import INBOUND, inbound_entry
+from nanobot_core.bus.ledger import Ledger
 from nanobot_core.bus.memory import MemoryBus
+from nanobot_core.bus.queues import LedgerBus
 from nanobot_core.bus.sqlite import SqliteBus
-from nanobot_core.contracts.bus import Bus, BusDepth, InboundLease, Lease, OutboundLease
-from nanobot_core.errors import BusFull
+from nanobot_core.bus.transaction import Operation
+from nanobot_core.contracts.bus import BusDepth, InboundLease, Lease, OutboundLease
+from nanobot_core.errors import BusError, BusFull
 from nanobot_core.testing.bus_order import finishes, inbound, outbound
 from nanobot_core.testing.clock import FakeClock
 
@@ -98,7 +103,7 @@ class BusMachine(RuleBasedStateMachine):
         self.number = 0
         self.bus = self.run(self.opened())
 
-    async def opened(self) -> Bus:
+    async def opened(self) -> LedgerBus:
         return MemoryBus(self.clock, MAX_WAITING)
 
     def run(self, work: Coroutine[object, object, T]) -> T:
@@ -236,6 +241,24 @@ class BusMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.run(self.clock.advance(seconds))
 
+    @rule(chat=CHATS)
+    def the_disk_fails(self, chat: str) -> None:
+        """Whatever was done in a transaction that fails was not done."""
+        leases = [lease for _, lease in self.leases]
+        entry, now_us = inbound_entry(inbound("lost", chat)), self.bus._now_us()
+
+        def work(ledger: Ledger) -> None:
+            ledger.publish(entry, now_us)
+            ledger.take(INBOUND, now_us)
+            for lease in leases[::2]:
+                ledger.acknowledge(int(lease.id), lease.attempt, (), now_us)
+            for lease in leases[1::2]:
+                ledger.release(int(lease.id), lease.attempt, now_us + 1)
+            raise sqlite3.OperationalError("disk I/O error")
+
+        with pytest.raises(BusError, match="disk I/O error"):
+            self.run(self.bus._perform(Operation(work)))
+
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
         depth = BusDepth(
@@ -258,7 +281,7 @@ class BusMachine(RuleBasedStateMachine):
 class DurableBusMachine(BusMachine):
     """The same with a bus that is closed and opened again between."""
 
-    async def opened(self) -> Bus:
+    async def opened(self) -> LedgerBus:
         path = Path(self.folder.name) / "bus.sqlite"
         return await SqliteBus.open(path, clock=self.clock, max_waiting=MAX_WAITING)
 

@@ -29,7 +29,7 @@ MODULES: Final = {
     "agent": Size(1100, 1450),
     "app": Size(1500, 2100),
     "cli": Size(2300, 3000),
-    "bus": Size(900, 1150),
+    "bus": Size(1000, 1250),
     "channels": Size(900, 1200),
     "clock": Size(250, 400),
     "config": Size(900, 1300),

@@ -249,17 +249,29 @@ class _Connection(asyncio.Protocol):
             self._http.receive_data(b"")
 
     async def _news(self, limit_s: float | None) -> None:
-        """Wait until the loop tells something."""
-        self._waiter = asyncio.get_running_loop().create_future()
+        """Wait until the loop tells something.
+
+        Raises:
+            TimeoutError: it did not in time.
+        """
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = None if limit_s is None else loop.call_later(limit_s, _give_up, waiter)
         try:
-            async with asyncio.timeout(limit_s):
-                await self._waiter
+            await waiter
         finally:
             self._waiter = None
+            if timer is not None:
+                timer.cancel()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _give_up(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
 
 
 @contextmanager
