@@ -72,7 +72,7 @@ class Ledger:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self.standing = Standing(database)
+        self.standing: Standing = Standing(database)
         self._nothing_outdated_until_us = 0
         self._last_number = 0
 
