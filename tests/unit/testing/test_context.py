@@ -35,13 +35,13 @@ def test_it_is_a_plugin_context_on_the_temporary_folder(tmp_path: Path) -> None:
 def test_log_records_carry_the_plugins_id(tmp_path: Path) -> None:
     context = FakePluginContext(tmp_path, plugin_id="demo")
     records: list[object] = []
-    sink = context.logger.add(lambda message: records.append(message.record["extra"]))
+    sink = context.logger.add(lambda message: records.append(message.record["extra"]["plugin"]))
     try:
         context.logger.info("hello")
     finally:
         context.logger.remove(sink)
 
-    assert records == [{"plugin": "demo"}]
+    assert records == ["demo"]
 
 
 def test_settings_are_defaults_a_section_or_an_instance(tmp_path: Path) -> None:
