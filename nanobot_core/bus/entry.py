@@ -11,6 +11,12 @@ from nanobot_core.bus.codec import encode_inbound, encode_outbound
 if TYPE_CHECKING:
     from nanobot_core.messages import InboundMessage, OutboundMessage
 
+BEHIND: Final = 0
+READY: Final = 1
+DELAYED: Final = 2
+OUT: Final = 3
+"""The states of a stored message; see `nanobot_core.bus.ledger`."""
+
 INBOUND: Final = "in"
 _OUTBOUND: Final = "out:"
 _PLAIN_BYTES: Final = 64

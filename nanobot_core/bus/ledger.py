@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nanobot_core.bus.entry import Buried, Taken
+from nanobot_core.bus.entry import BEHIND, DELAYED, OUT, READY, Buried, Taken
 from nanobot_core.bus.standing import DEAD, Place, Standing
 from nanobot_core.errors import BusFull
 
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nanobot_core.bus.entry import Entry
-
-BEHIND: Final = 0
-READY: Final = 1
-DELAYED: Final = 2
-OUT: Final = 3
 
 KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
 """How long a message is known again."""
@@ -101,11 +96,11 @@ class Ledger:
         Raises:
             BusFull: as many are there; nothing was written.
         """
-        counts, place = self.standing.counts, Place(entry.queue, entry.lane, entry.is_urgent)
-        if limit is not None and counts[entry.queue] >= limit:
+        waiting = self.standing.counts[entry.queue]
+        if limit is not None and waiting >= limit:
             if entry.key is not None and self._is_known(entry.key, now_us):
                 return False
-            raise BusFull(counts[entry.queue], limit)
+            raise BusFull(waiting, limit)
         number = self._last_number = self._last_number + 1
         if entry.key is not None and not self._is_new(number, entry.key, now_us):
             return False
@@ -113,7 +108,7 @@ class Ledger:
         state = BEHIND if is_behind else READY
         row = (number, entry.queue, entry.lane, entry.is_urgent, state, 0, 0, now_us, entry.payload)
         self._database.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        self.standing.add(place)
+        self.standing.add(Place(entry.queue, entry.lane, entry.is_urgent))
         if state == READY:
             self.standing.readied[entry.queue] += 1
         return True

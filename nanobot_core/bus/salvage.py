@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nanobot_core.bus.ledger import OUT
+from nanobot_core.bus.entry import OUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

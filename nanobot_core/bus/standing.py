@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from nanobot_core.bus.entry import DELAYED, OUT
+
 if TYPE_CHECKING:
     import sqlite3
 
@@ -58,9 +60,8 @@ class Standing:
         select = self._database.execute
         self.counts = Counter(dict(select("SELECT queue, count(*) FROM message GROUP BY queue")))
         (self.counts[DEAD],) = select("SELECT count(*) FROM dead").fetchone()
-        self.delayed = {
-            queue for (queue,) in select("SELECT DISTINCT queue FROM message WHERE state = 2")
-        }
+        delayed = select("SELECT DISTINCT queue FROM message WHERE state = ?", (DELAYED,))
+        self.delayed = {queue for (queue,) in delayed}
         self._stored.clear()
         for queue, lane, count in select(
             "SELECT queue, lane, count(*) FROM message WHERE urgent = 0 GROUP BY queue, lane"
@@ -69,7 +70,7 @@ class Standing:
         self._out.clear()
         self._out_of.clear()
         for number, attempt, queue, lane, urgent in select(
-            "SELECT number, attempts, queue, lane, urgent FROM message WHERE state = 3"
+            "SELECT number, attempts, queue, lane, urgent FROM message WHERE state = ?", (OUT,)
         ):
             self.hand_out(number, attempt, Place(queue, lane, bool(urgent)))
         self._is_known = True

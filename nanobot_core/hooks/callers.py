@@ -137,8 +137,6 @@ class Gather(Caller, Generic[E, V]):
 
     async def __call__(self, event: E) -> list[tuple[str, V]]:
         """Return (plugin id, item) pairs, ordered by the implementations."""
-        if len(self.implementations) == 1:
-            return await self._collect(self.implementations[0], event)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._collect(each, event)) for each in self.implementations]
         return [pair for task in tasks for pair in task.result()]

@@ -45,6 +45,7 @@ class TurnTools:
 
     async def _offered_of(self, registry: ToolRegistry) -> ToolRegistry:
         allow, deny = self._rules.allow, self._rules.deny
+        # As it is by default, nothing is taken away, and no turn need look at every name for that.
         if "*" not in allow or deny:
             names = [
                 name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import weakref
 from collections import Counter
@@ -26,7 +27,7 @@ for _plugin in ("files", "telegram"):
 
 from nanobot_core import Nanobot  # noqa: E402 - see above
 from nanobot_core.app.client import ControlClient  # noqa: E402 - see above
-from nanobot_core.plugins.code import CodeExchange  # noqa: E402 - see above
+from nanobot_core.plugins.code import loaded_modules  # noqa: E402 - see above
 from tests.gateways import Platform, running, until, write_config  # noqa: E402 - see above
 from tests.local_telegram import LocalApi, bot_api, person  # noqa: E402 - see above
 
@@ -42,11 +43,12 @@ OURS = ("TelegramChannel", "Client", "Delivery", "Intake", "Poller", "AsyncClien
 @pytest.fixture(autouse=True)
 def modules_as_they_were() -> Iterator[None]:
     """Put back the modules that a disabled plugin's code leaves with: other tests have them."""
-    code = CodeExchange({"nanobot_files", "nanobot_telegram"})
-    code.take_out()
-    code.put_back()
+    packages = {"nanobot_files", "nanobot_telegram"}
+    former = loaded_modules(packages)
     yield
-    code.put_back()
+    for name in loaded_modules(packages):
+        del sys.modules[name]
+    sys.modules.update(former)
 
 
 @dataclass

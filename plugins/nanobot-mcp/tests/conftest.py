@@ -31,6 +31,8 @@ LIMIT_S = 40.0
 NPM_VERSION = "2026.8.31"
 NPM_PACKAGES = ("server-everything", "server-filesystem")
 INSTALL_LIMIT_S = 300
+UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH")
+"""What npm says where there is no network; see the errors of Node.js's ``dns`` and ``net``."""
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -258,7 +260,10 @@ def _install(npm: str, folder: Path) -> None:
         check=False,
     )
     if done.returncode:
-        pytest.skip(f"npm cannot install the servers: {done.stderr.strip()[-300:]}")
+        told = done.stderr.strip()[-300:]
+        if any(f"code {code}" in done.stderr for code in UNREACHABLE):
+            pytest.skip(f"npm cannot reach its registry: {told}")
+        pytest.fail(f"npm cannot install the servers: {told}")
 
 
 class Page(BaseHTTPRequestHandler):

@@ -22,33 +22,31 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 
 
-class TestMcpTool(ToolContract):
-    sample_arguments = {"text": "hello"}
+class RawServerContract(ToolContract):
+    """The contract with a context that has a server; ``mcp`` are settings of the plugin."""
+
     limit_s = 15.0
+    mcp: JsonObject = {}
 
     @pytest.fixture
     async def context(
         self, anyio_backend: str, connect: Connect
     ) -> AsyncIterator[FakePluginContext]:
         server = {"command": sys.executable, "args": [str(HERE / "raw_server.py")]}
-        async with connect({"raw": server}) as bench:
+        async with connect({"raw": server}, **self.mcp) as bench:
             yield bench.context
+
+
+class TestMcpTool(RawServerContract):
+    sample_arguments = {"text": "hello"}
 
     def make_tool(self, context: FakePluginContext) -> Tool:
         return next(tool for tool in context.shared(Hub).tools() if tool.name == "mcp_raw_echo")
 
 
-class TestConnectTool(ToolContract):
+class TestConnectTool(RawServerContract):
     sample_arguments: JsonObject = {}
-    limit_s = 15.0
-
-    @pytest.fixture
-    async def context(
-        self, anyio_backend: str, connect: Connect
-    ) -> AsyncIterator[FakePluginContext]:
-        server = {"command": sys.executable, "args": [str(HERE / "raw_server.py")]}
-        async with connect({"raw": server}, startup_grace_s=0) as bench:
-            yield bench.context
+    mcp: JsonObject = {"startup_grace_s": 0}
 
     def make_tool(self, context: FakePluginContext) -> Tool:
         (tool,) = context.tools.published[-1]

@@ -62,10 +62,14 @@ class _TurnAccount:
 
 
 class Books:
-    """The books of one application. Made by ``ctx.shared(Books)``, then opened.
+    """The books of one application. Made by ``ctx.shared(Books)`` in a thread, since it blocks.
 
     Args:
         ctx: the plugin's context.
+
+    Raises:
+        sqlite3.Error: the store cannot be opened.
+        StoreTooNewError: a later release wrote it.
 
     Attributes:
         settings: the plugin's settings.
@@ -80,21 +84,11 @@ class Books:
             for budget in (self._budgets.turn, self._budgets.session, self._budgets.day)
         )
         self._ctx = ctx
+        self._store = UsageStore(ctx.data_dir)
         self._turns: dict[str, _TurnAccount] = {}
-        self._opened: UsageStore | None = None
         self._unstored: list[Call] = []
         self._storing = asyncio.Lock()
         self._is_to_store = False
-
-    async def open(self) -> None:
-        """Open the store, for as long as the plugin runs.
-
-        Raises:
-            sqlite3.Error: it cannot be opened.
-            StoreTooNewError: a later release wrote it.
-        """
-        self._opened = await asyncio.to_thread(UsageStore, self._ctx.data_dir)
-        self._ctx.on_dispose(self._close)
 
     def record(self, event: UsageRecorded) -> None:
         """Count one call, and have it stored with others that come meanwhile."""
@@ -126,7 +120,18 @@ class Books:
             sqlite3.Error: it cannot be written; where that may pass, the calls are kept.
         """
         async with self._storing:
-            await self._store_all()
+            await self._write()
+
+    async def aclose(self) -> None:
+        """Store what was counted, and close the store.
+
+        Raises:
+            sqlite3.Error: it cannot be written.
+        """
+        try:
+            await self.store_all()
+        finally:
+            await asyncio.to_thread(self._store.close)
 
     def count_ahead(self, turn: TurnInfo, model: str, usage: Usage) -> None:
         """Count a call that was answered, until `record` is told of it."""
@@ -187,7 +192,7 @@ class Books:
             return []
         day = self._today()
         async with self._storing:
-            await self._store_all()
+            await self._write()
             in_session, in_day = await asyncio.to_thread(
                 lambda: (
                     self._store.total("session", turn.session_key),
@@ -205,15 +210,8 @@ class Books:
             *_standings("day", day, self._budgets.day, in_day),
         ]
 
-    @property
-    def _store(self) -> UsageStore:
-        if self._opened is None:
-            msg = "the usage plugin was used before its start hook was called"
-            raise RuntimeError(msg)
-        return self._opened
-
-    async def _store_all(self) -> None:
-        """Do so; for whoever holds the lock."""
+    async def _write(self) -> None:
+        """Write what is not in the store yet; for whoever holds the lock."""
         self._is_to_store = False
         calls, self._unstored = self._unstored, []
         if not calls:
@@ -223,12 +221,6 @@ class Books:
         except sqlite3.OperationalError:  # the disk is full, or another process holds the file
             self._unstored = [*calls, *self._unstored][-MAX_UNSTORED:]
             raise
-
-    async def _close(self) -> None:
-        try:
-            await self.store_all()
-        finally:
-            await asyncio.to_thread(self._store.close)
 
     async def _is_first(self, standing: Standing, turn: TurnInfo) -> bool:
         if standing.scope != "turn":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -64,9 +65,8 @@ class UsagePlugin(TurnLog, WorkLog):
         from nanobot_usage.books import Books
 
         self._log_context = ctx
-        books = ctx.shared(Books)
-        await books.open()
-        self._open_books = books
+        self._open_books = await asyncio.to_thread(ctx.shared, Books)
+        ctx.on_dispose(self._open_books.aclose)
 
     @on.choose_model
     async def choose_model(self, event: ModelRequested) -> str | None:
