@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import tempfile
 import time
 import unicodedata
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from nanobot_core.errors import NanobotError
+from nanobot_core.threads import finish_in_thread
 
 MAX_FILE_BYTES = 20 * 1024 * 1024
 """Largest file that is kept: what a Telegram bot may download (Bot API, ``getFile``)."""
@@ -70,18 +70,18 @@ class MediaStore:
         entry = _Entry(self.folder, safe_name(name))
         size, gathered = 0, bytearray()
         try:
-            await _run_to_end(entry.create)
+            await finish_in_thread(entry.create)
             async for piece in content:
                 size += len(piece)
                 if size > limit:
                     raise MediaTooLarge(name, limit)
                 gathered += piece
                 if len(gathered) >= _WRITE_BYTES:
-                    await _run_to_end(partial(entry.write, gathered))
+                    await finish_in_thread(partial(entry.write, gathered))
                     gathered = bytearray()
-            await _run_to_end(partial(entry.complete, gathered))
+            await finish_in_thread(partial(entry.complete, gathered))
         except BaseException:
-            await _run_to_end(entry.discard)
+            await finish_in_thread(entry.discard)
             raise
         return entry.path
 
@@ -166,24 +166,6 @@ class _Entry:
         if self._folder is not None:
             self.path.unlink(missing_ok=True)
             self._folder.rmdir()
-
-
-async def _run_to_end(work: Callable[[], None]) -> None:
-    """Run `work` in a thread; a cancellation is passed on when the thread has ended.
-
-    A thread cannot be stopped, and one that is left alone would write after the clean-up.
-    """
-    future = asyncio.get_running_loop().run_in_executor(None, work)
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.wait({future})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        future.exception()  # looked at, so that asyncio does not report it as lost
-        raise cancelled
-    future.result()
 
 
 def _remove_old_files(folder: Path, oldest: float) -> int:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from nanobot_core.app.application import Nanobot
     from nanobot_core.clock import Clock
+    from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.bus import Bus
     from nanobot_core.contracts.service import RunStatus
 
@@ -70,16 +71,24 @@ class Gateway:
         bot: the agent, not started.
         clock: source of time.
         load: reads the configuration for a reload; as the agent's own file says by default.
+        log: sends the log to where a new configuration says; the log stays as it is by default.
 
     Attributes:
         folder: where its lock, its queue and its control socket are.
     """
 
-    def __init__(self, bot: Nanobot, clock: Clock, load: Load | None = None) -> None:
+    def __init__(
+        self,
+        bot: Nanobot,
+        clock: Clock,
+        load: Load | None = None,
+        log: Callable[[LoadedConfig], None] | None = None,
+    ) -> None:
         self.folder: Path = bot.loaded.home / "gateway"
         self._bot = bot
         self._clock = clock
         self._load = load or partial(load_again, bot)
+        self._log = log or (lambda _: None)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._starting: asyncio.Task[object] | None = None
@@ -213,7 +222,7 @@ class Gateway:
             approvals=self._approvals(outbox, dispatcher),
             pairing=pairing,
             face=face,
-            reloader=Reloader(bot, channels, services, self._load),
+            reloader=Reloader(bot, channels, services, self._load, self._log),
         )
         bot.pipeline.outbox = outbox.publish_for_tool
         bot.pipeline.format_hint = channels.format_hint

@@ -5,23 +5,26 @@ Every record is masked as a whole, traceback included, before it is written anyw
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
 import re
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from loguru import logger
 
+from nanobot_core.app.log_thread import ThreadedSink
 from nanobot_core.config.secrets import MASK, mask_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
+    from typing import TextIO
 
     from loguru import Record
 
@@ -35,7 +38,7 @@ _FIELDS = ("plugin", "session", "turn", "library")
 _CREDENTIALS = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
 
 
-def configure_logging(loaded: LoadedConfig, *, level: str | None) -> None:
+def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: bool = False) -> None:
     """Send the records of loguru and of the standard library to stderr and to the log file.
 
     May be called again; the last call counts. Where the file cannot be written there is none.
@@ -45,12 +48,20 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None) -> None:
         loaded: says what the file gets, and which texts are secret.
         level: least level for stderr; ``None`` is for a person who runs one command: warnings in
             short, without those on turns, whose outcome the command tells itself.
+        in_thread: whether a thread writes, so that no terminal or disk can hold whoever logs.
     """
     settings = loaded.settings.logging
     secrets = frozenset(form for secret in loaded.secrets for form in _forms(secret))
     logger.remove()
+    writer = copy.deepcopy(logger)
+
+    def wrapped(sink: TextIO | Path, **options: Any) -> Mapping[str, Any]:
+        if in_thread:
+            return {"sink": ThreadedSink(writer, sink, **options)}
+        return {"sink": sink, **options}
+
     logger.add(
-        sys.stderr,
+        **wrapped(sys.stderr),
         level=level or "WARNING",
         format=_format(_long if level else _short, secrets),
         filter=None if level else _concerns_no_turn,
@@ -58,14 +69,16 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None) -> None:
     file = loaded.home / "logs" / "nanobot.log"
     if settings.file and _is_writable(file):
         logger.add(
-            file,
+            **wrapped(
+                file,
+                rotation=ROTATION,
+                retention=KEPT_FILES,
+                delay=True,
+                encoding="utf-8",
+                opener=_open_for_owner,
+            ),
             level=settings.level,
             format=_format(_json_line if settings.as_json else _long, secrets),
-            rotation=ROTATION,
-            retention=KEPT_FILES,
-            delay=True,
-            encoding="utf-8",
-            opener=_open_for_owner,
         )
     least = min(_number(level or "WARNING"), _number(settings.level))
     logging.basicConfig(handlers=[_ToLoguru()], level=least, force=True)

@@ -9,7 +9,6 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from nanobot_core.app.application import FIXED
-from nanobot_core.app.logging import configure_logging
 from nanobot_core.config.editing import add_to_list, remove_from_list
 from nanobot_core.config.loading import load_config
 from nanobot_core.errors import NanobotError
@@ -47,15 +46,22 @@ class Reloader:
         channels: the channels.
         services: the services.
         load: reads the configuration anew.
+        log: sends the log to where a configuration says.
     """
 
     def __init__(
-        self, bot: Nanobot, channels: ChannelManager, services: ServiceRunner, load: Load
+        self,
+        bot: Nanobot,
+        channels: ChannelManager,
+        services: ServiceRunner,
+        load: Load,
+        log: Callable[[LoadedConfig], None],
     ) -> None:
         self._bot = bot
         self._channels = channels
         self._services = services
         self._load = load
+        self._log = log
         self._changing = asyncio.Lock()
         bot.plugins.on_withdraw = self._withdraw
 
@@ -70,7 +76,7 @@ class Reloader:
             loaded, catalogue = await asyncio.to_thread(self._load)
             before = self._bot.loaded
             change = await self._bot.reconfigure(loaded, catalogue)
-            configure_logging(self._bot.loaded, level="INFO")
+            self._log(self._bot.loaded)
             await self._restart()
             changed = [path for path in FIXED if _at(before, path) != _at(loaded, path)]
             return Reloaded(change=change, needs_restart=tuple(changed))

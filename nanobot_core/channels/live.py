@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nanobot_core.messages import InboundMessage
 
 SEND_LIMIT_S = 10.0
+STOP_LIMIT_S = 4.0
 CLOSE_LIMIT_S = 5.0
 MAX_WAITING = 50
 """Lines of progress that wait for a slow platform; older ones are left out."""
@@ -65,6 +66,7 @@ class LiveView:
         self._text = ""
         self._drafted = ""
         self._news = asyncio.Event()
+        self._showing: asyncio.Task[None] | None = None
 
     @property
     def draft_id(self) -> str | None:
@@ -72,7 +74,7 @@ class LiveView:
         return self._message.id if self._drafted else None
 
     async def on_event(self, event: RunEvent) -> None:
-        """Take note of an event; returns at once."""
+        """Take note of an event, and begin to show what there is; returns at once."""
         if isinstance(event, TextStreamed):
             self._text += event.text
         elif isinstance(event, StreamRestarted):
@@ -88,19 +90,19 @@ class LiveView:
             self._put("notice", event.text)
         if self._lines or self._interval_s is not None:
             self._news.set()
+            if self._showing is None:
+                self._showing = self._spawn(self._show(), name=f"view:{self._message.id}")
 
-    async def run(self) -> None:
-        """Show what happens until cancelled."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            await self._show_lines()
-            if self._interval_s is not None and self._text.strip():
-                await self._show_draft()
-                await self._clock.sleep(self._interval_s)
+    async def stop(self) -> None:
+        """Show nothing more of what happens; what is being sent has `STOP_LIMIT_S` to end."""
+        if self._showing is not None:
+            self._showing.cancel()
+            await asyncio.wait({self._showing}, timeout=STOP_LIMIT_S)
 
     async def close(self) -> None:
-        """Show the lines that still wait, within a limit. Called after `run` has ended."""
+        """Show the lines that still wait, within a limit. Called after `stop`."""
+        if not self._lines:
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_LIMIT_S):
                 await self._show_lines()
@@ -111,6 +113,15 @@ class LiveView:
         if self._drafted:
             await self._bounded(self._channel.drop_draft(self._message.chat_id, self._message.id))
             self._drafted = ""
+
+    async def _show(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await self._show_lines()
+            if self._interval_s is not None and self._text.strip():
+                await self._show_draft()
+                await self._clock.sleep(self._interval_s)
 
     def _put(self, kind: OutboundKind, text: str) -> None:
         if kind in self._shown and text.strip():

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -64,17 +65,19 @@ def run(ctx: typer.Context) -> None:
     from nanobot_core.app.gateway import Gateway
     from nanobot_core.app.logging import configure_logging
     from nanobot_core.clock import SystemClock
+    from nanobot_core.config.loading import load_config
 
     options = options_of(ctx)
     bot = open_agent(options)
-    configure_logging(bot.loaded, level="DEBUG" if options.debug else "INFO")
+    log = partial(configure_logging, level="DEBUG" if options.debug else "INFO", in_thread=True)
+    log(bot.loaded)
 
     def load() -> tuple[LoadedConfig, Catalogue]:
-        loaded = load_settings(options)
+        loaded = load_config(options.config, profile=options.profile)
         return loaded, load_catalogue(options, loaded)
 
     async def work() -> None:
-        instance = Gateway(bot, SystemClock(), load)
+        instance = Gateway(bot, SystemClock(), load, log)
         ready = "gateway ready; Ctrl-C stops it"
         try:
             await instance.run(lambda: stderr().print(ready, style="dim"))

@@ -11,8 +11,9 @@ from nanobot_core.contracts.store import SessionStore
 from nanobot_core.errors import SessionError
 from nanobot_core.messages import Message
 from nanobot_core.sessions.folder import SessionFolder
-from nanobot_core.sessions.order import KeyedLocks, finish_in_thread
+from nanobot_core.sessions.order import KeyedLocks
 from nanobot_core.sessions.transcript import SessionFile, read_lines
+from nanobot_core.threads import GatheredWork, finish_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Sequence
@@ -52,6 +53,7 @@ class JsonlSessionStore(SessionStore):
         self._fsync = fsync
         self._clock = clock or SystemClock()
         self._locks = KeyedLocks()
+        self._work = GatheredWork()
         self._files: OrderedDict[str, SessionFile] = OrderedDict()
 
     async def load(self, key: str, max_messages: int) -> StoredSession | None:
@@ -116,7 +118,7 @@ class JsonlSessionStore(SessionStore):
                 return file, work(file)
 
             try:
-                self._files[key], result = await finish_in_thread(run)
+                self._files[key], result = await self._work.finish(run)
             except OSError as error:
                 raise SessionError(key, f"its file cannot be used: {error}") from error
             if len(self._files) > _KNOWN_FILES:

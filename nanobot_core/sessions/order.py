@@ -1,15 +1,13 @@
-"""Order of blocking work: one piece at a time for a key, none left half done."""
+"""Order: one at a time for a key, first come first served."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-_T = TypeVar("_T")
+    from collections.abc import AsyncIterator
 
 
 class KeyedLocks:
@@ -32,22 +30,3 @@ class KeyedLocks:
                 del self._locks[key]
             else:
                 self._locks[key] = lock, users - 1
-
-
-async def finish_in_thread(work: Callable[[], _T]) -> _T:
-    """Run `work` in a thread and return its result.
-
-    Cancellation:
-        Passed on after `work` has ended, because a thread cannot be stopped and the caller's lock
-        must not be given up while it still writes.
-    """
-    future = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        while not future.done():
-            with suppress(asyncio.CancelledError):  # a second one; the first is raised below
-                await asyncio.wait([future])
-        if not future.cancelled():
-            future.exception()  # marks it as seen; the cancellation is what the caller hears
-        raise

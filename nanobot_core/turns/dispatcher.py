@@ -31,8 +31,6 @@ MAX_ATTEMPTS = 5
 """Times that a message is handed out: one that ends the process each time must not for ever."""
 STOP_LIMIT_S = 4.5
 """Seconds that a stopped turn has to end, so that ``/stop`` is answered within five."""
-VIEW_LIMIT_S = 4.0
-"""Seconds that what shows a turn has to end with it."""
 UNKNOWN_COMMAND = "I do not know this command any more."
 GIVEN_UP = "I tried to answer your message several times and could not; please write it anew."
 
@@ -252,7 +250,6 @@ class Dispatcher:
             await self._give_up(lease)
             return
         view = self._around.view(message)
-        showing = self._spawn(view.run(), name=f"view:{message.id}") if view else None
         try:
             outcome = await self._pipeline.process(
                 TurnRequest(
@@ -264,9 +261,8 @@ class Dispatcher:
                 )
             )
         finally:
-            if showing is not None:
-                showing.cancel()
-                await asyncio.wait({showing}, timeout=VIEW_LIMIT_S)
+            if view is not None:
+                await view.stop()
         if view is not None:
             await view.close()
         reply = await self._reply(message, outcome, view.draft_id if view else None)

@@ -46,6 +46,7 @@ MODULES: Final = {
     "sessions": Size(600, 900),
     "testing": Size(1800, 2400),
     "text": Size(250, 400),
+    "threads": Size(50, 80),
     "tools": Size(600, 900),
     "turns": Size(650, 1000),
 }

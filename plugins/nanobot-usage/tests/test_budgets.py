@@ -17,7 +17,8 @@ from nanobot_core import (
     Usage,
     UsageRecorded,
 )
-from nanobot_core.testing import FakeReply
+from nanobot_core.testing import FakeClock, FakePluginContext, FakeReply
+from nanobot_usage.books import GATHER_S, Books
 from nanobot_usage.store import FILE_NAME, UsageStore
 
 pytestmark = pytest.mark.anyio
@@ -25,10 +26,28 @@ pytestmark = pytest.mark.anyio
 Start = Callable[..., AbstractAsyncContextManager[Nanobot]]
 Reply = Callable[..., FakeReply]
 LIMIT_S = 5.0
+CALL = UsageRecorded(
+    session_key="sdk:default",
+    source="sdk",
+    model="large",
+    provider="script",
+    plugin="script",
+    usage=Usage(prompt_tokens=1),
+)
 
 
 def store_of(tmp_path: Path, home: str = "home") -> UsageStore:
     return UsageStore(tmp_path / home / "plugins" / "usage-here")
+
+
+def calls_in(store: UsageStore) -> int:
+    return sum(line.calls for line in store.lines("model", "2000-01-01"))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not holds():  # noqa: ASYNC110 - what a thread does sets no event
+            await asyncio.sleep(0.001)
 
 
 async def ask(bot: Nanobot, text: str = "hello", **options: str) -> str:
@@ -60,23 +79,32 @@ async def test_every_call_is_recorded_with_its_cost(
 async def test_calls_that_come_faster_than_the_disk_takes_them_are_all_recorded(
     start: Start, reply: Reply, tmp_path: Path
 ) -> None:
-    event = UsageRecorded(
-        session_key="sdk:default",
-        source="sdk",
-        model="large",
-        provider="script",
-        plugin="script",
-        usage=Usage(prompt_tokens=1),
-    )
     async with start() as bot:
         for number in range(3_000):
-            bot.plugins.hooks.usage_recorded(event)
+            bot.plugins.hooks.usage_recorded(CALL)
             if number % 100 == 0:
                 await asyncio.sleep(0)
 
     with closing(store_of(tmp_path)) as store:
-        (line,) = store.lines("model", "2000-01-01")
-    assert line.calls == 3_000
+        assert calls_in(store) == 3_000
+
+
+async def test_calls_of_a_moment_are_stored_together(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with FakePluginContext(tmp_path, clock=clock) as context:
+        books = await asyncio.to_thread(Books, context)
+        context.on_dispose(books.aclose)
+        with closing(UsageStore(context.data_dir)) as store:
+            books.record(CALL)
+            await until(lambda: calls_in(store) == 1)
+
+            books.record(CALL)
+            books.record(CALL)
+            await clock.wait_for_sleepers()
+            assert calls_in(store) == 1
+
+            await clock.advance(GATHER_S)
+            await until(lambda: calls_in(store) == 3)
 
 
 @pytest.mark.parametrize("lets_go", [True, False])

@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -25,10 +27,12 @@ GATEWAY = "gateway: {port: 0, grace_s: 2}\n"
 
 
 @contextmanager
-def running(nanobot: CommandLine, more: str = "") -> Iterator[subprocess.Popen[str]]:
+def running(
+    nanobot: CommandLine, more: str = "", options: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
     nanobot.configure(CONFIG + GATEWAY + more)
     process = subprocess.Popen(
-        [*nanobot.command, "gateway"],
+        [*nanobot.command, *options, "gateway"],
         env=nanobot.environ,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -185,6 +189,49 @@ def test_a_gateway_without_channels_says_which_there_are(nanobot: CommandLine) -
     assert "switched on since the gateway started: run nanobot gateway reload" in " ".join(
         told.split()
     )
+
+
+def test_standard_error_that_nobody_reads_holds_nobody_up(nanobot: CommandLine) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    if not hasattr(fcntl, "F_SETPIPE_SZ"):
+        pytest.skip("the size of a pipe cannot be set")
+    with running(nanobot) as process:
+        assert process.stderr is not None
+        size = fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        turns = 0
+        while _unread(process.stderr) < size * 3 // 4:
+            nanobot("agent", "-m", "refuse", code=1)
+            turns += 1
+        for _ in range(turns):  # as much again, which the pipe has no room for
+            nanobot("agent", "-m", "refuse", code=1)
+        assert nanobot("agent", "-m", "say more").stdout == "more\n"
+        nanobot("gateway", "stop")
+
+        assert process.wait(LIMIT_S) == 0
+
+
+def _unread(pipe: IO[str]) -> int:
+    import fcntl
+    import termios
+
+    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
+    return int(count)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_reload_leaves_the_log_as_the_command_line_wants_it(
+    nanobot: CommandLine, works: bool
+) -> None:
+    with running(nanobot, options=["--debug"]) as process:
+        assert process.stderr is not None
+        if not works:
+            nanobot.configure("agents: 7\n")
+        nanobot("gateway", "reload", code=0 if works else 1)
+        nanobot.configure(CONFIG + GATEWAY)
+        nanobot("agent", "-m", "say once")
+        nanobot("gateway", "stop")
+
+        assert "DEBUG" in process.stderr.read()
 
 
 def test_the_end_of_the_log_is_shown(nanobot: CommandLine) -> None:

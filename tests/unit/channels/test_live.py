@@ -35,13 +35,6 @@ EVENTS: list[RunEvent] = [
 
 
 def view(bench: Bench, channel: StubChannel, **options: Any) -> LiveView:
-    """Return a view that runs."""
-    made = quiet_view(bench, channel, **options)
-    bench.spawn(made.run(), "view")
-    return made
-
-
-def quiet_view(bench: Bench, channel: StubChannel, **options: Any) -> LiveView:
     values = {"shown": ALL, "streams": True, **options}
     message = inbound(id="m1", dedupe_key="p1")
     return LiveView(channel, message, spawn=bench.owner.spawn, clock=bench.clock, **values)
@@ -148,7 +141,7 @@ async def test_a_draft_that_may_have_arrived_must_be_replaced(bench: Bench) -> N
 
 async def test_what_was_never_shown_is_not_dropped(bench: Bench) -> None:
     channel = StubChannel(edit_interval_s=1.0)
-    await quiet_view(bench, channel).discard()
+    await view(bench, channel).discard()
     assert channel.dropped == []
 
 
@@ -173,7 +166,7 @@ async def test_what_cannot_be_shown_costs_the_sight_of_it_alone(
 
 async def test_a_slow_platform_is_shown_the_newest_lines(bench: Bench) -> None:
     channel = StubChannel()
-    live = quiet_view(bench, channel)
+    live = view(bench, channel)
     for number in range(200):
         await live.on_event(ProgressMade(text=str(number)))
     await live.close()
@@ -198,7 +191,7 @@ async def test_the_end_of_a_turn_does_not_wait_for_a_platform_that_hangs(
 
     channel = StubChannel()
     channel.sending = hang
-    live = quiet_view(bench, channel)
+    live = view(bench, channel)
     for number in range(10):
         await live.on_event(ProgressMade(text=str(number)))
     async with asyncio.timeout(5):

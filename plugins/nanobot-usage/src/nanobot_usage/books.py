@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 WARN_AT = 0.8
 """Part of a budget at which the owner is warned and the economy model steps in."""
+GATHER_S = 0.2
+"""Seconds from one write of calls to the next. One that comes after a rest is written at once."""
 MAX_UNSTORED = 10_000
 """Calls that are kept in memory while the store cannot be written; the oldest are lost beyond."""
 
@@ -89,6 +91,7 @@ class Books:
         self._unstored: list[Call] = []
         self._storing = asyncio.Lock()
         self._is_to_store = False
+        self._gathers_until_s = ctx.clock.monotonic_s()
 
     def record(self, event: UsageRecorded) -> None:
         """Count one call, and have it stored with others that come meanwhile."""
@@ -111,7 +114,14 @@ class Books:
             del account.ahead[:1]
         if not self._is_to_store:
             self._is_to_store = True
-            self._ctx.spawn(self.store_all(), name="record")
+            self._ctx.spawn(self._store_soon(), name="record")
+
+    async def _store_soon(self) -> None:
+        if not self.has_budget:  # else other processes on the same books must see each call
+            clock = self._ctx.clock
+            await clock.sleep(self._gathers_until_s - clock.monotonic_s())
+            self._gathers_until_s = clock.monotonic_s() + GATHER_S
+        await self.store_all()
 
     async def store_all(self) -> None:
         """Return when every call that was counted is in the store.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -148,21 +149,27 @@ class UsageStore:
         Raises:
             sqlite3.Error: none was recorded.
         """
+        # Each statement lets the event loop's thread in between, so that sums are made before.
+        totals: defaultdict[tuple[str, str], Spent] = defaultdict(Spent)
+        rows = []
+        for call in calls:
+            key = (call.day, call.model, call.session, call.source, call.plugin)
+            tokens = (
+                call.prompt_tokens,
+                call.completion_tokens,
+                call.cached_tokens,
+                call.reasoning_tokens,
+            )
+            priced = (call.nano_usd or 0, 1 if call.nano_usd is None else 0)
+            rows.append((*key, *tokens, *priced))
+            totals["day", call.day] += call.spent
+            totals["session", call.session] += call.spent
         with self._transaction() as connection:
-            for call in calls:
-                tokens = (
-                    call.prompt_tokens,
-                    call.completion_tokens,
-                    call.cached_tokens,
-                    call.reasoning_tokens,
-                )
-                priced = (call.nano_usd or 0, 1 if call.nano_usd is None else 0)
-                key = (call.day, call.model, call.session, call.source, call.plugin)
-                connection.execute(_ADD_CALL, (*key, *tokens, *priced))
-                for scope, name in (("day", call.day), ("session", call.session)):
-                    connection.execute(
-                        _ADD_TO_TOTAL, (scope, name, call.spent.tokens, call.spent.nano_usd)
-                    )
+            connection.executemany(_ADD_CALL, rows)
+            connection.executemany(
+                _ADD_TO_TOTAL,
+                [(*key, spent.tokens, spent.nano_usd) for key, spent in totals.items()],
+            )
 
     def total(self, scope: str, key: str) -> Spent:
         """Return what was spent in a ``day`` or a ``session``."""
