@@ -38,15 +38,22 @@ def align(messages: Sequence[Message]) -> list[Message]:
     messages are left out because a request brings its own. Neighbouring user messages stay apart.
     Aligning twice changes nothing more.
     """
-    entries: list[_Entry] = []
+    entries: list[Message | _Entry] = []
     waiting: dict[str, deque[tuple[_Entry, int]]] = {}
     used: set[str] = set()
     for message in messages:
         if message.role == "tool":
             _answer(message, waiting)
         elif _has_a_place(message, is_first=not entries):
-            entries.append(_entry(message, waiting, used))
-    return [part for entry in entries for part in _flatten(entry)]
+            calls = message.tool_calls if message.role == "assistant" else ()
+            entries.append(_entry(message, waiting, used) if calls else _plain(message))
+    history: list[Message] = []
+    for entry in entries:
+        if isinstance(entry, Message):
+            history.append(entry)
+        else:
+            history += _flatten(entry)
+    return history
 
 
 def window(
@@ -104,7 +111,7 @@ def _entry(
     message: Message, waiting: dict[str, deque[tuple[_Entry, int]]], used: set[str]
 ) -> _Entry:
     """Return `message` with unique call ids, its calls put among those that wait for results."""
-    asked = message.tool_calls if message.role == "assistant" else ()
+    asked = message.tool_calls
     calls = tuple(_legal_call(call, used) for call in asked)
     entry = _Entry(
         _with(message, content=_visible(message.content), tool_calls=calls, tool_call_id=None),
@@ -116,6 +123,11 @@ def _entry(
     for position, call in enumerate(asked):
         waiting[call.id].append((entry, position))
     return entry
+
+
+def _plain(message: Message) -> Message:
+    content = _visible(message.content)
+    return _with(message, content=content, tool_calls=(), tool_call_id=None)
 
 
 def _answer(result: Message, waiting: dict[str, deque[tuple[_Entry, int]]]) -> None:
