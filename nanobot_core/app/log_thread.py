@@ -22,10 +22,10 @@ STOP_LIMIT_S: Final = 2.0
 
 
 class ThreadedSink:
-    """A sink for loguru that hands lines to another one, all that have come together.
+    """A sink for loguru that hands lines to another one, those of a moment together.
 
-    Each write to a file lets go of the interpreter, and other threads take it: lines written one by
-    one in the event loop took a seventh of a loaded gateway's time.
+    An event loop that logs must not wait for whoever takes the lines: a pipe that nobody reads is
+    full one day.
 
     Beyond `MAX_WAITING` lines, newer ones are dropped, and a warning says how many. A process that
     is killed loses what came in its last `GATHER_S` seconds.
@@ -40,7 +40,7 @@ class ThreadedSink:
         self._writer = copy.deepcopy(writer)
         self._writer.add(sink, level=0, format="{message}", **options)
         self._waiting: SimpleQueue[str | None] = SimpleQueue()
-        self._dropped = 0
+        self._dropped = self._told = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nanobot-log", daemon=True)
         self._thread.start()
@@ -76,6 +76,7 @@ class ThreadedSink:
 
     def _tell_dropped(self) -> None:
         # Whoever stops a sink holds the lock that a log call takes.
-        if self._dropped and not self._stopping.is_set():
-            dropped, self._dropped = self._dropped, 0
+        dropped = self._dropped - self._told
+        if dropped and not self._stopping.is_set():
+            self._told += dropped
             logger.warning("{} lines were not logged: what takes them was too slow", dropped)
