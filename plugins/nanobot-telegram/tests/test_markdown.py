@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from nanobot_telegram.markdown import render_markdown
 from nanobot_telegram.rich_text import RichText, split_rich, utf16_length
@@ -115,6 +115,7 @@ def test_no_word_is_lost(markdown: str) -> None:
 
 @given(st.text(alphabet="aZ 9äß漢😀,", max_size=200))
 def test_text_without_markup_is_unchanged(text: str) -> None:
+    assume(not text.startswith(" " * 4))  # which is code
     lines = render_markdown(text).text
     assert lines.split() == text.split()
     assert render_markdown(text).spans == ()
