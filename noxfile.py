@@ -40,7 +40,8 @@ def install(
     """
     editables = [arg for folder in (root, *plugin_folders(root, plugins)) for arg in ("-e", folder)]
     session.install(
-        *(["--no-sources"] if session.venv_backend == "uv" else []),
+        # uv leaves out pip, which some tests run.
+        *(["--no-sources", "pip"] if session.venv_backend == "uv" else []),
         "-c",
         str(ROOT / "constraints.txt"),
         *map(str, editables),

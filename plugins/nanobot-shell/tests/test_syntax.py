@@ -64,6 +64,45 @@ def test_guard_answers_to_any_text(command: str, working_dir: str | None, restri
     assert isinstance(guard.refusal(command, working_dir), str)
 
 
+@given(st.sampled_from(["{", "{1", "{1..", "-", "[[ -", "$", "x=", "cat <<E\n$"]), st.characters())
+def test_characters_beyond_ascii_end_no_process(before: str, character: str) -> None:
+    # The process is gone where the parser asks C of what sort they are.
+    assert isinstance(read_command_line(before + character).unreadable, str)
+
+
+@given(st.text(st.characters(min_codepoint=128), min_size=1) | st.just("\1e9\2"))
+def test_characters_beyond_ascii_are_part_of_a_word(text: str) -> None:
+    script = parse_script(f"echo {text} '{text}' \"{text}\" a{text}b x={text}")
+
+    assert script.is_complete
+    [command] = script.commands
+    assert [word.text for word in command.words[1:]] == [*[text] * 3, f"a{text}b", f"x={text}"]
+    assert all(word.is_literal for word in command.words)
+
+
+@pytest.mark.parametrize("end", ["é", "漢字", "END"])
+def test_a_here_document_ends_where_the_shell_ends_it(end: str) -> None:
+    script = parse_script(f"cat <<{end}\nrm a\n{end}\nrm b\n")
+
+    assert script.is_complete
+    assert [[word.text for word in each.words] for each in script.commands] == [
+        ["cat"],
+        ["rm", "b"],
+    ]
+
+
+@pytest.mark.parametrize("early", [" E", "\tE", "Ex", "E ", "E'", "\u3000E"])
+@pytest.mark.parametrize("operator", ["<<", "<<-"])
+def test_what_only_looks_like_the_end_of_a_here_document_hides_nothing(
+    early: str, operator: str
+) -> None:
+    # bash runs the second command; read from the early end on, it stands in quotes.
+    script = parse_script(f"cat {operator}E\n{early}\necho '\nE\nrm -rf /\n'\n")
+
+    removes = any("rm" in [word.text for word in each.words] for each in script.commands)
+    assert removes or not script.is_complete or (operator, early) == ("<<-", "\tE")
+
+
 @given(
     st.lists(
         st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=8),

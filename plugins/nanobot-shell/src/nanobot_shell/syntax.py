@@ -2,6 +2,11 @@
 
 The parser is tree-sitter's bash grammar. It is error-tolerant, so a line that it had to guess at
 is marked incomplete and nothing that it found there is relied upon for allowing.
+
+The grammar's scanner asks C's ``isdigit`` and ``isalpha`` of characters for which they are not
+defined (C11 7.4): beyond ASCII they answer by chance, or end the process. It is shown only ASCII,
+with any other character spelled out between two control characters, which are part of a word and
+of no name, as bash has it.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
@@ -22,6 +27,8 @@ _COMMON_ESCAPES = re.compile(r"""(?:[^\\]|\\(?:[abfnrtv\\'"]|x[0-9a-fA-F]{2}|[0-
 _GLOB = re.compile(r"(?<!\\)[*?\[]")
 _BRACES = re.compile(r"(?<!\\)\{")
 _LINE_CONTINUATION = "\\\n"
+_FOREIGN = re.compile("[\1\2\x80-\U0010ffff]")
+_SPELLED_OUT = re.compile("\1([0-9a-f]+)\2")
 _STATIC_NODES = {"word", "number", "variable_name", "test_operator", "file_descriptor"}
 _HIDDEN_INPUT = {"heredoc_redirect", "herestring_redirect"}
 
@@ -88,19 +95,26 @@ class Script:
 
 def parse_script(text: str) -> Script:
     """Return what the shell would run for `text`."""
-    source = text.replace(_LINE_CONTINUATION, "").encode("utf-8", "surrogateescape")
-    root = Parser(_language()).parse(source).root_node
+    shown = _FOREIGN.sub(_spell_out, text.replace(_LINE_CONTINUATION, ""))
+    root = Parser(_language()).parse(shown.encode("ascii")).root_node
     nodes = list(_walk(root))
     collector = _Collector()
     for node in nodes:
         collector.visit(node)
     return Script(
         commands=tuple(collector.commands),
-        is_complete=not root.has_error and "\0" not in text and not any(map(_is_unread, nodes)),
+        is_complete="\0" not in text
+        and not root.has_error
+        and not any(map(_is_unread, nodes))
+        and all(map(partial(_ends_as_in_bash, shown.split("\n")), nodes)),
         is_fork_bomb=any(
             node.type == "function_definition" and _starts_itself(node) for node in nodes
         ),
     )
+
+
+def _spell_out(character: re.Match[str]) -> str:
+    return f"\1{ord(character[0]):x}\2"
 
 
 @lru_cache(maxsize=1)
@@ -191,15 +205,14 @@ def _word(node: Node) -> Word:
         body = source.removeprefix("$")[1:-1]
         return Word(_ESCAPED_IN_QUOTES.sub(r"\1", body) if literal else body, is_literal=literal)
     if node.type == "concatenation":
-        return _joined(node, source)
+        return _joined(node)
     return Word(source, is_literal=False)
 
 
-def _joined(node: Node, source: str) -> Word:
+def _joined(node: Node) -> Word:
     parts = [_word(child) for child in node.named_children]
-    between = len(source.encode("utf-8", "surrogateescape")) - sum(
-        child.end_byte - child.start_byte for child in node.named_children
-    )
+    children_bytes = sum(child.end_byte - child.start_byte for child in node.named_children)
+    between = node.end_byte - node.start_byte - children_bytes
     return Word(
         "".join(part.text for part in parts),
         is_literal=not between and all(part.is_literal for part in parts),
@@ -225,6 +238,22 @@ def _is_unread(node: Node) -> bool:
     return node.type == "expansion" and "`" in _text(node)
 
 
+def _ends_as_in_bash(lines: list[str], node: Node) -> bool:
+    """Whether `node` is no here-document that the grammar ends before bash does.
+
+    The grammar takes an indented delimiter for the end, and one that begins a longer line.
+    """
+    if node.type != "heredoc_redirect":
+        return True
+    ends = [child for child in node.named_children if child.type == "heredoc_end"]
+    if not ends:
+        return False
+    line = lines[ends[0].start_point.row]
+    allows_tabs = any(child.type == "<<-" for child in node.children)
+    shown = (ends[0].text or b"").decode("ascii")
+    return shown == (line.lstrip("\t") if allows_tabs else line)
+
+
 def _starts_itself(function: Node) -> bool:
     name = function.child_by_field_name("name")
     body = function.child_by_field_name("body")
@@ -238,4 +267,6 @@ def _starts_itself(function: Node) -> bool:
 
 
 def _text(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "surrogateescape")
+    """Return `node` as it was written."""
+    shown = (node.text or b"").decode("ascii")
+    return _SPELLED_OUT.sub(lambda spelled: chr(int(spelled[1], 16)), shown)
