@@ -91,18 +91,6 @@ def test_a_here_document_ends_where_the_shell_ends_it(end: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("early", [" E", "\tE", "Ex", "E ", "E'", "\u3000E"])
-@pytest.mark.parametrize("operator", ["<<", "<<-"])
-def test_what_only_looks_like_the_end_of_a_here_document_hides_nothing(
-    early: str, operator: str
-) -> None:
-    # bash runs the second command; read from the early end on, it stands in quotes.
-    script = parse_script(f"cat {operator}E\n{early}\necho '\nE\nrm -rf /\n'\n")
-
-    removes = any("rm" in [word.text for word in each.words] for each in script.commands)
-    assert removes or not script.is_complete or (operator, early) == ("<<-", "\tE")
-
-
 @given(
     st.lists(
         st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=8),

@@ -3,10 +3,11 @@
 The parser is tree-sitter's bash grammar. It is error-tolerant, so a line that it had to guess at
 is marked incomplete and nothing that it found there is relied upon for allowing.
 
-The grammar's scanner asks C's ``isdigit`` and ``isalpha`` of characters for which they are not
-defined (C11 7.4): beyond ASCII they answer by chance, or end the process. It is shown only ASCII,
-with any other character spelled out between two control characters, which are part of a word and
-of no name, as bash has it.
+Where the grammar reads otherwise than bash, a command could hide in what it takes for a comment or
+for quoted text. So it is shown the line as bash sees it: continued lines joined, and spelled out
+between two control characters, which are part of a word and of no name, whatever the grammar's
+scanner takes for a blank and bash does not, and all that is beyond ASCII. Of the latter it asks C's
+``isdigit`` and ``isalpha``, which are not defined there (C11 7.4) and may end the process.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
@@ -26,10 +27,15 @@ _COMMON_ESCAPES = re.compile(r"""(?:[^\\]|\\(?:[abfnrtv\\'"]|x[0-9a-fA-F]{2}|[0-
 """Escapes of ``$'…'`` that Python reads as bash does."""
 _GLOB = re.compile(r"(?<!\\)[*?\[]")
 _BRACES = re.compile(r"(?<!\\)\{")
-_LINE_CONTINUATION = "\\\n"
-_FOREIGN = re.compile("[\1\2\x80-\U0010ffff]")
+_ESCAPES = r"(?<!\\)((?:\\\\)*\\)"
+"""An odd number of backslashes: the last one escapes what follows."""
+_CONTINUATION = re.compile(_ESCAPES + r"\n")
+_FOREIGN = re.compile(_ESCAPES + r"([ \t])|([\x01\x02\v\f\r\x80-\U0010ffff])")
 _SPELLED_OUT = re.compile("\1([0-9a-f]+)\2")
+_DELIMITER = re.compile(r"""(['"]?)([\w.\x01\x02-]+)\1""", re.ASCII)
+_AFTER_DELIMITER = " \t\n;&|<>()"
 _STATIC_NODES = {"word", "number", "variable_name", "test_operator", "file_descriptor"}
+_LITERAL_NODES = {"comment", "raw_string", "ansi_c_string"}
 _HIDDEN_INPUT = {"heredoc_redirect", "herestring_redirect"}
 
 
@@ -95,26 +101,61 @@ class Script:
 
 def parse_script(text: str) -> Script:
     """Return what the shell would run for `text`."""
-    shown = _FOREIGN.sub(_spell_out, text.replace(_LINE_CONTINUATION, ""))
-    root = Parser(_language()).parse(shown.encode("ascii")).root_node
+    apart = _FOREIGN.sub(_spell_out, text)
+    shown, seams = _joined_lines(apart, _literal(apart, _parse(apart)))
+    root = _parse(shown)
+    literal = _literal(shown, root)
     nodes = list(_walk(root))
     collector = _Collector()
     for node in nodes:
         collector.visit(node)
+    # Lines that were joined where nothing is, or not where bash does, were not read as bash does.
+    is_joined = not _joined_lines(shown, literal)[1] and not any(literal[seam] for seam in seams)
+    lines = shown.split("\n")
     return Script(
         commands=tuple(collector.commands),
         is_complete="\0" not in text
         and not root.has_error
-        and not any(map(_is_unread, nodes))
-        and all(map(partial(_ends_as_in_bash, shown.split("\n")), nodes)),
+        and is_joined
+        and not any(_is_unread(node) or _ends_elsewhere(node, lines) for node in nodes),
         is_fork_bomb=any(
             node.type == "function_definition" and _starts_itself(node) for node in nodes
         ),
     )
 
 
-def _spell_out(character: re.Match[str]) -> str:
-    return f"\1{ord(character[0]):x}\2"
+def _parse(shown: str) -> Node:
+    return Parser(_language()).parse(shown.encode("ascii")).root_node
+
+
+def _spell_out(found: re.Match[str]) -> str:
+    escape, blank, foreign = found.groups(default="")
+    return f"{escape}\1{ord(blank or foreign):x}\2"
+
+
+def _literal(shown: str, root: Node) -> bytearray:
+    """Return for each character, and the end, whether a backslash at the end of a line stays."""
+    mask = bytearray(len(shown) + 1)
+    for node in _walk(root):
+        quoted = node.type == "heredoc_body" and node.parent and _is_quoted(node.parent)
+        if quoted or node.type in _LITERAL_NODES:
+            mask[node.start_byte : node.end_byte] = b"\1" * (node.end_byte - node.start_byte)
+    return mask
+
+
+def _joined_lines(shown: str, literal: bytearray) -> tuple[str, list[int]]:
+    """Return `shown` with the lines joined that are continued, and where they were joined."""
+    parts: list[str] = []
+    seams: list[int] = []
+    end = length = 0
+    for continuation in _CONTINUATION.finditer(shown):
+        at = continuation.end() - 2
+        if not literal[at]:
+            parts.append(shown[end:at])
+            length += at - end
+            seams.append(length)
+            end = continuation.end()
+    return "".join([*parts, shown[end:]]), seams
 
 
 @lru_cache(maxsize=1)
@@ -232,26 +273,39 @@ def _ansi_word(body: str) -> Word:
 def _is_unread(node: Node) -> bool:
     """Whether a command in back quotes stands where the grammar takes it for text."""
     if node.type == "heredoc_redirect":
-        start = next((each for each in node.named_children if each.type == "heredoc_start"), None)
-        is_quoted = start is not None and any(mark in _text(start) for mark in "'\"\\")
-        return not is_quoted and "`" in _text(node)
+        return not _is_quoted(node) and "`" in _text(node)
     return node.type == "expansion" and "`" in _text(node)
 
 
-def _ends_as_in_bash(lines: list[str], node: Node) -> bool:
-    """Whether `node` is no here-document that the grammar ends before bash does.
+def _is_quoted(heredoc: Node) -> bool:
+    """Whether the shell leaves the text of a here-document as it is."""
+    start = _child(heredoc, "heredoc_start")
+    return start is not None and any(mark in _text(start) for mark in "'\"\\")
 
-    The grammar takes an indented delimiter for the end, and one that begins a longer line.
+
+def _ends_elsewhere(node: Node, lines: list[str]) -> bool:
+    """Whether the grammar may take another line than bash for the end of a here-document.
+
+    It takes an indented delimiter for one, or one that begins a longer line, passes over one after
+    a backslash, and reads less of the delimiter itself.
     """
     if node.type != "heredoc_redirect":
-        return True
-    ends = [child for child in node.named_children if child.type == "heredoc_end"]
-    if not ends:
         return False
-    line = lines[ends[0].start_point.row]
-    allows_tabs = any(child.type == "<<-" for child in node.children)
-    shown = (ends[0].text or b"").decode("ascii")
-    return shown == (line.lstrip("\t") if allows_tabs else line)
+    start, end = _child(node, "heredoc_start"), _child(node, "heredoc_end")
+    if start is None or end is None:
+        return True
+    row, column = start.end_point
+    delimiter = _DELIMITER.fullmatch((start.text or b"").decode("ascii"))
+    if delimiter is None or lines[row][column : column + 1] not in _AFTER_DELIMITER:
+        return True
+    found = lines[row + 1 : end.start_point.row + 1]
+    if any(child.type == "<<-" for child in node.children):
+        found = [line.lstrip("\t") for line in found]
+    return delimiter[2] not in found or found.index(delimiter[2]) != len(found) - 1
+
+
+def _child(node: Node, kind: str) -> Node | None:
+    return next((child for child in node.named_children if child.type == kind), None)
 
 
 def _starts_itself(function: Node) -> bool:
