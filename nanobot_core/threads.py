@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _T = TypeVar("_T")
-_Outcome = tuple[object, "Exception | None"]
+Outcome = tuple[object, Exception | None]
+"""What a piece of work returned, or the exception that it ended with."""
 
 
 async def finish_in_thread(work: Callable[[], _T]) -> _T:
@@ -21,7 +22,7 @@ async def finish_in_thread(work: Callable[[], _T]) -> _T:
         Passed on after `work` has ended, because a thread cannot be stopped and what the caller
         holds must not be given up while it still writes.
     """
-    return await _outcome(asyncio.get_running_loop().run_in_executor(None, work))
+    return await _to_its_end(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 class GatheredWork:
@@ -43,7 +44,7 @@ class GatheredWork:
         if not self._is_under_way:
             self._is_under_way = True
             loop.call_soon(self._begin)  # with what else is asked for in this round of the loop
-        return await _outcome(future)
+        return await _to_its_end(future)
 
     def _begin(self) -> None:
         batch, self._waiting = self._waiting, []
@@ -52,7 +53,7 @@ class GatheredWork:
         done.add_done_callback(partial(self._end, [future for _, future in batch]))
 
     def _end(
-        self, futures: list[asyncio.Future[object]], done: asyncio.Future[list[_Outcome]]
+        self, futures: list[asyncio.Future[object]], done: asyncio.Future[list[Outcome]]
     ) -> None:
         for future, (result, error) in zip(futures, done.result(), strict=True):
             if error is None:
@@ -65,8 +66,8 @@ class GatheredWork:
             self._is_under_way = False
 
 
-def _do_all(works: list[Callable[[], object]]) -> list[_Outcome]:
-    outcomes: list[_Outcome] = []
+def _do_all(works: list[Callable[[], object]]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
     for work in works:
         try:
             outcomes.append((work(), None))
@@ -75,7 +76,7 @@ def _do_all(works: list[Callable[[], object]]) -> list[_Outcome]:
     return outcomes
 
 
-async def _outcome(future: asyncio.Future[_T]) -> _T:
+async def _to_its_end(future: asyncio.Future[_T]) -> _T:
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:

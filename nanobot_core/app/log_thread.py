@@ -31,7 +31,7 @@ class ThreadedSink:
     is killed loses what came in its last `GATHER_S` seconds.
 
     Args:
-        writer: a logger without sinks, of which this becomes the only user.
+        writer: a logger without sinks, of which this takes a copy.
         sink: where the lines go.
         **options: what ``loguru.logger.add`` takes beyond format and level.
     """

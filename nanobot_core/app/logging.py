@@ -53,7 +53,7 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: boo
     settings = loaded.settings.logging
     secrets = frozenset(form for secret in loaded.secrets for form in _forms(secret))
     logger.remove()
-    writer = copy.deepcopy(logger)
+    writer = copy.deepcopy(logger)  # now, because one with sinks cannot be copied
 
     def wrapped(sink: TextIO | Path, **options: Any) -> Mapping[str, Any]:
         if in_thread:

@@ -15,6 +15,8 @@ from nanobot_core.errors import BusError, BusFull
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nanobot_core.threads import Outcome
+
 DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PRIMARY_CODE: Final = 0xFF
 """SQLite's extended result codes hold the primary one in their lowest byte."""
@@ -32,10 +34,6 @@ class Operation:
 
     work: Callable[[Ledger], object]
     is_durable: bool = True
-
-
-Outcome = tuple[object, Exception | None]
-"""What an operation returned, or the exception that it ended with."""
 
 
 class Transactions:

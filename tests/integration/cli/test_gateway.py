@@ -218,20 +218,25 @@ def _unread(pipe: IO[str]) -> int:
     return int(count)
 
 
-@pytest.mark.parametrize("works", [True, False])
-def test_a_reload_leaves_the_log_as_the_command_line_wants_it(
-    nanobot: CommandLine, works: bool
-) -> None:
+def test_a_reload_leaves_the_level_that_the_command_line_asked_for(nanobot: CommandLine) -> None:
     with running(nanobot, options=["--debug"]) as process:
         assert process.stderr is not None
-        if not works:
-            nanobot.configure("agents: 7\n")
-        nanobot("gateway", "reload", code=0 if works else 1)
-        nanobot.configure(CONFIG + GATEWAY)
-        nanobot("agent", "-m", "say once")
+        nanobot("gateway", "reload")
         nanobot("gateway", "stop")
 
         assert "DEBUG" in process.stderr.read()
+
+
+def test_a_reload_that_fails_leaves_the_log_as_it_was(nanobot: CommandLine) -> None:
+    with running(nanobot) as process:
+        assert process.stderr is not None
+        nanobot.configure(CONFIG.replace("policy: listed", "policy: listed, required: [absent]"))
+        assert "absent" in nanobot("gateway", "reload", code=1).stderr
+        nanobot.configure(CONFIG + GATEWAY)
+        nanobot("agent", "-m", "refuse", code=1)
+        nanobot("gateway", "stop")
+
+        assert "session=cli:direct" in process.stderr.read()
 
 
 def test_the_end_of_the_log_is_shown(nanobot: CommandLine) -> None:
