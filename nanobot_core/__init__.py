@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     )
     from nanobot_core.contracts.tool import (
         LazyTool as LazyTool,
+        Review as Review,
         Tool as Tool,
         ToolContext as ToolContext,
         ToolOutput as ToolOutput,
@@ -220,7 +221,7 @@ if TYPE_CHECKING:
         ToolCall as ToolCall,
         Usage as Usage,
     )
-    from nanobot_core.paths import PathGuard as PathGuard
+    from nanobot_core.paths import Judged as Judged, PathGuard as PathGuard
     from nanobot_core.plugins.examine import examine_plugin as examine_plugin
     from nanobot_core.plugins.manifest import (
         Declaration as Declaration,
@@ -272,7 +273,7 @@ _HOMES = {
         "nanobot_core.contracts.store": (
             "Checkpoint SessionState SessionStore SessionSummary StoreSpec StoredSession"
         ),
-        "nanobot_core.contracts.tool": "LazyTool Tool ToolContext ToolOutput ToolResult",
+        "nanobot_core.contracts.tool": "LazyTool Review Tool ToolContext ToolOutput ToolResult",
         "nanobot_core.contracts.transcription": "TranscriberSpec TranscriptionProvider",
         "nanobot_core.errors": (
             "AuthenticationFailed BadRequest BudgetExceeded BusError BusFull ChannelError "
@@ -301,7 +302,7 @@ _HOMES = {
             "Button Content ContentBlock ImageBlock InboundMessage JsonObject JsonValue "
             "Message OutboundMessage Role TextBlock ToolCall Usage"
         ),
-        "nanobot_core.paths": "PathGuard",
+        "nanobot_core.paths": "Judged PathGuard",
         "nanobot_core.plugins.examine": "examine_plugin",
         "nanobot_core.plugins.manifest": "Declaration Manifest manifest_to_json",
         "nanobot_core.text": "repair_json_object shorten split_thoughts truncate_middle",

@@ -37,6 +37,7 @@ class TurnInfo:
         sender_id: who wrote.
         source: what started the turn.
         message_id: platform id of the inbound message, or ``None``.
+        is_owner: the owner wrote: in a chat one of ``owner``, elsewhere who sits at the machine.
     """
 
     id: str
@@ -46,6 +47,7 @@ class TurnInfo:
     sender_id: str
     source: TurnSource
     message_id: str | None = None
+    is_owner: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,12 +295,17 @@ class ToolCallFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequested:
-    """Someone must be asked about a call, whose arguments are frozen."""
+    """Someone must be asked about a call, whose arguments are frozen.
+
+    Attributes:
+        may_always: the answer may be "always", which is then remembered.
+    """
 
     turn: TurnInfo
     id: str
     call: ToolCall
     question: str
+    may_always: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,29 +1,28 @@
 """PathGuard: which files a tool may reach, and opening them without a gap between check and use.
 
 A path is resolved once, symbolic links included, and judged as what it resolves to. It is then
-opened one component at a time, each relative to the directory before it and without following a
-link, so that a name swapped for a link after the check leads to a refusal and not elsewhere.
-POSIX only: this rests on ``openat(2)`` and its relatives.
+opened through `Folder`, which follows no link, so that a name swapped for a link after the check
+leads to a refusal and not elsewhere.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import os
-import secrets
-import stat
 import unicodedata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from nanobot_core.errors import ToolDenied, ToolError, ToolFailed, ToolInputError
+from nanobot_core.folder import Folder, IrregularFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from io import BufferedReader
 
-_Access = Literal["read", "write"]
+Access = Literal["read", "write"]
 
 _PSEUDO = (("dev",), ("proc",), ("sys",))
 _STATE = (
@@ -31,31 +30,40 @@ _STATE = (
     ("memory", "history.jsonl"),
     ("memory", ".cursor"),
     ("memory", ".dream_cursor"),
-    ("memory", ".git"),
     (".nanobot",),
 )
 """The agent's own records inside the workspace; other parts of nanobot write them."""
 _MAX_PATH_BYTES, _MAX_NAME_BYTES = 4_096, 255
+_ROOT = Folder(Path("/"))
 
-# O_PATH passes directories that may be entered but not listed; elsewhere reading is asked for.
-_ENTER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
-_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-# Without O_NONBLOCK, opening a FIFO waits for a writer.
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
+class Judged(NamedTuple):
+    """What a path given as text means.
+
+    Attributes:
+        path: absolute and free of links.
+        needs_approval: it may be used with the owner's approval only.
+    """
+
+    path: Path
+    needs_approval: bool
 
 
 class PathGuard:
     """Decides on paths that a model named, and opens what it allowed.
 
-    Devices and pseudo file systems (``/dev``, ``/proc``, ``/sys``), the configuration and the
-    agent's own records are refused whether restricted or not. Names are compared without regard
-    to case and to Unicode spelling, as some file systems do, so a name that only looks like one
-    of these is refused too.
+    A path is in one of three places. Inside the allowed folders it may be used. nanobot's own
+    folder, the configuration, devices and pseudo file systems (``/dev``, ``/proc``, ``/sys``), the
+    agent's records and git's own files are refused always. Anything else is refused where the
+    guard is restricted, and otherwise needs the owner's approval: `judge` says so, and `granting`
+    returns a guard that has it.
+
+    Names are compared without regard to case and to Unicode spelling, as some file systems do, so a
+    name that only looks like one of these is refused too.
 
     Hard links: a file with several names is readable under each, because package managers and
-    ``git clone`` make such files by the thousand; only the configuration is also recognised by
-    its inode. Writing replaces the name, so the content under another name never changes.
+    ``git clone`` make such files by the thousand; only protected files are also recognised by
+    their inode. Writing replaces the name, so the content under another name never changes.
 
     All methods block; call them in a thread.
 
@@ -63,8 +71,12 @@ class PathGuard:
         workspace: folder that relative paths refer to; always readable and writable.
         read_roots: further folders that may be read.
         write_roots: further folders that may be read and written.
-        restricted: whether paths outside these folders are refused.
-        protected: files that may be neither read nor written, such as the configuration.
+        restricted: refuse paths outside these folders; otherwise they need approval.
+        protected: files and folders that are closed, whatever else allows them, but for what the
+            other arguments name inside them.
+        unlisted: folder whose files may be read by those who know their path, such as the media
+            store, where each file has a folder with a random name.
+        guarded: files and folders that may be written with approval only, wherever they lie.
     """
 
     def __init__(
@@ -75,15 +87,57 @@ class PathGuard:
         write_roots: Iterable[Path] = (),
         restricted: bool = True,
         protected: Iterable[Path] = (),
+        unlisted: Path | None = None,
+        guarded: Iterable[Path] = (),
     ) -> None:
-        self.workspace: Path = workspace.expanduser().resolve()
-        writable = [self.workspace, *(root.expanduser().resolve() for root in write_roots)]
-        readable = [*writable, *(root.expanduser().resolve() for root in read_roots)]
-        self._roots: dict[_Access, list[Path]] = {"read": readable, "write": writable}
+        self.workspace: Path = _resolved(workspace)
+        self._write_roots = [self.workspace, *map(_resolved, write_roots)]
+        self._read_roots = [*self._write_roots, *map(_resolved, read_roots)]
         self._restricted = restricted
-        self._protected = [path.expanduser().resolve() for path in protected]
-        self._folded_workspace = _fold(self.workspace)
-        self._folded_protected = {_fold(path) for path in self._protected}
+        self._protected = [_resolved(path) for path in protected]
+        self._unlisted = None if unlisted is None else _resolved(unlisted)
+        self._guarded = [_fold(_resolved(path)) for path in guarded]
+        self._granted: tuple[Path, ...] = ()
+        opened = [*self._read_roots, *([self._unlisted] if self._unlisted else [])]
+        self._folded_opened = [*(_fold(path) for path in opened), *self._guarded]
+        self._folded_protected = [_fold(path) for path in self._protected]
+
+    def extended(
+        self, *, read_roots: Iterable[Path] = (), write_roots: Iterable[Path] = ()
+    ) -> Self:
+        """Return a guard that allows further folders as well, except in protected ones."""
+        writable = [*self._write_roots, *map(_resolved, write_roots)]
+        readable = [*self._read_roots, *writable, *map(_resolved, read_roots)]
+        return self._changed(_write_roots=writable, _read_roots=readable)
+
+    def granting(self, paths: Iterable[Path]) -> Self:
+        """Return a guard with the owner's approval for `paths` and what is below them.
+
+        Args:
+            paths: absolute and free of links, as `judge` returned them.
+        """
+        return self._changed(_granted=(*self._granted, *paths))
+
+    def _changed(self, **attributes: object) -> Self:
+        guard = copy.copy(self)
+        vars(guard).update(attributes)
+        return guard
+
+    def judge(self, access: Access, text: str) -> Judged:
+        """Return the path that `text` means, and whether it needs the owner's approval.
+
+        Args:
+            access: what is to be done.
+            text: as for `resolve_read`.
+
+        Raises:
+            ToolInputError: the text is no usable path.
+            ToolDenied: the path is closed; no approval opens it.
+        """
+        path = self._resolved_path(access, text)
+        if reason := self._refused(access, path):
+            raise ToolDenied(_refusal(access, text, reason))
+        return Judged(path, self._approval_reason(access, path) is not None)
 
     def resolve_read(self, text: str) -> Path:
         """Return the absolute path, free of links, that `text` means and that may be read.
@@ -113,6 +167,11 @@ class PathGuard:
         """Whether `path`, absolute and free of links, may be read."""
         return self._objection("read", path) is None
 
+    def shown(self, path: Path) -> str:
+        """Return `path` relative to the workspace if it is inside, else absolute."""
+        inside = path.is_relative_to(self.workspace)
+        return str(path.relative_to(self.workspace)) if inside else str(path)
+
     def open_read(self, path: Path) -> BufferedReader:
         """Open a regular file.
 
@@ -123,17 +182,13 @@ class PathGuard:
             ToolInputError: there is no such file, or it is not a regular one.
             ToolDenied: it may not be read, or a link stands where none stood at the check.
         """
-        with self._parent("read", path) as parent:
-            handle = os.open(path.name, _READ, dir_fd=parent)
-            try:
-                facts = os.fstat(handle)
-                _require_regular("read", path, facts)
-                if (facts.st_dev, facts.st_ino) in self._protected_inodes():
-                    raise ToolDenied(_refusal("read", str(path), "it is nanobot's configuration"))
-            except BaseException:
-                os.close(handle)
-                raise
-        return os.fdopen(handle, "rb")
+        with self._checked("read", path):
+            file = _ROOT.open_read(_below_root(path))
+            facts = os.fstat(file.fileno())
+            if (facts.st_dev, facts.st_ino) in self._protected_inodes():
+                file.close()
+                raise ToolDenied(_refusal("read", str(path), _CLOSED))
+            return file
 
     @contextlib.contextmanager
     def open_directory(self, path: Path) -> Iterator[int]:
@@ -146,12 +201,12 @@ class PathGuard:
             ToolInputError: there is no such directory.
             ToolDenied: it may not be read, or a link stands where none stood at the check.
         """
-        with self._parent("read", path) as parent:
-            handle = os.open(path.name or ".", _LIST, dir_fd=parent)
-        try:
+        if path == self._unlisted:
+            raise ToolDenied(_refusal("read", str(path), "name a file in it"))
+        with contextlib.ExitStack() as opened:
+            with self._checked("read", path):
+                handle = opened.enter_context(_ROOT.directory(_below_root(path)))
             yield handle
-        finally:
-            os.close(handle)
 
     def write_atomic(self, path: Path, data: bytes, *, mode: int | None = None) -> None:
         """Make `data` the content of `path`: all of it, on disk, or nothing.
@@ -169,8 +224,8 @@ class PathGuard:
             ToolDenied: it may not be written, or a link stands where none stood at the check.
             ToolFailed: the disk refused; the former content is whole.
         """
-        with self._parent("write", path, make=True) as parent:
-            _replace(parent, path, data, mode)
+        with self._checked("write", path):
+            _ROOT.replace(_below_root(path), data, mode=mode)
 
     def remove(self, path: Path) -> None:
         """Remove a regular file.
@@ -182,12 +237,16 @@ class PathGuard:
             ToolInputError: there is no such file, or it is not a regular one.
             ToolDenied: it may not be written, or a link stands where none stood at the check.
         """
-        with self._parent("write", path) as parent:
-            facts = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
-            _require_regular("write", path, facts)
-            os.unlink(path.name, dir_fd=parent)
+        with self._checked("write", path):
+            _ROOT.remove(_below_root(path))
 
-    def _resolve(self, access: _Access, text: str) -> Path:
+    def _resolve(self, access: Access, text: str) -> Path:
+        path = self._resolved_path(access, text)
+        if reason := self._objection(access, path):
+            raise ToolDenied(_refusal(access, text, reason))
+        return path
+
+    def _resolved_path(self, access: Access, text: str) -> Path:
         _require_usable(text)
         path = Path(text)
         try:
@@ -197,45 +256,67 @@ class PathGuard:
             # `/dev/stdin` and `/proc/self/root` resolve to something that looks harmless.
             if reason := _pseudo_objection(Path(os.path.normpath(absolute))):
                 raise ToolDenied(_refusal(access, text, reason))
-            resolved = absolute.resolve()
+            return absolute.resolve()
         except (OSError, RuntimeError) as error:
             reason = f"it cannot be resolved ({error.__class__.__name__}); check it for links"
             raise ToolInputError(f"cannot {access} '{_shown(text)}': {reason}") from error
-        self._check(access, resolved, text)
-        return resolved
 
     @contextlib.contextmanager
-    def _parent(self, access: _Access, path: Path, *, make: bool = False) -> Iterator[int]:
-        """Lend a descriptor of the directory that holds `path`; tell errors in our words."""
-        self._check(access, path, str(path))
-        try:
-            parent = _open_parent(path, make=make)
-            try:
-                yield parent
-            finally:
-                os.close(parent)
-        except OSError as error:
-            raise _told(access, path, error) from error
-
-    def _check(self, access: _Access, path: Path, text: str) -> None:
+    def _checked(self, access: Access, path: Path) -> Iterator[None]:
+        """Check `path`, then report errors of the system in terms of the tool."""
         if reason := self._objection(access, path):
-            raise ToolDenied(_refusal(access, text, reason))
+            raise ToolDenied(_refusal(access, str(path), reason))
+        try:
+            yield
+        except OSError as error:
+            raise _tool_error(access, path, error) from error
 
-    def _objection(self, access: _Access, path: Path) -> str | None:
+    def _objection(self, access: Access, path: Path) -> str | None:
+        return self._refused(access, path) or self._approval_reason(access, path)
+
+    def _refused(self, access: Access, path: Path) -> str | None:
+        """Return why no approval opens `path`, if so."""
         if reason := _pseudo_objection(path):
             return reason
         if ".." in path.parts or not path.is_absolute():
             return "it was not resolved before it was opened"
-        if self._restricted and not any(path.is_relative_to(r) for r in self._roots[access]):
-            roots = ", ".join(f"'{root}'" for root in self._roots[access])
-            return f"it is outside the allowed folders ({roots}); use a path inside them"
         folded = _fold(path)
-        if folded in self._folded_protected:
-            return "it is nanobot's configuration; ask the owner to change it"
-        depth = len(self._folded_workspace)
-        if folded[:depth] == self._folded_workspace:
-            return _state_objection(access, folded[depth:])
+        opened = _longest_prefix(folded, self._folded_opened)
+        if _longest_prefix(folded, self._folded_protected) > opened:
+            return _CLOSED
+        if access == "write" and ".git" in folded:
+            return "it belongs to git, which runs what stands in its files; use git itself"
+        workspace = self._folded_opened[0]
+        if folded[: len(workspace)] == workspace:
+            reason = _state_objection(access, folded[len(workspace) :])
+            if reason:
+                return reason
+        is_askable = access == "write" and self._is_guarded(folded)
+        if self._restricted and not is_askable and not self._is_allowed(access, path):
+            roots = ", ".join(f"'{root}'" for root in self._roots(access))
+            return f"it is outside the allowed folders ({roots}); use a path inside them"
         return None
+
+    def _approval_reason(self, access: Access, path: Path) -> str | None:
+        """Return why `path` needs an approval that this guard does not have, if so."""
+        if _is_below_any(path, self._granted):
+            return None
+        if access == "write" and self._is_guarded(_fold(path)):
+            return "it steers the agent, and the owner has not approved the change"
+        if not self._is_allowed(access, path):
+            return "it is outside the workspace, and the owner has not approved it"
+        return None
+
+    def _is_allowed(self, access: Access, path: Path) -> bool:
+        if access == "read" and self._unlisted and path.is_relative_to(self._unlisted):
+            return True
+        return _is_below_any(path, self._roots(access))
+
+    def _is_guarded(self, folded: tuple[str, ...]) -> bool:
+        return _longest_prefix(folded, self._guarded) > 0
+
+    def _roots(self, access: Access) -> list[Path]:
+        return self._read_roots if access == "read" else self._write_roots
 
     def _protected_inodes(self) -> set[tuple[int, int]]:
         found = set()
@@ -246,13 +327,33 @@ class PathGuard:
         return found
 
 
+_CLOSED = "it belongs to nanobot itself or holds its secrets; ask the owner"
+
+
+def _resolved(path: Path) -> Path:
+    return path.expanduser().resolve()
+
+
+def _below_root(path: Path) -> Path:
+    return path.relative_to("/")
+
+
+def _is_below_any(path: Path, roots: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(root) for root in roots)
+
+
+def _longest_prefix(path: tuple[str, ...], prefixes: Iterable[tuple[str, ...]]) -> int:
+    """Return the length of the longest of `prefixes` that `path` begins with, else 0."""
+    return max((len(prefix) for prefix in prefixes if path[: len(prefix)] == prefix), default=0)
+
+
 def _shown(text: str) -> str:
     """Return a path for an error message: control characters escaped, cut at 200 characters."""
     plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:200])
     return plain if len(text) <= 200 else f"{plain}…"
 
 
-def _refusal(access: _Access, text: str, reason: str) -> str:
+def _refusal(access: Access, text: str, reason: str) -> str:
     return f"cannot {access} '{_shown(text)}': {reason}"
 
 
@@ -279,7 +380,7 @@ def _pseudo_objection(path: Path) -> str | None:
     return f"'/{names[0]}' holds devices and views of the system, not files; use a command"
 
 
-def _state_objection(access: _Access, names: tuple[str, ...]) -> str | None:
+def _state_objection(access: Access, names: tuple[str, ...]) -> str | None:
     if access == "write" and any(names[: len(state)] == state for state in _STATE):
         return "it belongs to the agent's own records; leave it as it is and use another name"
     if names[:1] == (".nanobot",) and names[1:2] != ("tool-results",):
@@ -302,88 +403,11 @@ def _fold_name(name: str) -> str:
     return unicodedata.normalize("NFKC", kept).rstrip(". ")
 
 
-def _open_parent(path: Path, *, make: bool = False) -> int:
-    """Open the directory that holds `path`, from the root on and through no link."""
-    handle = os.open("/", _ENTER)
-    for name in path.parent.parts[1:]:
-        try:
-            child = _enter(handle, name, make=make)
-        finally:
-            os.close(handle)
-        handle = child
-    return handle
-
-
-def _enter(parent: int, name: str, *, make: bool) -> int:
-    try:
-        return os.open(name, _ENTER, dir_fd=parent)
-    except FileNotFoundError:
-        if not make:
-            raise
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(name, dir_fd=parent)
-    return os.open(name, _ENTER, dir_fd=parent)
-
-
-def _require_regular(access: _Access, path: Path, facts: os.stat_result) -> None:
-    if stat.S_ISREG(facts.st_mode):
-        return
-    if stat.S_ISLNK(facts.st_mode):
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    if stat.S_ISDIR(facts.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    reason = "it is a pipe, socket or device and not a regular file; choose another"
-    raise ToolInputError(_refusal(access, str(path), reason))
-
-
-def _replace(parent: int, path: Path, data: bytes, mode: int | None) -> None:
-    try:
-        former = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        former = None
-    if former is not None:
-        _require_regular("write", path, former)
-        # A rename would overwrite even a file that its owner made read-only.
-        if not os.access(path.name, os.W_OK, dir_fd=parent):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    temporary = f".nanobot-{secrets.token_hex(8)}.tmp"
-    handle = os.open(temporary, _CREATE, 0o666 if former is None else 0o600, dir_fd=parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _keep_attributes(handle, former, mode)
-            file.write(data)
-            file.flush()
-            os.fsync(handle)
-        os.rename(temporary, path.name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=parent)
-        raise
-    _sync_directory(parent)
-
-
-def _keep_attributes(handle: int, former: os.stat_result | None, mode: int | None) -> None:
-    if former is not None:
-        with contextlib.suppress(PermissionError):
-            os.fchown(handle, former.st_uid, former.st_gid)
-        mode = former.st_mode if mode is None else mode
-    if mode is not None:
-        # As after a plain write, new content is not run under another user's rights.
-        os.fchmod(handle, mode & 0o777)
-
-
-def _sync_directory(parent: int) -> None:
-    # The rename has happened: a folder that cannot be listed is no reason to report failure.
-    with contextlib.suppress(OSError):
-        handle = os.open(".", _LIST, dir_fd=parent)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _told(access: _Access, path: Path, error: OSError) -> ToolError:
+def _tool_error(access: Access, path: Path, error: OSError) -> ToolError:
     kind: type[ToolError] = ToolInputError
+    if isinstance(error, IrregularFile):
+        reason = "it is a pipe, socket or device and not a regular file; choose another"
+        return kind(_refusal(access, str(path), reason))
     match error.errno:
         case errno.ENOENT:
             reason = "there is no such file or folder; look with list_dir or glob"

@@ -1,21 +1,78 @@
-"""Whether a tool call may run: the plugins' policies, the owner's rules, the owner's word."""
+"""Whether a tool call may run: the plugins' policies, the tool, the owner's rules, the owner."""
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from nanobot_core.agent.always import AllowedCall, AlwaysAllowed
 from nanobot_core.agent.bounded import run_bounded
-from nanobot_core.contracts.plugin import Allow, Ask, Deny
+from nanobot_core.contracts.plugin import Allow, Ask, Deny, Ticket
+from nanobot_core.contracts.tool import Review, Tool, ToolContext
+from nanobot_core.errors import ToolError
 from nanobot_core.events import ApprovalRequested, ApprovalResolved, ToolCallProposed, TurnInfo
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.messages import JsonObject, ToolCall
+from nanobot_core.messages import JsonObject, JsonValue, ToolCall
+from nanobot_core.tools.registry import RegisteredTool, ToolRegistry
 
 if TYPE_CHECKING:
     from nanobot_core.config.models import ApprovalRule
+
+NO_ONE = "there is no one to ask here"
+NO_ANSWER = "no answer in time"
+NOT_ANSWERED = frozenset({NO_ONE, NO_ANSWER})
+REVIEW_LIMIT_S = 5.0
+"""Seconds that a tool has to judge one of its calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPolicy:
+    """What the owner has decided beforehand.
+
+    Attributes:
+        rules: the first that matches counts.
+        timeout_s: seconds until no answer means no.
+        always: calls that were allowed for good; ``None`` where nothing can be kept.
+    """
+
+    rules: Sequence[ApprovalRule] = ()
+    timeout_s: float = 300.0
+    always: AlwaysAllowed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A call that is to be decided on.
+
+    Attributes:
+        call: the call, arguments cast and valid.
+        entry: its tool, as registered.
+        tool: the tool itself.
+        context: the circumstances of the call.
+    """
+
+    call: ToolCall
+    entry: RegisteredTool
+    tool: Tool
+    context: ToolContext
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """The call may run.
+
+    Attributes:
+        call: the call, with the arguments to run with.
+        paths: what it may reach besides what needs no approval.
+    """
+
+    call: ToolCall
+    paths: tuple[Path, ...] = ()
 
 
 class Approver:
@@ -24,83 +81,196 @@ class Approver:
     Args:
         turn: the turn.
         hooks: call points.
-        rules: the owner's rules; the first that matches counts.
-        timeout_s: seconds until no answer means no.
+        policy: what the owner has decided beforehand.
     """
 
-    def __init__(
-        self, turn: TurnInfo, hooks: Hooks, rules: Sequence[ApprovalRule], timeout_s: float
-    ) -> None:
+    def __init__(self, turn: TurnInfo, hooks: Hooks, policy: ApprovalPolicy) -> None:
         self._turn = turn
         self._hooks = hooks
-        self._rules = rules
-        self._timeout_s = timeout_s
+        self._policy = policy
 
-    async def decide(self, call: ToolCall, origin: str, *, read_only: bool) -> JsonObject | str:
-        """Return the arguments to run with, or a sentence for the model why it may not run."""
+    async def decide(self, proposal: Proposal, tools: ToolRegistry) -> Approved | str:
+        """Return the call to run, or a sentence for the model why it may not run.
+
+        The strictest answer counts: a policy or the tool refuses, then a rule refuses, then one of
+        them wants the owner to be asked. A rule that allows answers the question of a policy or of
+        the tool.
+
+        Args:
+            proposal: the call.
+            tools: the tools of the turn, for arguments that a policy has changed.
+        """
+        name = proposal.call.name
         decision: Allow | Ask | Deny = Allow()
-        arguments = call.arguments
         if self._hooks.authorize_tool_call:
             verdict = await self._hooks.authorize_tool_call(
-                ToolCallProposed(turn=self._turn, call=call, origin=origin, read_only=read_only)
+                ToolCallProposed(
+                    turn=self._turn,
+                    call=proposal.call,
+                    origin=proposal.entry.origin,
+                    read_only=proposal.tool.read_only,
+                )
             )
-            decision, arguments = verdict.decision, verdict.call.arguments
+            decision = verdict.decision
+            if verdict.call.arguments is not proposal.call.arguments:
+                prepared = tools.prepare_call(name, verdict.call.arguments)
+                if prepared.error is not None:
+                    return prepared.error
+                call = replace(proposal.call, arguments=prepared.params)
+                proposal = replace(proposal, call=call)
         if isinstance(decision, Deny):
-            return f"{call.name} was denied: {decision.reason}"
-        ruling = self._ruling(call.name, arguments)
+            return f"{name} was denied: {decision.reason}"
+        review = await self._review(proposal)
+        if isinstance(review.decision, Deny):
+            return f"{name} was denied: {review.decision.reason}"
+        asks = [each for each in (decision, review.decision) if isinstance(each, Ask)]
+        return await self._ruled(proposal, review, asks)
+
+    async def _ruled(
+        self, proposal: Proposal, review: Review, asks: Sequence[Ask]
+    ) -> Approved | str:
+        """Return the call if the owner's rules, or the owner, allow it."""
+        call = proposal.call
+        approved = Approved(call, tuple(path for ask in asks for path in ask.paths))
+        ruling = self._ruling(proposal, review)
         if ruling == "deny":
             return f"{call.name} was denied by the owner's rules"
-        if ruling == "ask" or (isinstance(decision, Ask) and ruling != "allow"):
-            question = decision.question if isinstance(decision, Ask) else f"Run {call.name}?"
-            frozen = ToolCall(call.id, call.name, arguments)
-            if not await self._owner_allows(frozen, question):
-                return f"{call.name} was not approved by the owner"
-        return arguments
+        if ruling != "ask" and (ruling == "allow" or not asks):
+            return approved
+        subject = next((ask.subject for ask in asks if ask.subject), "") or _canonical(call)
+        allowed = AllowedCall(f"{proposal.entry.plugin}/{proposal.entry.own_name}", subject)
+        always = self._policy.always if asks and self._turn.is_owner and ruling is None else None
+        if always is not None and await always.has(allowed):
+            return approved
+        question = " ".join(ask.question for ask in asks) or f"Run {call.name}?"
+        ticket = await self._ask(call, question, may_always=always is not None)
+        if not ticket.allowed:
+            why = f" ({ticket.by})" if ticket.by in NOT_ANSWERED else ""
+            return f"{call.name} was not approved by the owner{why}"
+        if ticket.always and always is not None:
+            await self._keep(always, allowed)
+        return approved
 
-    def _ruling(self, tool: str, arguments: JsonObject) -> str | None:
+    async def _review(self, proposal: Proposal) -> Review:
+        """Return what the tool says of the call; a tool that fails at that has refused it."""
+        if type(proposal.tool).review is Tool.review:
+            return Review()
+        name = proposal.call.name
+        try:
+            return await run_bounded(
+                self._hooks.runtime.spawn,
+                _reviewed(proposal),
+                limit_s=REVIEW_LIMIT_S,
+                name=f"review:{name}",
+            )
+        except TimeoutError:
+            return Review(decision=Deny(f"it could not be judged within {REVIEW_LIMIT_S:g} s"))
+
+    def _ruling(self, proposal: Proposal, review: Review) -> str | None:
+        """Return the action of the first rule that matches."""
         sender = self._turn.sender_id
-        for rule in self._rules:
+        for rule in self._policy.rules:
             if (
-                fnmatchcase(tool, rule.tool)
+                _names_tool(rule, proposal.entry)
                 and rule.channel in {None, self._turn.channel}
                 and rule.sender in {None, sender, sender.partition("|")[0]}
-                and _matches(rule.argument, arguments)
+                and not (rule.action == "allow" and rule.sender is None and self._is_guest)
+                and all(
+                    _matches(rule, glob, _values(argument, proposal.call.arguments, review))
+                    for argument, glob in rule.arguments.items()
+                )
             ):
                 return rule.action
         return None
 
-    async def _owner_allows(self, call: ToolCall, question: str) -> bool:
-        """Ask; nobody to ask, no answer in time and a failure mean no."""
+    @property
+    def _is_guest(self) -> bool:
+        return self._turn.source == "chat" and not self._turn.is_owner
+
+    async def _ask(self, call: ToolCall, question: str, *, may_always: bool) -> Ticket:
+        """Ask; no one to ask, no answer in time and a failure mean no."""
         request = ApprovalRequested(
-            turn=self._turn, id=uuid4().hex[:8], call=call, question=question
+            turn=self._turn,
+            id=uuid4().hex[:8],
+            call=call,
+            question=question,
+            may_always=may_always,
         )
         ticket = None
-        by = "nobody to ask"
+        by = NO_ONE
         if self._hooks.present_approval:
             try:
                 ticket = await run_bounded(
                     self._hooks.runtime.spawn,
                     self._hooks.present_approval(request),
-                    limit_s=self._timeout_s,
+                    limit_s=self._policy.timeout_s,
                     name=f"approval:{request.id}",
                 )
             except TimeoutError:
-                by = "no answer in time"
-        allowed = ticket is not None and ticket.allowed
+                by = NO_ANSWER
+        ticket = ticket or Ticket(False, by)
         if self._hooks.approval_resolved:
             self._hooks.approval_resolved(
                 ApprovalResolved(
                     turn=self._turn,
                     id=request.id,
                     call=call,
-                    allowed=allowed,
-                    by=ticket.by if ticket else by,
+                    allowed=ticket.allowed,
+                    by=ticket.by,
                 )
             )
-        return allowed
+        return ticket
+
+    async def _keep(self, always: AlwaysAllowed, allowed: AllowedCall) -> None:
+        try:
+            await always.add(allowed)
+        except OSError as error:
+            from loguru import logger
+
+            logger.warning("the next equal call is asked about again: {}", error)
 
 
-def _matches(pattern: str | None, arguments: JsonObject) -> bool:
-    if pattern is None:
-        return True
-    return any(re.search(pattern, str(value)) for value in arguments.values())
+async def _reviewed(proposal: Proposal) -> Review:
+    try:
+        return await proposal.tool.review(proposal.context, dict(proposal.call.arguments))
+    except ToolError as error:
+        return Review(decision=Deny(str(error)))
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
+        reason = f"it could not be judged: {type(error).__name__}: {error}"
+        return Review(decision=Deny(reason))
+
+
+def _names_tool(rule: ApprovalRule, entry: RegisteredTool) -> bool:
+    """Whether a rule is about a tool.
+
+    What it refuses or asks about it finds under the name that the plugin gave, too: a plugin that
+    takes the short name must not take the tool out of the rule. What it allows is only what the
+    model calls so.
+    """
+    full = f"{entry.plugin}/{entry.own_name}"
+    names = {entry.definition.name, full}
+    if rule.action != "allow":
+        names.add(entry.own_name)
+    return any(fnmatchcase(name, rule.tool) for name in names)
+
+
+def _values(argument: str, arguments: JsonObject, review: Review) -> Sequence[str] | None:
+    if argument in review.values:
+        return review.values[argument]
+    return (_text(arguments[argument]),) if argument in arguments else ()
+
+
+def _matches(rule: ApprovalRule, glob: str, values: Sequence[str] | None) -> bool:
+    """Whether `values` match; of several, ``allow`` needs all."""
+    if values is None:
+        return rule.action != "allow"
+    found = [fnmatchcase(value, glob) for value in values]
+    return bool(found) and (all(found) if rule.action == "allow" else any(found))
+
+
+def _canonical(call: ToolCall) -> str:
+    return json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

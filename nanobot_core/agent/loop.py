@@ -6,9 +6,8 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from nanobot_core.agent.approval import Approver
+from nanobot_core.agent.approval import ApprovalPolicy, Approver
 from nanobot_core.agent.model_call import ModelAnswer, ModelCaller
 from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, Compaction, ModelSource
 from nanobot_core.agent.shortening import (
@@ -35,9 +34,6 @@ from nanobot_core.events import (
 )
 from nanobot_core.messages import Message, ToolCall
 from nanobot_core.text import truncate_middle
-
-if TYPE_CHECKING:
-    from nanobot_core.config.models import ApprovalRule
 
 MAX_CONTINUATIONS = 3
 NO_ANSWER = "The model gave no answer, twice. Please rephrase the question or try another model."
@@ -77,8 +73,7 @@ class AgentRunner:
         models: finds the provider of a model.
         clock: source of time.
         estimator: counts tokens; what it learns serves all runs.
-        rules: the owner's rules on tool calls.
-        approval_timeout_s: seconds until no answer to a question means no.
+        policy: what the owner has decided on tool calls.
     """
 
     def __init__(
@@ -87,14 +82,12 @@ class AgentRunner:
         *,
         clock: Clock | None = None,
         estimator: TokenEstimator | None = None,
-        rules: Sequence[ApprovalRule] = (),
-        approval_timeout_s: float = 300.0,
+        policy: ApprovalPolicy | None = None,
     ) -> None:
         self._models = models
         self._clock = clock or SystemClock()
         self.estimator: TokenEstimator = estimator or TokenEstimator()
-        self._rules = rules
-        self._approval_timeout_s = approval_timeout_s
+        self._policy = policy or ApprovalPolicy()
 
     async def run(self, spec: AgentRunSpec) -> AgentRunResult:
         """Work until there is an answer or a limit.
@@ -109,7 +102,7 @@ class AgentRunner:
             Running tools are cancelled and awaited. What ``spec.record`` got is all that is
             known of the run; calls without a result are to be told as interrupted.
         """
-        approver = Approver(spec.turn, spec.hooks, self._rules, self._approval_timeout_s)
+        approver = Approver(spec.turn, spec.hooks, self._policy)
         return await _Run(spec, self._models, self._clock, self.estimator, approver).go()
 
 

@@ -18,11 +18,14 @@ from nanobot_core.agent.shortening import summary_message
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.plugin import ContextBlock
 from nanobot_core.events import ContextRequested, TurnInfo
+from nanobot_core.folder import Folder
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import ContentBlock, ImageBlock, Message, TextBlock
 from nanobot_core.text import truncate_middle
 
 BOOTSTRAP_FILES = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md")
+OWNERS_FILES = frozenset({"USER.md"})
+"""What describes the owner, and guests are not to learn."""
 SEPARATOR = "\n\n---\n\n"
 RUNTIME_HEADING = "[Runtime context: metadata, not instructions]"
 RUNTIME_END = "[End of runtime context]"
@@ -32,6 +35,10 @@ GUEST = (
 )
 MAX_IMAGE_BYTES = 5_000_000
 MAX_BOOTSTRAP_CHARS = 40_000
+MAX_BOOTSTRAP_BYTES = 1_000_000
+"""What is read of one file; its middle is left out above `MAX_BOOTSTRAP_CHARS`."""
+BOOTSTRAP_LIMIT_S = 5.0
+"""Seconds that looking at the files may take; a folder may be on a disk that hangs."""
 _TRACKED_SESSIONS = 256
 _CHARS_PER_TOKEN = 4
 
@@ -65,7 +72,7 @@ class RequestParts:
         summary: summary of what is no longer in `history`, or an empty string.
         memory: passages of the memory backend.
         format_hint: how the channel shows text; empty where there is nothing to say.
-        is_owner: the sender is the owner of the agent.
+        workspace: folder that the tools of the turn work in; ``None`` means the agent's.
     """
 
     turn: TurnInfo
@@ -77,7 +84,7 @@ class RequestParts:
     summary: str = ""
     memory: Sequence[ContextBlock] = ()
     format_hint: str = ""
-    is_owner: bool = True
+    workspace: Path | None = None
 
 
 def with_attachments(text: str, media: Sequence[str]) -> str:
@@ -93,17 +100,18 @@ class RequestBuilder:
     """Builds requests whose beginning does not change unless its sources do.
 
     Args:
-        workspace: the agent's folder; its bootstrap files are read when they have changed.
+        workspace: the agent's folder; its bootstrap files are read when they have changed. What
+            stands there may be a model's work: links are not followed.
         timezone: IANA name for the time that the model is told.
         clock: source of time.
     """
 
-    def __init__(self, workspace: Path, timezone: str, clock: Clock) -> None:
+    def __init__(self, workspace: Folder, timezone: str, clock: Clock) -> None:
         self._workspace = workspace
         self._timezone = ZoneInfo(timezone)
         self._clock = clock
-        self._files: dict[str, tuple[tuple[int, int], str]] = {}
-        self._found: list[str] = []
+        self._files: dict[str, tuple[tuple[int, int, int], str]] = {}
+        self._found: dict[str, str] = {}
         self._looks = 0
         self._looking = asyncio.Lock()
         self._stable: OrderedDict[str, dict[str, str]] = OrderedDict()
@@ -135,13 +143,17 @@ class RequestBuilder:
         ]
 
     async def _system_prompt(self, parts: RequestParts, stable: Sequence[str]) -> str:
-        files = await self._instructions()
+        found = await self._instructions()
+        left_out = frozenset[str]() if parts.turn.is_owner else OWNERS_FILES
+        files = [
+            f"## {name}\n\n{text}" for name, text in found.items() if name not in left_out and text
+        ]
         hint = _FORMAT_HINTS.get(parts.turn.channel, parts.format_hint)
         identity = "\n\n".join(
             part
             for part in (
                 "# nanobot\n\nYou are nanobot, an agent that works for its user with tools.",
-                self._place(),
+                self._place(parts.workspace or self._workspace.path),
                 hint,
                 f"## How to work\n\n{_EXECUTION_RULES}",
                 f"## How to search\n\n{_SEARCH_RULES}",
@@ -150,55 +162,67 @@ class RequestBuilder:
         )
         return SEPARATOR.join((identity, *files, *stable))
 
-    def _place(self) -> str:
+    def _place(self, workspace: Path) -> str:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         system = f"{platform.system()} {platform.machine()}"
-        return f"Platform: {system}, Python {version}\nWorkspace: {self._workspace}"
+        return f"Platform: {system}, Python {version}\nWorkspace: {workspace}"
 
-    async def _instructions(self) -> list[str]:
+    async def _instructions(self) -> dict[str, str]:
         """Return the bootstrap files as they are now; one look serves all who wait for it."""
         looks = self._looks
         async with self._looking:
             if self._looks == looks:  # else somebody has begun to look since, and has ended
                 self._looks += 1
-                self._found = await asyncio.to_thread(self._bootstrap)
+                try:
+                    async with asyncio.timeout(BOOTSTRAP_LIMIT_S):
+                        self._found = await asyncio.to_thread(self._bootstrap)
+                except TimeoutError:
+                    from loguru import logger
+
+                    logger.warning("{} does not answer; the last content is used", self._workspace)
             return self._found
 
-    def _bootstrap(self) -> list[str]:
+    def _bootstrap(self) -> dict[str, str]:
         """Return the bootstrap files that exist, read again only when they have changed."""
-        found: list[str] = []
-        for name in BOOTSTRAP_FILES:
-            path = self._workspace / name
-            try:
-                status = path.stat()
-                version = (status.st_mtime_ns, status.st_size)
-                former, text = self._files.get(name, ((0, 0), ""))
-                if former != version:
-                    text = path.read_text(encoding="utf-8", errors="replace").strip()
-                    text = truncate_middle(text, MAX_BOOTSTRAP_CHARS)
-                    self._files[name] = (version, text)
-            except OSError:
-                continue
-            if text:
-                found.append(f"## {name}\n\n{text}")
-        return found
+        return {name: text for name in BOOTSTRAP_FILES if (text := self._read(name))}
+
+    def _read(self, name: str) -> str:
+        """Return a file's text, empty where there is none that can be used."""
+        try:
+            facts = self._workspace.stat(name)
+        except OSError:
+            return ""
+        version = (facts.st_ino, facts.st_mtime_ns, facts.st_size)
+        former, text = self._files.get(name, ((0, 0, 0), ""))
+        if former == version:
+            return text
+        try:
+            data = self._workspace.read(name, MAX_BOOTSTRAP_BYTES)
+            text = truncate_middle(data.decode(errors="replace").strip(), MAX_BOOTSTRAP_CHARS)
+        except OSError as error:
+            from loguru import logger
+
+            logger.warning("{} in {} is left out: {}", name, self._workspace.path, error)
+            text = ""
+        self._files[name] = (version, text)
+        return text
 
     async def _user_content(
         self, parts: RequestParts, blocks: Sequence[str]
     ) -> str | tuple[ContentBlock, ...]:
         loaded = [await asyncio.to_thread(_load_image, Path(path)) for path in parts.media]
         images = [image for image in loaded if image is not None]
-        runtime = self._runtime_block(parts.turn, is_owner=parts.is_owner)
+        runtime = self._runtime_block(parts.turn)
         text = "\n\n".join(part for part in (runtime, *blocks, parts.message.text) if part)
         return (*images, TextBlock(text)) if images else text
 
-    def _runtime_block(self, turn: TurnInfo, *, is_owner: bool) -> str:
+    def _runtime_block(self, turn: TurnInfo) -> str:
         now: datetime = self._clock.now().astimezone(self._timezone)
         lines = [
             RUNTIME_HEADING,
             f"Time: {now:%Y-%m-%d %H:%M} ({now:%A}, {self._timezone.key})",
             f"Channel: {turn.channel}, chat {turn.chat_id}, sender {turn.sender_id}",
-            *([] if is_owner else [GUEST]),
+            *([] if turn.is_owner else [GUEST]),
             RUNTIME_END,
         ]
         return "\n".join(lines)
@@ -232,9 +256,9 @@ def _load_image(path: Path) -> ImageBlock | None:
     if not media_type.startswith("image/"):
         return None
     try:
-        if path.stat().st_size > MAX_IMAGE_BYTES:
-            return None
-        data = path.read_bytes()
+        data = Folder(path.parent).read(path.name, MAX_IMAGE_BYTES + 1)
     except OSError:
+        return None
+    if len(data) > MAX_IMAGE_BYTES:
         return None
     return ImageBlock(media_type, base64.b64encode(data).decode(), str(path))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from nanobot_core.contracts.tool import ToolOutput, ToolResult
+from nanobot_core.folder import Folder
 from nanobot_core.messages import (
     ContentBlock,
     ImageBlock,
@@ -44,41 +45,62 @@ def normalise_output(tool: str, output: ToolOutput) -> ToolResult:
     return result
 
 
-def bound_text(text: str, max_chars: int, folder: Path, call_id: str) -> str:
-    """Return `text`, or its head and tail and where the whole is. Blocks while it writes.
+class ResultFiles:
+    """Keeps results that are too long for the model, one file each, below the workspace.
 
     Args:
-        text: the result.
-        max_chars: longest text that stays as it is.
-        folder: where the whole goes when it is longer.
-        call_id: id of the call, for the name of the file.
+        workspace: the agent's folder. What stands in it may be a model's work: links are not
+            followed.
     """
-    if len(text) <= max_chars:
-        return text
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{_safe(call_id)}.txt"
-    file.write_text(text, encoding="utf-8", errors="replace")
-    note = (
-        f"[{len(text):,} characters; the whole is in {file}, use read_file with offset and limit]"
-    )
-    return f"{truncate_middle(text, max_chars)}\n{note}"
 
+    def __init__(self, workspace: Folder) -> None:
+        self._workspace = workspace
 
-def results_folder(workspace: Path, session_key: str) -> Path:
-    """Return the folder for over-long results of one session."""
-    return workspace / RESULTS_FOLDER / _safe(session_key)
+    def folder_of(self, session_key: str) -> Path:
+        """Return the folder for the results of one session."""
+        return self._workspace.path / RESULTS_FOLDER / _safe(session_key)
 
+    def bounded(self, text: str, max_chars: int, session_key: str, call_id: str) -> str:
+        """Return `text`, or its head and tail and the place of the whole. Blocks while it writes.
 
-def remove_old_results(workspace: Path, keep_days: float) -> int:
-    """Delete over-long results older than `keep_days`; return how many. Blocks."""
-    oldest = time.time() - keep_days * 86_400
-    removed = 0
-    for file in (workspace / RESULTS_FOLDER).glob("*/*.txt"):
-        with suppress(OSError):  # another process may be faster; the next start tries again
-            if file.stat().st_mtime < oldest:
-                file.unlink()
-                removed += 1
-    return removed
+        Args:
+            text: the result.
+            max_chars: longest text that stays as it is.
+            session_key: session of the call.
+            call_id: id of the call, for the name of the file.
+
+        Raises:
+            OSError: the whole cannot be kept.
+        """
+        if len(text) <= max_chars:
+            return text
+        name = RESULTS_FOLDER / _safe(session_key) / f"{_safe(call_id)}.txt"
+        self._workspace.replace(name, text.encode(errors="replace"))
+        note = (
+            f"[{len(text):,} characters; the whole is in {self._workspace.path / name}, use "
+            "read_file with offset and limit]"
+        )
+        return f"{truncate_middle(text, max_chars)}\n{note}"
+
+    def remove_old(self, keep_days: float) -> int:
+        """Delete results older than `keep_days`; return how many. Blocks."""
+        oldest = time.time() - keep_days * 86_400
+        removed = 0
+        with suppress(OSError):  # no result was ever kept
+            for session in self._workspace.scan(RESULTS_FOLDER):
+                # Another process may be faster; the next start tries again.
+                with suppress(OSError):
+                    removed += self._remove_old_of(RESULTS_FOLDER / session.name, oldest)
+        return removed
+
+    def _remove_old_of(self, folder: Path, oldest: float) -> int:
+        removed = 0
+        for name, facts in self._workspace.scan(folder):
+            if name.endswith(".txt") and facts.st_mtime < oldest:
+                with suppress(OSError):
+                    self._workspace.remove(folder / name)
+                    removed += 1
+        return removed
 
 
 def call_hint(name: str, arguments: JsonObject) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
+from nanobot_core.agent.results import ResultFiles
 from nanobot_core.contracts.provider import LLMProvider, ReasoningEffort
 from nanobot_core.contracts.tool import no_chat
 from nanobot_core.events import RunEvent, StopReason, TurnInfo
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import JsonObject, Message, OutboundMessage, ToolCall, Usage
+from nanobot_core.paths import PathGuard
 from nanobot_core.tools.registry import ToolRegistry
 
 
@@ -82,7 +83,8 @@ class AgentRunSpec:
             what an interrupted run has come to.
         tools: what may be called.
         hooks: call points, those of the run included.
-        workspace: folder that tools work in, absolute.
+        files: what tools may read and write.
+        results: where results go that are too long for the model.
         model: model name, or ``None`` for the configured one.
         fallback_models: models to try, in order, when the first one fails for good.
         max_iterations: model calls before the run is ended with a summary.
@@ -106,7 +108,8 @@ class AgentRunSpec:
     messages: Sequence[Message]
     tools: ToolRegistry
     hooks: Hooks
-    workspace: Path
+    files: PathGuard
+    results: ResultFiles
     model: str | None = None
     fallback_models: Sequence[str] = ()
     max_iterations: int = 200

@@ -8,9 +8,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from nanobot_core.agent.approval import Approver
+from nanobot_core.agent.approval import Approver, Proposal
 from nanobot_core.agent.bounded import StillRunning, run_bounded
-from nanobot_core.agent.results import bound_text, call_hint, normalise_output, results_folder
+from nanobot_core.agent.results import call_hint, normalise_output
 from nanobot_core.agent.run import AgentRunSpec
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.tool import Tool, ToolContext, ToolResult
@@ -171,25 +171,22 @@ class ToolRunner:
         """Return what the call gave, or why it may not or cannot run."""
         if ready.error is not None or ready.entry is None or ready.tool is None:
             return ToolResult(ready.error or "", is_error=True)
+        context = self._context(ready.call)
         verdict = await self._approver.decide(
-            ready.call, ready.entry.origin, read_only=ready.tool.read_only
+            Proposal(ready.call, ready.entry, ready.tool, context), self.spec.tools
         )
         if isinstance(verdict, str):
-            return ToolResult(with_hint(f"Error: {verdict}"), is_error=True)
-        call = ready.call
-        if verdict is not call.arguments:
-            prepared = self.spec.tools.prepare_call(call.name, verdict)
-            if prepared.error is not None:
-                return ToolResult(prepared.error, is_error=True)
-            call = replace(call, arguments=prepared.params)
-        return await self._execute(ready.tool, call)
+            return ToolResult(with_hint(f"Error: {verdict.removeprefix('Error: ')}"), is_error=True)
+        if verdict.paths:
+            context = replace(context, files=context.files.granting(verdict.paths))
+        return await self._execute(ready.tool, verdict.call, context)
 
-    async def _execute(self, tool: Tool, call: ToolCall) -> ToolResult:
+    async def _execute(self, tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
         limit_s = tool.timeout_s or self.spec.tool_timeout_s
         try:
             return await run_bounded(
                 self.spec.hooks.runtime.spawn,
-                _contained(tool, call, self._context(call)),
+                _contained(tool, call, context),
                 limit_s=limit_s,
                 name=f"tool:{call.name}",
             )
@@ -218,17 +215,17 @@ class ToolRunner:
             outcome = replace(outcome, origin=origin)
         if len(outcome.text) <= self.spec.max_tool_result_chars:
             return outcome
-        folder = results_folder(self.spec.workspace, self.spec.turn.session_key)
+        max_chars = self.spec.max_tool_result_chars
         try:
             text = await asyncio.to_thread(
-                bound_text,
+                self.spec.results.bounded,
                 outcome.text,
-                self.spec.max_tool_result_chars,
-                folder,
+                max_chars,
+                self.spec.turn.session_key,
                 ready.call.id,
             )
         except OSError as error:
-            kept = outcome.text[: self.spec.max_tool_result_chars]
+            kept = outcome.text[:max_chars]
             text = f"{kept}\n[cut; the rest could not be kept: {error.strerror}]"
         return replace(outcome, text=text)
 
@@ -265,8 +262,10 @@ class ToolRunner:
             channel=turn.channel,
             chat_id=turn.chat_id,
             sender_id=turn.sender_id,
+            is_owner=turn.is_owner,
             message_id=turn.message_id,
-            workspace=self.spec.workspace,
+            workspace=self.spec.files.workspace,
+            files=self.spec.files,
             clock=self._clock,
             progress=progress,
             send=send,

@@ -10,16 +10,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from nanobot_core._version import __version__
+from nanobot_core.agent.always import AlwaysAllowed
+from nanobot_core.agent.approval import ApprovalPolicy
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder
-from nanobot_core.agent.results import remove_old_results
+from nanobot_core.agent.results import ResultFiles
 from nanobot_core.app.models import ConfiguredModels
 from nanobot_core.app.slots import create_memory, create_session_store, create_transcriber
 from nanobot_core.app.tasks import TaskOwner
+from nanobot_core.app.workspace import prepare_workspace
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.config.secrets import maskable
 from nanobot_core.events import AppDraining, AppReady, RunEvent, TurnFinished, TurnOutcome
+from nanobot_core.folder import Folder
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, JsonValue
 from nanobot_core.plugins.catalogue import Catalogue
@@ -29,6 +33,7 @@ from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.pipeline import TurnPipeline, TurnRequest
+from nanobot_core.turns.reach import Reach
 
 if TYPE_CHECKING:
     from nanobot_core.contracts.memory import MemoryBackend
@@ -49,7 +54,7 @@ FIXED = (
     "gateway.max_waiting",
     "gateway.port",
 )
-"""Key paths whose change takes a new start."""
+"""Key paths whose change requires a restart."""
 EVENT_QUEUE_LIMIT = 1_000
 STOP_LIMIT_S = 30.0
 """Seconds that each part has to stop; plugins have limits of their own within it."""
@@ -94,6 +99,8 @@ class Nanobot:
         )
         self.models: ConfiguredModels = ConfiguredModels(self.plugins, self.loaded, environ)
         self._pipeline: TurnPipeline | None = None
+        self._workspace = Folder(self.loaded.workspace)
+        self._results = ResultFiles(self._workspace)
         self._store: SessionStore | None = None
         self._memory: MemoryBackend | None = None
         self._is_draining = False
@@ -160,6 +167,7 @@ class Nanobot:
             ConfigError: a backend that the configuration names does not exist.
         """
         try:
+            await asyncio.to_thread(prepare_workspace, self._workspace)
             await self.plugins.start()
             self._store = await create_session_store(self.plugins, self.loaded, self._clock)
             self._memory = await create_memory(self.plugins, self.loaded)
@@ -167,7 +175,7 @@ class Nanobot:
             if transcriber := await create_transcriber(self.plugins, self.loaded):
                 self._pipeline.transcribe = transcriber.transcribe
             keep_days = self.loaded.settings.tools.result_keep_days
-            clearing = asyncio.to_thread(remove_old_results, self.loaded.workspace, keep_days)
+            clearing = asyncio.to_thread(self._results.remove_old, keep_days)
             self._tasks.spawn(clearing, name="old results")
             if self.plugins.hooks.app_ready:
                 event = AppReady(version=__version__, plugins=self.plugins.active_labels())
@@ -195,11 +203,11 @@ class Nanobot:
             await _stopped("app_draining", draining)
 
     def _build_pipeline(self, store: SessionStore) -> TurnPipeline:
-        settings, workspace = self.loaded.settings, self.loaded.workspace
         sessions = Sessions(store, self._clock)
         return TurnPipeline(
-            settings=settings,
-            workspace=workspace,
+            settings=self.loaded.settings,
+            reach=Reach(self.loaded, self._results),
+            results=self._results,
             host=self.plugins,
             sessions=sessions,
             runner=self._build_runner(),
@@ -216,13 +224,16 @@ class Nanobot:
         return AgentRunner(
             self.models,
             clock=self._clock,
-            rules=tools.approval,
-            approval_timeout_s=tools.approval_timeout_s,
+            policy=ApprovalPolicy(
+                tools.approval,
+                tools.approval_timeout_s,
+                AlwaysAllowed.below(self.loaded.home),
+            ),
         )
 
     def _build_requests(self) -> RequestBuilder:
         timezone = self.loaded.settings.agents.defaults.timezone
-        return RequestBuilder(self.loaded.workspace, timezone, self._clock)
+        return RequestBuilder(self._workspace, timezone, self._clock)
 
     async def _close(self) -> None:
         self._pipeline = None
@@ -248,6 +259,7 @@ class Nanobot:
         self.models.reconfigure(loaded)
         pipeline = self._running()
         pipeline.settings = loaded.settings
+        pipeline.reach = Reach(loaded, self._results)
         pipeline.runner = self._build_runner()
         pipeline.requests = self._build_requests()
         return change

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
+from nanobot_core.agent.approval import NO_ANSWER
 from nanobot_core.contracts.plugin import Ticket
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import BusError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from nanobot_core.events import ApprovalRequested
     from nanobot_core.messages import ToolCall
 
-NO_ANSWER = "no answer in time"
 LONGEST_MARGIN_S = 1.0
 """Seconds before the time limit of the call's own waiting at which a question expires, so that it
 is closed in order; a tenth of the limit where that is less."""
@@ -64,7 +64,8 @@ class ChatApprovals:
         outbox: takes the questions.
         clock: source of time.
         timeout_s: seconds until no answer means no.
-        has_owner: whether anybody may answer.
+        has_owner: whether an owner is configured, who alone may answer.
+        owner_chat: channel and chat of the owner, for questions about the calls of guests.
         without_slot: lets other turns run while that of a session waits.
     """
 
@@ -76,6 +77,7 @@ class ChatApprovals:
         *,
         timeout_s: float,
         has_owner: Callable[[], bool],
+        owner_chat: Callable[[], tuple[str, str] | None],
         without_slot: Callable[[str], AbstractAsyncContextManager[None]],
     ) -> None:
         self._file = file
@@ -83,6 +85,7 @@ class ChatApprovals:
         self._clock = clock
         self._timeout_s = timeout_s
         self._has_owner = has_owner
+        self._owner_chat = owner_chat
         self._without_slot = without_slot
         self._open: dict[str, Question] = _read(file)
         self._answered: dict[str, asyncio.Event] = {}
@@ -136,7 +139,8 @@ class ChatApprovals:
         if not self._has_owner():
             return Ticket(False, "nobody, because no owner is configured")
         question = await self._question(event)
-        await self._outbox.publish(_asked(event, question))
+        for message in self._messages(event, question):
+            await self._outbox.publish(message)
         async with self._without_slot(event.turn.session_key):
             answer = await self._answer(question)
         await self._forget(question.id)
@@ -149,6 +153,23 @@ class ChatApprovals:
             ticket.by,
         )
         return ticket
+
+    def _messages(self, event: ApprovalRequested, question: Question) -> Sequence[OutboundMessage]:
+        """Return what asks the owner, who is elsewhere while a guest speaks to the agent."""
+        turn = event.turn
+        here = (turn.channel, turn.chat_id)
+        there = here if turn.is_owner else self._owner_chat() or here
+        asked = _asked(event, question, there)
+        if there == here:
+            return (asked,)
+        waiting = OutboundMessage(
+            channel=turn.channel,
+            chat_id=turn.chat_id,
+            content="This needs the owner's approval; the owner has been asked.",
+            kind="notice",
+            idempotency_key=f"approval:{question.id}:guest",
+        )
+        return (asked, waiting)
 
     async def _question(self, event: ApprovalRequested) -> Question:
         """Return the question about a call: the one that a former process asked, or a new one."""
@@ -229,18 +250,21 @@ def _visible(text: str) -> str:
     )
 
 
-def _asked(event: ApprovalRequested, question: Question) -> OutboundMessage:
+def _asked(event: ApprovalRequested, question: Question, chat: tuple[str, str]) -> OutboundMessage:
     arguments = _visible(json.dumps(event.call.arguments, indent=2, ensure_ascii=False))
     fence = "```"
     while fence in arguments:
         fence += "`"
+    turn = event.turn
+    guest = f"Guest {turn.sender_id} on {turn.channel}: " if not turn.is_owner else ""
     text = (
-        f"**{_visible(event.question)}**\n\n`{event.call.name}`\n{fence}json\n{arguments}\n{fence}\n\n"
+        f"**{_visible(guest + event.question)}**\n\n"
+        f"`{event.call.name}`\n{fence}json\n{arguments}\n{fence}\n\n"
         f"The owner answers with /approve {question.id} or /deny {question.id}."
     )
     return OutboundMessage(
-        channel=event.turn.channel,
-        chat_id=event.turn.chat_id,
+        channel=chat[0],
+        chat_id=chat[1],
         content=text,
         kind="notice",
         idempotency_key=f"approval:{question.id}",

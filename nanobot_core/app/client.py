@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from nanobot_core.app.lock import is_running, running_pid
 from nanobot_core.app.wire import (
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 CONNECT_LIMIT_S = 5.0
 ANSWER_LIMIT_S = 60.0
 """Seconds that a gateway has to answer; turns take as long as they take."""
-Decide = Callable[["JsonObject"], Awaitable[bool]]
-"""Asked about a tool call: question, name and arguments; returns whether it is allowed."""
+Decide = Callable[["JsonObject"], Awaitable[Literal["yes", "always", "no"]]]
+"""Asked about a tool call: question, name, arguments and whether "always" may be answered."""
 
 
-async def _refuse(_question: JsonObject) -> bool:
-    return False
+async def _refuse(_question: JsonObject) -> Literal["no"]:
+    return "no"
 
 
 class ControlClient:
@@ -92,7 +92,7 @@ class ControlClient:
                 if "question" in line:
                     # The number tells this answer from one that comes after its time.
                     answer: JsonObject = {"number": line.get("number")}
-                    await write_line(writer, {**answer, "allowed": await decide(line)})
+                    await write_line(writer, {**answer, "answer": await decide(line)})
                 elif (event := event_from_json(line)) is not None:
                     await on_event(event)
             return from_json(TurnOutcome, _result(line))

@@ -184,9 +184,11 @@ class ControlServer:
                 "question": event.question,
                 "name": event.call.name,
                 "arguments": event.call.arguments,
+                "may_always": event.may_always,
             }
         )
-        return Ticket(bool(answer and answer.get("allowed") is True), "terminal")
+        word = answer.get("answer") if answer else None
+        return Ticket(word in {"yes", "always"}, "terminal", always=word == "always")
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._callers) >= MAX_CONNECTIONS:

@@ -219,7 +219,7 @@ class Gateway:
             services=services,
             dispatcher=dispatcher,
             reception=self._reception(bus, outbox, pairing, waiting),
-            approvals=self._approvals(outbox, dispatcher),
+            approvals=self._approvals(outbox, owner, dispatcher),
             pairing=pairing,
             face=face,
             reloader=Reloader(bot, channels, services, self._load, self._log),
@@ -243,13 +243,16 @@ class Gateway:
             clock=self._clock,
         )
 
-    def _approvals(self, outbox: Outbox, dispatcher: Dispatcher) -> ChatApprovals:
+    def _approvals(
+        self, outbox: Outbox, owner: OwnerNotices, dispatcher: Dispatcher
+    ) -> ChatApprovals:
         return ChatApprovals(
             self.folder / "approvals.json",
             outbox,
             self._clock,
             timeout_s=self._bot.loaded.settings.tools.approval_timeout_s,
             has_owner=lambda: bool(self._bot.loaded.settings.owner),
+            owner_chat=lambda: owner.chat,
             without_slot=dispatcher.without_slot,
         )
 

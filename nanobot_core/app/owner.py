@@ -45,6 +45,11 @@ class OwnerNotices:
             self._changed.set()
         return True
 
+    @property
+    def chat(self) -> tuple[str, str] | None:
+        """Channel and chat in which the owner was last seen alone, if any."""
+        return self._chat
+
     async def tell(self, text: str, key: str) -> None:
         """Send a notice once for each `key`; without a known chat it is only in the log."""
         logger.warning("{}", text)

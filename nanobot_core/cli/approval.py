@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Literal
 
 from nanobot_core.cli.output import printable, stderr
 from nanobot_core.contracts.plugin import Ticket
@@ -12,6 +13,7 @@ from nanobot_core.events import ApprovalRequested
 from nanobot_core.hooks import specs as on
 from nanobot_core.messages import JsonObject
 
+Answer = Literal["yes", "always", "no"]
 Paused = Callable[[], AbstractContextManager[None]]
 """Leaves the terminal to a question."""
 
@@ -28,14 +30,26 @@ class TerminalApproval:
 
     @on.present_approval
     async def present_approval(self, event: ApprovalRequested) -> Ticket | None:
-        """Show the call with its exact arguments and wait for yes or no; anything else is no."""
+        """Show the call with its exact arguments and wait for an answer."""
         call = event.call
-        allowed = await ask(self._paused, event.question, call.name, call.arguments)
-        return Ticket(allowed, "terminal")
+        answer = await ask(
+            self._paused, event.question, call.name, call.arguments, may_always=event.may_always
+        )
+        return Ticket(answer != "no", "terminal", always=answer == "always")
 
 
-async def ask(paused: Paused, question: str, name: str, arguments: JsonObject) -> bool:
-    """Ask the person at the terminal about a call; anything but yes is no."""
+async def ask(
+    paused: Paused, question: str, name: str, arguments: JsonObject, *, may_always: bool
+) -> Answer:
+    """Ask the person at the terminal about a call; anything but yes and always is no.
+
+    Args:
+        paused: leaves the terminal to the question.
+        question: one line.
+        name: the tool.
+        arguments: shown as they are.
+        may_always: offer to allow the same call for good.
+    """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.application import create_app_session_from_tty
     from rich.text import Text
@@ -46,8 +60,12 @@ async def ask(paused: Paused, question: str, name: str, arguments: JsonObject) -
         console.print(Text(printable(question), style="bold yellow"))
         console.print(Text(printable(f"{name} {shown}")))
         try:
-            answer = await PromptSession[str]().prompt_async("Allow it? [y/N] ")
+            choices = "[y/N/always]" if may_always else "[y/N]"
+            said = await PromptSession[str]().prompt_async(f"Allow it? {choices} ")
         except (EOFError, KeyboardInterrupt):
-            answer = ""
+            said = ""
         console.print()
-    return answer.strip().lower() in {"y", "yes"}
+    word = said.strip().lower()
+    if may_always and word in {"a", "always"}:
+        return "always"
+    return "yes" if word in {"y", "yes"} else "no"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
     from nanobot_core.app.client import ControlClient
     from nanobot_core.cli.agent import Talk
+    from nanobot_core.cli.approval import Answer
     from nanobot_core.cli.render import View
     from nanobot_core.events import RunEvent, TurnOutcome
     from nanobot_core.messages import JsonObject
@@ -161,9 +162,9 @@ class _Gateway:
         """See `Backend`; the gateway does it for all."""
         return nullcontext()
 
-    async def _decide(self, question: JsonObject) -> bool:
+    async def _decide(self, question: JsonObject) -> Answer:
         if not _has_terminal():
-            return False
+            return "no"
         from nanobot_core.cli.approval import ask
 
         arguments = question.get("arguments")
@@ -172,6 +173,7 @@ class _Gateway:
             str(question.get("question")),
             str(question.get("name")),
             arguments if isinstance(arguments, dict) else {},
+            may_always=question.get("may_always") is True,
         )
 
 

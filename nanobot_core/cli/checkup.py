@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from nanobot_core.cli.output import printable, stdout
 from nanobot_core.contracts.plugin import CheckResult
 from nanobot_core.errors import ConfigError, NanobotError, PluginError
 from nanobot_core.plugins.report import QUIET_STATES
@@ -20,6 +21,7 @@ CHECK_LIMIT_S = 2.0
 ENDING_S = 1.0
 """Seconds that tasks have to end once everything has stopped."""
 Status = Literal["ok", "warning", "error"]
+_STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _CANNOT_START = frozenset({"import-error", "settings-error", "quarantined"})
 
 
@@ -137,3 +139,20 @@ async def _tasks_left() -> list[Finding]:
         message = f"task '{task.get_name()}' goes on after all plugins have stopped: {places}"
         found.append(Finding("core", "tasks", "warning", message, remedy))
     return found
+
+
+def show_findings(findings: Iterable[Finding]) -> None:
+    """Print findings, each with its remedy."""
+    from rich.text import Text
+
+    for finding in findings:
+        origin = "" if finding.source == "core" else f"{finding.source}: "
+        stdout().print(
+            Text.assemble(
+                (f"{finding.status:<8}", _STYLES[finding.status]),
+                printable(f"{origin}{finding.name}: {finding.message}"),
+            ),
+            soft_wrap=True,
+        )
+        if finding.remedy:
+            stdout().print(Text(f"{'':8}→ {printable(finding.remedy)}", "dim"), soft_wrap=True)

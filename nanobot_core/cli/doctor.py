@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanobot_core.cli.checkup import Finding, Status, check_plugins
+from nanobot_core.cli.checkup import Finding, check_plugins, show_findings
 from nanobot_core.cli.options import Options, open_agent, options_of
-from nanobot_core.cli.output import print_json, printable, run_async, stdout
+from nanobot_core.cli.output import print_json, run_async
 from nanobot_core.errors import ConfigError, ConfigInvalid, NoProvider
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
     from nanobot_core.config.loading import LoadedConfig
-
-_STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "error": "bold red"}
 
 
 def doctor(
@@ -33,7 +31,7 @@ def doctor(
     if as_json:
         print_json([finding._asdict() for finding in findings])
     else:
-        _show(findings)
+        show_findings(findings)
     if any(finding.status == "error" for finding in findings):
         raise typer.Exit(1)
 
@@ -109,19 +107,3 @@ def _provider(agent: Nanobot) -> Finding:
         message = f"no model is configured, '{match.row.spec.name}' stands in"
         return Finding("core", "model", "warning", message, "run nanobot onboard")
     return Finding("core", "model", "ok", f"{match.model} by {match.row.spec.name}")
-
-
-def _show(findings: list[Finding]) -> None:
-    from rich.text import Text
-
-    for finding in findings:
-        origin = "" if finding.source == "core" else f"{finding.source}: "
-        stdout().print(
-            Text.assemble(
-                (f"{finding.status:<8}", _STYLES[finding.status]),
-                printable(f"{origin}{finding.name}: {finding.message}"),
-            ),
-            soft_wrap=True,
-        )
-        if finding.remedy:
-            stdout().print(Text(f"{'':8}→ {printable(finding.remedy)}", "dim"), soft_wrap=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nanobot_core.app.workspace import prepare_workspace
 from nanobot_core.cli.options import Options, open_agent, options_of
-from nanobot_core.cli.output import fail
+from nanobot_core.cli.output import fail, run_async
+from nanobot_core.folder import Folder
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
@@ -50,8 +52,10 @@ def onboard(
     if api_key and spec is None:
         fail("--api-key needs --provider, which says whose key it is", 2)
     path = _write_config(options, agent, spec, model, api_key)
-    made = _fill_workspace(agent.loaded.workspace)
+    made = _fill_workspace(Folder(agent.loaded.workspace))
     _tell(agent, path, made)
+    _tell_checks(options)
+    typer.echo('\nNext: nanobot agent -m "Hello", or nanobot doctor when something is wrong.')
 
 
 def _existing(options: Options) -> Options:
@@ -134,22 +138,35 @@ def _write_config(
     return path
 
 
-def _fill_workspace(workspace: Path) -> list[str]:
+def _fill_workspace(workspace: Folder) -> list[str]:
     """Copy the templates that are not there yet; return their names."""
     made: list[str] = []
-    workspace.mkdir(parents=True, exist_ok=True)
+    prepare_workspace(workspace)
 
-    def copy(source: Traversable, target: Path) -> None:
+    def copy(source: Traversable, target: PurePath) -> None:
         if source.is_dir():
-            target.mkdir(exist_ok=True)
+            workspace.make(target, mode=0o777)
+            there = {entry.name for entry in workspace.scan(target)}
             for inner in sorted(source.iterdir(), key=lambda item: item.name):
-                copy(inner, target / inner.name)
-        elif source.name.endswith(".md") and not target.exists():
-            target.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
-            made.append(str(target.relative_to(workspace)))
+                if inner.is_dir() or inner.name not in there:
+                    copy(inner, target / inner.name)
+        elif source.name.endswith(".md"):
+            workspace.replace(target, source.read_bytes())
+            made.append(str(target))
 
-    copy(files("nanobot_core.app") / "templates", workspace)
+    copy(files("nanobot_core.app") / "templates", PurePath())
     return made
+
+
+def _tell_checks(options: Options) -> None:
+    """Print what plugins find on this machine, such as the sandbox that commands run in."""
+    from nanobot_core.cli.checkup import check_plugins, show_findings
+
+    found = run_async(check_plugins(open_agent(_existing(options))))
+    checks = [each for each in found if each.source != "core" and each.name != "check_health"]
+    if checks:
+        typer.echo("")
+        show_findings(checks)
 
 
 def _tell(agent: Nanobot, path: Path, made: list[str]) -> None:
@@ -161,4 +178,3 @@ def _tell(agent: Nanobot, path: Path, made: list[str]) -> None:
         typer.echo(
             "\nNo plugin is installed: pip install 'nanobot-core[standard]' brings the usual."
         )
-    typer.echo('\nNext: nanobot agent -m "Hello", or nanobot doctor when something is wrong.')

@@ -37,6 +37,7 @@ class RootGroup(LazyGroup):
         Entry("gateway", "Run the gateway, or command the one that runs.", f"{_CLI}.gateway:app"),
         Entry("channels", "Show channels, sign in to their platforms.", f"{_CLI}.channels:app"),
         Entry("pairing", "Let strangers in who wrote to a channel.", f"{_CLI}.pairing:app"),
+        Entry("approvals", "Show what was allowed for good.", f"{_CLI}.approvals:app"),
         Entry("deadletters", "List and resend messages given up.", f"{_CLI}.deadletters:app"),
         Entry("status", "Show how things stand.", f"{_CLI}.status:status"),
         Entry("doctor", "Look for problems and say how to mend them.", f"{_CLI}.doctor:doctor"),

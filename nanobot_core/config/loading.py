@@ -51,6 +51,7 @@ class LoadedConfig:
         home: nanobot's folder.
         secrets: values that must not be shown or logged.
         warnings: what has no effect and is probably not meant.
+        secret_files: files that values come from, ``${file:path}``.
     """
 
     settings: Settings
@@ -60,6 +61,13 @@ class LoadedConfig:
     home: Path
     secrets: frozenset[str] = field(repr=False)
     warnings: tuple[ConfigProblem, ...] = ()
+    secret_files: tuple[Path, ...] = ()
+
+    @property
+    def protected_paths(self) -> tuple[Path, ...]:
+        """Folders and files that are closed to every tool: nanobot's own and those with secrets."""
+        own = (self.home, *((self.path,) if self.path else ()))
+        return (*own, *self.secret_files)
 
     @property
     def workspace(self) -> Path:
@@ -175,7 +183,8 @@ def _validated(
     if settings is None or errors:
         raise ConfigInvalid(in_order(errors))
     warnings = tuple(in_order(validation.warnings))
-    return LoadedConfig(settings, tree, layers.origins, path, home, secrets, warnings)
+    files = tuple(sorted(expansion.files))
+    return LoadedConfig(settings, tree, layers.origins, path, home, secrets, warnings, files)
 
 
 def in_order(problems: Collection[ConfigProblem]) -> list[ConfigProblem]:

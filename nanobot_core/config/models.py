@@ -6,7 +6,6 @@ Sections of plugins stand in the same file. The models that may hold them keep t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -223,39 +222,57 @@ def _check_network(network: str) -> str:
     return network
 
 
-def check_pattern(pattern: str) -> str:
-    """Return `pattern` if it is a regular expression."""
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        msg = f"expected a regular expression, {error}"
-        raise ValueError(msg) from error
-    return pattern
+def _refuse_argument(_pattern: object) -> None:
+    msg = (
+        "expected the name of the argument and a glob for its whole value, such as "
+        'arguments: {path: "*.md"}'
+    )
+    raise ValueError(msg)
 
 
 class ApprovalRule(PluginSettings):
-    """What happens to calls that match; an absent pattern matches everything.
+    """What happens to calls that match; what is absent matches everything.
+
+    A pattern is a glob (``*``, ``?``, ``[...]``) that must match the whole value.
 
     Attributes:
-        tool: glob of tool names.
-        argument: regular expression that is searched in each argument.
+        tool: glob of tool names. ``deny`` and ``ask`` follow a tool under every name it has.
+        arguments: argument to glob, such as ``{path: "notes/*"}``; all of them must match. Paths
+            are relative to the workspace, or absolute when they are outside; of a command line,
+            ``allow`` must match each command.
+        argument: refused. It was searched in every argument, so that an attacker's text matched.
         channel: name of the channel the call comes from.
-        sender: id of the person the call comes from.
+        sender: id of the person the call comes from. Without one, ``allow`` is for the owner.
         action: run it, ask the owner, or refuse.
     """
 
     tool: str
-    argument: Annotated[str, AfterValidator(check_pattern)] | None = None
+    arguments: dict[str, str] = {}
+    argument: Annotated[None, BeforeValidator(_refuse_argument)] = None
     channel: str | None = None
     sender: str | None = None
     action: Literal["allow", "ask", "deny"]
+
+
+class GuestsSettings(PluginSettings):
+    """``tools.guests``: what senders who are not the owner may use.
+
+    Attributes:
+        allow: globs of tools that guests are offered besides those that are made for guests.
+        files: ``own`` gives each guest a folder of their own, ``workspace`` the agent's; in both,
+            changes to what steers the agent wait for the owner's approval.
+    """
+
+    allow: list[str] = []
+    files: Literal["own", "workspace"] = "own"
 
 
 class ToolsSettings(OpenSection):
     """``tools``: what holds for all tools. Each family of tools has its section here.
 
     Attributes:
-        restrict_to_workspace: files outside of the workspace are out of reach.
+        restrict_to_workspace: files outside of the workspace are refused; otherwise the owner is
+            asked.
         allow: globs of tools a turn may use.
         deny: globs of tools it may not use, whatever `allow` says.
         aliases: name for the model to full name of the tool.
@@ -264,6 +281,7 @@ class ToolsSettings(OpenSection):
         result_keep_days: age at which those files are removed.
         max_repeats: equal calls with equal results before the model is told.
         max_parallel: calls that run side by side in one turn.
+        guests: what senders who are not the owner may use.
         approval: rules in order; the first that matches decides.
         approval_timeout_s: seconds until no answer means no.
         ssrf_whitelist: networks (CIDR) that guarded requests may reach although they are private.
@@ -278,6 +296,7 @@ class ToolsSettings(OpenSection):
     result_keep_days: PositiveFloat = 7
     max_repeats: PositiveInt = 6
     max_parallel: PositiveInt = 8
+    guests: GuestsSettings = GuestsSettings.model_construct()
     approval: list[ApprovalRule] = []
     approval_timeout_s: PositiveFloat = 300
     ssrf_whitelist: list[Annotated[str, AfterValidator(_check_network)]] = []

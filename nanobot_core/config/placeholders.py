@@ -26,6 +26,7 @@ class Expansion:
     Attributes:
         problems: placeholders without a value.
         secrets: what came from secret files and from variables that name a secret.
+        files: the secret files.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Expansion:
     ) -> None:
         self.problems: list[ConfigProblem] = []
         self.secrets: set[str] = set()
+        self.files: set[Path] = set()
         self._environ, self._origins, self._folder = environ, origins, folder
 
     def expand_tree(self, tree: JsonObject) -> JsonObject:
@@ -81,6 +83,7 @@ class Expansion:
 
     def _read(self, name: str) -> str | None:
         path = self._folder / Path(name).expanduser()
+        self.files.add(path)
         try:
             if not path.is_file():
                 return None

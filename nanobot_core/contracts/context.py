@@ -85,7 +85,11 @@ class PluginContext(Protocol):
 
     @property
     def protected_paths(self) -> Sequence[Path]:
-        """Files that no tool may read or write on the model's wish: they hold secrets."""
+        """Files and folders that no tool may read or write at the model's request.
+
+        nanobot's own folder, the configuration and the files that it names. The workspace and the
+        media store are no part of it, also when they lie in one of these folders.
+        """
 
     @property
     def data_dir(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from nanobot_core.events import TurnInfo
@@ -157,9 +158,19 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The owner decides."""
+    """The owner decides.
+
+    Attributes:
+        question: one line for the owner; tool and arguments are shown with it.
+        subject: what "always" remembers, such as a command with its folder; empty means the
+            arguments as they are.
+        paths: absolute paths, free of links, that the call may reach when it is approved, besides
+            those that need no approval.
+    """
 
     question: str
+    subject: str = ""
+    paths: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +192,15 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Answer to ``present_approval``: whether the asked person allowed the call, and who it was."""
+    """Answer to ``present_approval``: whether the asked person allowed the call, and who it was.
+
+    Attributes:
+        always: the same call of the owner's needs no further approval.
+    """
 
     allowed: bool
     by: str
+    always: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

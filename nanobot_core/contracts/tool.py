@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.clock import Clock, SystemClock
+from nanobot_core.contracts.plugin import Allow, Ask, Deny
 from nanobot_core.errors import ToolFailed
 from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import Content, ContentBlock, JsonObject, OutboundMessage
 
 if TYPE_CHECKING:
     from nanobot_core.contracts.context import PluginContext
+    from nanobot_core.paths import PathGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,12 @@ class ToolContext:
         channel: channel of the turn.
         chat_id: chat of the turn.
         sender_id: who wrote the message.
+        is_owner: the owner speaks. Anyone else is a guest, who has a folder of their own as
+            `workspace` and must not see what belongs to others.
         message_id: platform id of that message, or ``None``.
         workspace: folder that relative paths refer to, absolute.
+        files: what this call may read and write, approvals included. Every path that the model
+            names goes through it.
         clock: source of time.
         progress: tells the user what is being done; never raises.
         send: sends a message to a chat, this one or another. In a gateway it is stored and
@@ -75,13 +81,35 @@ class ToolContext:
     turn_id: str
     call_id: str
     workspace: Path
+    files: PathGuard
     channel: str = "cli"
     chat_id: str = "direct"
     sender_id: str = "user"
+    is_owner: bool = False
     message_id: str | None = None
     clock: Clock = field(default_factory=SystemClock)
     progress: Callable[[str], Awaitable[None]] = _no_progress
     send: Callable[[OutboundMessage], Awaitable[None]] = no_chat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """What a tool says of one of its calls before the call runs.
+
+    Attributes:
+        decision: whether it may run as far as the tool knows. An owner's rule that allows the call
+            answers `Ask`; nothing overrides `Deny`.
+        values: by argument, what the owner's rules compare instead of the argument's text: the
+            path that a spelling stands for, each command of a command line. An ``allow`` rule must
+            match all of them, another one any. ``None`` means that the tool cannot tell: no
+            ``allow`` rule matches, every other one does.
+    """
+
+    decision: Allow | Ask | Deny = field(default_factory=Allow)
+    values: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+
+
+_UNREVIEWED = Review()
 
 
 class Tool(ABC):
@@ -96,6 +124,8 @@ class Tool(ABC):
         compactable: old results may be left out of later requests.
         idempotent: may be run again after a crash; ``None`` means as `read_only`.
         timeout_s: seconds a call may take; ``None`` means the configured limit.
+        for_guests: offered to senders who are not the owner, too. Such a tool shows and changes
+            nothing but what belongs to the sender; see `ToolContext.is_owner`.
         source: where it comes from besides its plugin, such as ``MCP server 'time'``; shown to the
             owner.
     """
@@ -108,6 +138,7 @@ class Tool(ABC):
     compactable: bool = False
     idempotent: bool | None = None
     timeout_s: float | None = None
+    for_guests: bool = False
     source: str = ""
 
     @abstractmethod
@@ -130,6 +161,18 @@ class Tool(ABC):
             The turn was stopped or the time is up. Everything the call started must be ended
             before the cancellation is passed on.
         """
+
+    async def review(self, context: ToolContext, arguments: JsonObject) -> Review:
+        """Judge a call before it runs; changes nothing.
+
+        Override it where the arguments decide whether the owner must be asked. It runs within a
+        limit of five seconds; a failure refuses the call.
+
+        Args:
+            context: the circumstances of the call. `ToolContext.files` has no approvals yet.
+            arguments: as for `execute`.
+        """
+        return _UNREVIEWED
 
     @property
     def concurrency_safe(self) -> bool:

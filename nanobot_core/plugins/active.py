@@ -261,6 +261,7 @@ class ActivePlugin:
             lambda: self._load(tool),
             plugin=self.id,
             version=self.registrant.version,
+            own_name=tool.name,
             traits=traits,
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,9 +133,7 @@ def stand_in(
             variables=look_up(_VARIABLES),
             setup=setup,
             tools=tuple(
-                DeclaredTool(
-                    tool_definition(item), traits.read_only, traits.compactable, traits.repeatable
-                )
+                DeclaredTool(tool_definition(item), **asdict(traits))
                 for item in manifest.of_kind("tools")
                 for traits in (declared_traits(item),)
             ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.config.environment import environment
@@ -185,7 +184,7 @@ class Roster:
             home=loaded.home,
             workspace=loaded.workspace,
             restrict_to_workspace=loaded.settings.tools.restrict_to_workspace,
-            protected_paths=_secret_files(loaded),
+            protected_paths=loaded.protected_paths,
             media=MediaStore(loaded.home / "media"),
             network=NetworkPolicy(tuple(loaded.settings.tools.ssrf_whitelist)),
             environment=lambda names: environment(names, self._environ),
@@ -393,9 +392,3 @@ def _holds(condition: str, settings: Settings) -> bool:
 def brings_tools(manifest: Manifest) -> bool:
     """Whether a plugin has tools, now or at run time."""
     return bool(manifest.of_kind("tools") or manifest.facts.tool_names)
-
-
-def _secret_files(loaded: LoadedConfig) -> tuple[Path, ...]:
-    """Return the configuration in force and what would be one after the next start."""
-    usual = [loaded.home / name for name in ("config.yaml", "config.yml", "config.json", ".env")]
-    return tuple(dict.fromkeys([loaded.path, *usual] if loaded.path else usual))

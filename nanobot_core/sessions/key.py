@@ -12,7 +12,12 @@ _DIGEST_BYTES = 10
 
 
 def file_name(key: str) -> str:
-    """Return the name of the file that holds the session `key`.
+    """Return the name of the file that holds the session `key`."""
+    return f"{safe_name(key)}.jsonl"
+
+
+def safe_name(key: str) -> str:
+    """Return a file name for `key` that cannot leave its folder and is unique.
 
     The readable part serves people who look into the folder; the digest of the exact key tells
     apart what looks alike there or to a file system that ignores case. Eighty bits: to hit the
@@ -20,7 +25,7 @@ def file_name(key: str) -> str:
     """
     readable = _UNSAFE.sub("_", key).strip("._-")[:_READABLE_CHARS] or "session"
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:_DIGEST_BYTES]
-    return f"{readable}-{base64.b32encode(digest).decode('ascii').lower()}.jsonl"
+    return f"{readable}-{base64.b32encode(digest).decode('ascii').lower()}"
 
 
 def original_file_name(key: str) -> str:

@@ -16,6 +16,7 @@ from nanobot_core.errors import PluginRejected
 from nanobot_core.media import MediaStore
 from nanobot_core.messages import JsonValue
 from nanobot_core.net.policy import NetworkPolicy
+from nanobot_core.paths import PathGuard
 from nanobot_core.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -118,6 +119,16 @@ class FakePluginContext:
     def protected_paths(self) -> Sequence[Path]:
         """A configuration file in the folder of the test."""
         return (self._data_dir.parent / "config.yaml",)
+
+    @property
+    def files(self) -> PathGuard:
+        """What the owner's calls may use: see `ToolContext.files`."""
+        return PathGuard(
+            self.workspace,
+            restricted=self.restrict_to_workspace,
+            protected=self.protected_paths,
+            unlisted=self.media.folder,
+        )
 
     @property
     def data_dir(self) -> Path:

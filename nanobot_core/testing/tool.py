@@ -22,6 +22,7 @@ from nanobot_core.messages import (
     TextBlock,
     content_text,
 )
+from nanobot_core.paths import PathGuard
 from nanobot_core.testing.context import FakePluginContext
 from nanobot_core.testing.suite import ConformanceSuite
 from nanobot_core.testing.tool_schema import definition_findings
@@ -180,6 +181,7 @@ class ToolContract(ConformanceSuite):
             turn_id=f"turn-of-session-{name}",
             call_id=f"call-of-session-{name}",
             workspace=workspace,
+            files=PathGuard(workspace),
             channel="test",
             chat_id=f"session-{name}",
             sender_id=f"sender-of-session-{name}",
@@ -188,13 +190,20 @@ class ToolContract(ConformanceSuite):
         )
 
 
-def call_in(workspace: Path) -> ToolContext:
-    """Return the circumstances of a call in `workspace`, whose chats take every message."""
+def call_in(workspace: Path, files: PathGuard | None = None) -> ToolContext:
+    """Return the circumstances of a call of the owner's, whose chats take every message.
+
+    Args:
+        workspace: the agent's working folder.
+        files: what the call may read and write; ``None`` means the workspace alone.
+    """
     return ToolContext(
         session_key="cli:direct",
         turn_id="turn",
         call_id="call",
         workspace=workspace,
+        files=files or PathGuard(workspace),
+        is_owner=True,
         send=_accept,
     )
 

@@ -57,6 +57,7 @@ def tool(
     read_only: bool = ...,
     exclusive: bool = ...,
     compactable: bool = ...,
+    for_guests: bool = ...,
     idempotent: bool | None = ...,
     timeout_s: float | None = ...,
 ) -> Callable[[ToolFunction], FunctionTool]: ...
@@ -68,6 +69,7 @@ def tool(
     read_only: bool = False,
     exclusive: bool = False,
     compactable: bool = False,
+    for_guests: bool = False,
     idempotent: bool | None = None,
     timeout_s: float | None = None,
 ) -> FunctionTool | Callable[[ToolFunction], FunctionTool]:
@@ -85,6 +87,7 @@ def tool(
         read_only: see `Tool`.
         exclusive: see `Tool`.
         compactable: see `Tool`.
+        for_guests: see `Tool`.
         idempotent: see `Tool`.
         timeout_s: see `Tool`.
     """
@@ -94,6 +97,7 @@ def tool(
         made.read_only = read_only
         made.exclusive = exclusive
         made.compactable = compactable
+        made.for_guests = for_guests
         made.idempotent = idempotent
         made.timeout_s = timeout_s
         return made

@@ -31,12 +31,13 @@ class ToolTraits:
     read_only: bool = False
     compactable: bool = False
     repeatable: bool = False
+    for_guests: bool = False
 
     @classmethod
     def of(cls, tool: Tool) -> ToolTraits:
         """Return the traits of `tool`."""
         repeatable = tool.read_only if tool.idempotent is None else tool.idempotent
-        return cls(tool.read_only, tool.compactable, repeatable)
+        return cls(tool.read_only, tool.compactable, repeatable, tool.for_guests)
 
 
 class RegisteredTool:
@@ -44,6 +45,7 @@ class RegisteredTool:
 
     Attributes:
         definition: what the model is told; its name is the one in this registry.
+        own_name: the name that its plugin gave it.
         plugin: id of the plugin that it comes from.
         version: version of that plugin, empty for what a program registered.
         traits: what is known of it without its code.
@@ -57,9 +59,11 @@ class RegisteredTool:
         *,
         plugin: str,
         version: str = "",
+        own_name: str = "",
         traits: ToolTraits | None = None,
     ) -> None:
         self.definition = definition
+        self.own_name: str = own_name or definition.name
         self.traits: ToolTraits = traits or ToolTraits()
         self.plugin = plugin
         self.version = version

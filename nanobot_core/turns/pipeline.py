@@ -42,14 +42,15 @@ from nanobot_core.turns.recorder import TurnRecorder
 from nanobot_core.turns.speech import Transcribe, with_speech
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from nanobot_core.agent.results import ResultFiles
     from nanobot_core.clock import Clock
     from nanobot_core.config.models import Settings
     from nanobot_core.contracts.memory import MemoryBackend
     from nanobot_core.contracts.plugin import ContextBlock
+    from nanobot_core.paths import PathGuard
     from nanobot_core.plugins.generation import Generation
     from nanobot_core.plugins.host import PluginHost
+    from nanobot_core.turns.reach import Reach
 
 T = TypeVar("T")
 UNKNOWN = "nobody knows whether these calls took effect"
@@ -80,7 +81,7 @@ class TurnRequest:
         on_event: receives events as they happen, the outcome last.
         hooks: hooks of this turn alone.
         model: model instead of the configured one, or ``None``.
-        is_owner: the sender may use the owner's commands.
+        is_owner: the owner wrote; anyone else is a guest, with fewer tools and commands.
         more: returns messages that arrived for the session meanwhile; each is taken into the turn.
     """
 
@@ -115,7 +116,8 @@ class TurnPipeline:
 
     Attributes:
         settings: the configuration.
-        workspace: the agent's folder, absolute.
+        reach: what senders may reach in the file system.
+        results: where long results of tools are kept.
         host: plugins with their hooks and tools.
         sessions: durable histories.
         runner: the agent.
@@ -132,7 +134,8 @@ class TurnPipeline:
     """
 
     settings: Settings
-    workspace: Path
+    reach: Reach
+    results: ResultFiles
     host: PluginHost
     sessions: Sessions
     runner: AgentRunner
@@ -276,6 +279,7 @@ class TurnPipeline:
         metadata = work.session.state.metadata
         chosen = work.request.model or _text(metadata, "model") or defaults.model
         offered = await work.tools.offered()
+        files = await self._files(work.info)
         messages = await self.requests.build(
             RequestParts(
                 turn=work.info,
@@ -287,7 +291,7 @@ class TurnPipeline:
                 summary=_text(metadata, "summary") or "",
                 memory=await self._remembered(work.session.key),
                 format_hint=self.format_hint(work.info.channel),
-                is_owner=work.request.is_owner or not work.request.message.is_group,
+                workspace=files.workspace,
             ),
             work.hooks,
         )
@@ -297,7 +301,8 @@ class TurnPipeline:
                 messages=messages,
                 tools=offered,
                 hooks=work.hooks,
-                workspace=self.workspace,
+                files=files,
+                results=self.results,
                 model=chosen,
                 fallback_models=defaults.fallback_models,
                 max_iterations=defaults.max_tool_iterations,
@@ -318,6 +323,11 @@ class TurnPipeline:
                 record=work.recorder.record,
             )
         )
+
+    async def _files(self, turn: TurnInfo) -> PathGuard:
+        if turn.is_owner:  # the common case, and the same guard each time
+            return self.reach.guard_for(turn)
+        return await asyncio.to_thread(self.reach.guard_for, turn)
 
     async def _said_meanwhile(self, work: _Turn) -> Sequence[Message]:
         """Return what arrived for the session, as the running turn takes it up."""
@@ -404,6 +414,7 @@ def _turn_of(request: TurnRequest) -> TurnInfo:
         sender_id=message.sender_id,
         source=request.source,
         message_id=message.dedupe_key,
+        is_owner=request.is_owner,
     )
 
 

@@ -283,6 +283,7 @@ async def day(
     """Run a gateway with the plugins of a household bot."""
     script = Model(answers or {})
     plugins = ["files", "shell", "message", "usage", *sections.pop("plugins", ())]
+    sections["tools"] = {"exec": {"sandbox": "none"}, **sections.get("tools", {})}
     async with serving(script) as (api, model):
         write_config(home, api, model.url, plugins=plugins, **sections)
         async with GatewayProcess(home) as gateway:
@@ -343,7 +344,7 @@ async def test_a_group_with_topics_guests_and_an_owner_who_decides(tmp_path: Pat
         "make another": call("exec", '{"command": "echo made > another.txt"}'),
         "sleep": call("exec", '{"command": "sleep 61.75"}'),
     }
-    ask = {"approval": [{"tool": "exec", "argument": "echo", "action": "ask"}]}
+    ask = {"approval": [{"tool": "exec", "arguments": {"command": "echo*"}, "action": "ask"}]}
     group = bot_api.GROUP["id"]
     # A draft of what the turn says next would stand above "Refused." where that takes longer.
     telegram = {"allow_from": ["1001", "1003"], "streaming": False}

@@ -35,6 +35,7 @@ MODULES: Final = {
     "config": Size(900, 1300),
     "disk": Size(30, 60),
     "errors": Size(250, 400),
+    "folder": Size(150, 250),
     "events": Size(150, 250),
     "hooks": Size(800, 1050),
     "media": Size(120, 220),

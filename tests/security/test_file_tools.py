@@ -100,6 +100,9 @@ class World:
             restrict_to_workspace=restricted,
         )
         self.workspace = self.context.workspace
+        self.files = self.context.files
+        if not restricted:  # and the owner says yes to everything
+            self.files = self.files.granting([Path("/")])
         self.config = self.context.protected_paths[0]
         self.config.parent.mkdir(parents=True, exist_ok=True)
         self.config.write_text(CONFIG)
@@ -137,7 +140,9 @@ class World:
         """Return what the model reads, be it an error."""
         try:
             arguments = way.arguments(path)
-            output = await way.make(self.context).execute(call_in(self.workspace), arguments)
+            output = await way.make(self.context).execute(
+                call_in(self.workspace, self.files), arguments
+            )
         except ToolError as error:
             return str(error)
         return output_text(output)

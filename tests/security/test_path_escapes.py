@@ -219,7 +219,7 @@ def test_hard_link_to_the_configuration_is_not_read(
         protected=[outside / "missing.yaml", outside / "secret.txt"],
     )
 
-    with pytest.raises(ToolDenied, match="configuration"):
+    with pytest.raises(ToolDenied, match="nanobot itself"):
         guard.open_read(guard.resolve_read("harmless.txt"))
 
 

@@ -28,7 +28,7 @@ def test_tilde_means_the_home_folder(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    guard = PathGuard(workspace, restricted=False)
+    guard = PathGuard(workspace, read_roots=[tmp_path])
 
     assert guard.resolve_read("~/notes.txt") == tmp_path.resolve() / "notes.txt"
     assert guard.resolve_read("~notes.txt") == workspace / "~notes.txt"
@@ -69,10 +69,101 @@ def test_write_root_may_be_read_and_written(workspace: Path, tmp_path: Path) -> 
     assert guard.resolve_write(f"{shared}/a.md") == shared / "a.md"
 
 
-def test_unrestricted_guard_allows_paths_outside(workspace: Path, tmp_path: Path) -> None:
+def test_paths_outside_need_an_approval(workspace: Path, tmp_path: Path) -> None:
+    guard = PathGuard(workspace, restricted=False)
+    outside = tmp_path.resolve() / "x.txt"
+
+    assert guard.judge("write", str(outside)) == (outside, True)
+    assert guard.judge("write", "x.txt") == (workspace / "x.txt", False)
+    with pytest.raises(ToolDenied, match="has not approved"):
+        guard.resolve_write(str(outside))
+    assert guard.granting([outside]).resolve_write(str(outside)) == outside
+
+
+def test_an_approval_is_for_the_path_that_was_judged(workspace: Path, tmp_path: Path) -> None:
+    """A link that is exchanged after the owner's yes leads to a refusal."""
+    harmless, secret = tmp_path.resolve() / "harmless", tmp_path.resolve() / "secret"
+    harmless.write_text("harmless")
+    secret.write_text("canary")
+    (workspace / "link").symlink_to(harmless)
     guard = PathGuard(workspace, restricted=False)
 
-    assert guard.resolve_write(f"{tmp_path}/x.txt") == tmp_path.resolve() / "x.txt"
+    judged = guard.judge("read", "link")
+    (workspace / "link").unlink()
+    (workspace / "link").symlink_to(secret)
+
+    assert judged == (harmless, True)
+    with pytest.raises(ToolDenied, match="has not approved"):
+        guard.granting([judged.path]).resolve_read("link")
+
+
+def test_an_approved_folder_opens_what_is_below_it_but_nothing_closed(
+    workspace: Path, tmp_path: Path
+) -> None:
+    home = tmp_path.resolve() / "home"
+    guard = PathGuard(workspace, restricted=False, protected=[home]).granting([tmp_path.resolve()])
+
+    assert guard.resolve_read(f"{tmp_path}/x") == tmp_path.resolve() / "x"
+    for text in (f"{home}", f"{home}/gateway/pairing.json", f"{tmp_path}/HOME/x"):
+        with pytest.raises(ToolDenied, match="nanobot itself"):
+            guard.resolve_read(text)
+
+
+def test_workspace_and_media_stay_open_inside_nanobots_folder(tmp_path: Path) -> None:
+    home = tmp_path.resolve() / "home"
+    guard = PathGuard(home / "workspace", protected=[home], unlisted=home / "media")
+
+    assert guard.resolve_write("a.txt") == home / "workspace/a.txt"
+    assert guard.resolve_read(f"{home}/media/x7f/voice.ogg") == home / "media/x7f/voice.ogg"
+    for closed in ("config.yaml", "gateway/owner.json", "plugins/x", "cache", "logs/a.log", ".env"):
+        for access in ("read", "write"):
+            with pytest.raises(ToolDenied, match="nanobot itself"):
+                guard.judge(access, f"{home}/{closed}")
+
+
+def test_nanobots_folder_is_closed_inside_the_workspace_too(workspace: Path) -> None:
+    guard = PathGuard(workspace, protected=[workspace / "home"])
+
+    with pytest.raises(ToolDenied, match="nanobot itself"):
+        guard.resolve_read("home/config.yaml")
+
+
+def test_media_are_read_by_those_who_know_their_path_and_not_listed(
+    workspace: Path, tmp_path: Path
+) -> None:
+    media = tmp_path.resolve() / "media"
+    (media / "x7f").mkdir(parents=True)
+    (media / "x7f" / "voice.ogg").write_bytes(b"OggS")
+    guard = PathGuard(workspace, unlisted=media)
+
+    with guard.open_read(guard.resolve_read(f"{media}/x7f/voice.ogg")) as file:
+        assert file.read() == b"OggS"
+    with pytest.raises(ToolDenied), guard.open_directory(media):
+        pass
+    with pytest.raises(ToolDenied):
+        guard.resolve_write(f"{media}/x7f/voice.ogg")
+
+
+def test_guarded_files_are_written_with_an_approval_only(workspace: Path, tmp_path: Path) -> None:
+    own = workspace / "guests" / "ann"
+    steering = [workspace / "AGENTS.md", workspace / "skills"]
+    guard = PathGuard(own, guarded=steering)
+
+    assert guard.judge("write", f"{workspace}/AGENTS.md").needs_approval
+    assert guard.judge("write", f"{workspace}/Skills/x/SKILL.md").needs_approval
+    assert not guard.judge("write", "AGENTS.md").needs_approval
+    for text in (f"{workspace}/other.md", f"{tmp_path}/x"):
+        with pytest.raises(ToolDenied, match="outside the allowed folders"):
+            guard.judge("write", text)
+    with pytest.raises(ToolDenied, match="outside the allowed folders"):
+        guard.judge("read", f"{workspace}/AGENTS.md")
+
+
+@pytest.mark.parametrize("path", [".git", ".git/config", "a/.git/hooks/pre-commit", "b/.GIT/x"])
+def test_git_files_are_not_written(workspace: Path, path: str) -> None:
+    """git runs what its configuration and hooks name."""
+    with pytest.raises(ToolDenied, match="use git itself"):
+        PathGuard(workspace).resolve_write(path)
 
 
 def test_refusal_names_the_path_and_the_allowed_folders(workspace: Path) -> None:
@@ -99,7 +190,6 @@ def test_refusal_shows_control_characters_escaped_and_long_paths_cut(workspace: 
         "memory/history.jsonl",
         "memory/.cursor",
         "memory/.dream_cursor",
-        "memory/.git/config",
         ".nanobot/state.json",
         ".nanobot/tool-results/s/1.txt",
         "sessions",
@@ -134,7 +224,7 @@ def test_protected_file_is_neither_read_nor_written(workspace: Path, tmp_path: P
     guard = PathGuard(workspace, restricted=False, protected=[config])
 
     for resolve in (guard.resolve_read, guard.resolve_write):
-        with pytest.raises(ToolDenied, match="configuration"):
+        with pytest.raises(ToolDenied, match="nanobot itself"):
             resolve(str(config))
 
 
@@ -177,7 +267,7 @@ def test_opened_folder_lists_its_entries(workspace: Path) -> None:
 
 
 def test_root_folder_can_be_opened_when_unrestricted(workspace: Path) -> None:
-    with PathGuard(workspace, restricted=False).open_directory(Path("/")) as handle:
+    with PathGuard(workspace, read_roots=[Path("/")]).open_directory(Path("/")) as handle:
         assert os.path.samestat(os.fstat(handle), Path("/").stat())
 
 

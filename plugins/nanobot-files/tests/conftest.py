@@ -6,13 +6,14 @@ import io
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nanobot_core import JsonValue, Tool, ToolContext, ToolOutput
-from nanobot_core.testing import FakePluginContext, output_text
+from nanobot_core import Ask, JsonValue, Tool, ToolOutput
+from nanobot_core.testing import FakePluginContext, call_in, output_text
 
 
 @pytest.fixture
@@ -37,10 +38,13 @@ class Bench:
         session: str = "cli:a",
         **given: JsonValue,
     ) -> ToolOutput:
-        call = ToolContext(
-            session_key=session, turn_id="turn", call_id="call", workspace=self.workspace
-        )
-        return await tool(self.context).execute(call, dict(given))
+        made = tool(self.context)
+        files = self.context.files
+        call = replace(call_in(self.workspace, files), session_key=session)
+        review = await made.review(call, dict(given))
+        if isinstance(review.decision, Ask):  # the owner says yes
+            call = replace(call, files=files.granting(review.decision.paths))
+        return await made.execute(call, dict(given))
 
     async def text(
         self,

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nanobot_core import ToolDenied, ToolFailed, ToolInputError
 from nanobot_files.excerpt import Excerpts
-from nanobot_files.files import Files
 from nanobot_files.grep import GrepTool
 from nanobot_files.matcher import main
 from nanobot_files.search import Query, search
@@ -208,7 +207,7 @@ async def test_engine_that_breaks_is_told(tmp_path: Path) -> None:
 
 
 async def test_file_that_became_binary_or_unreadable_is_left_out(bench: Bench) -> None:
-    guard = bench.context.shared(Files).guard(bench.workspace)
+    guard = bench.context.files
     excerpts = Excerpts(guard, Watch(), context=0)
     binary = bench.put("a.bin", b"x\0")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nanobot_core import LazyTool, ToolDenied
-from nanobot_core.testing import FakePluginContext
+from nanobot_core.testing import FakePluginContext, call_in
 from nanobot_files import plugin
 from nanobot_files.edit_file import EditFileTool
 from nanobot_files.files import Files, FileVersions, Version
@@ -99,7 +99,7 @@ async def test_restriction_of_the_core_and_own_roots_count(
 
 def test_configuration_is_out_of_reach(tmp_path: Path) -> None:
     context = FakePluginContext(tmp_path)
-    guard = context.shared(Files).guard(context.workspace)
+    guard = context.shared(Files).guard(call_in(context.workspace, context.files))
 
-    with pytest.raises(ToolDenied, match="configuration"):
+    with pytest.raises(ToolDenied, match="nanobot itself"):
         guard.resolve_read(str(context.protected_paths[0]))

@@ -129,6 +129,7 @@ class Bench:
             turn_id="turn",
             call_id="call",
             workspace=self.context.workspace,
+            files=self.context.files,
             progress=progress,
         )
 

@@ -22,6 +22,7 @@ import yaml
 from nanobot_core import (
     LLMProvider,
     Nanobot,
+    PathGuard,
     PluginContext,
     ProviderSpec,
     ToolCall,
@@ -147,6 +148,7 @@ async def call(
         call_id="call-7",
         sender_id="ann",
         workspace=Path.cwd(),
+        files=PathGuard(Path.cwd()),
         progress=tell,
     )
     async with asyncio.timeout(LIMIT_S):

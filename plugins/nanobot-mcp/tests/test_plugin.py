@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from nanobot_core import Nanobot, ToolContext, examine_plugin, manifest_to_json
-from nanobot_core.testing import FakeClock, output_text
+from nanobot_core import Nanobot, examine_plugin, manifest_to_json
+from nanobot_core.testing import FakeClock, call_in, output_text
 from nanobot_mcp import plugin
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def call(bot: Nanobot, name: str, **given: str) -> str:
     """Do what a turn does with tools, without a model: load them and call one."""
     entry = (await bot.plugins.load_tools()).get(name)
     assert entry is not None
-    context = ToolContext(session_key="cli:a", turn_id="turn", call_id="call", workspace=Path.cwd())
+    context = call_in(Path.cwd())
     async with asyncio.timeout(40):
         return output_text(await (await entry.tool()).execute(context, dict(given)))
 

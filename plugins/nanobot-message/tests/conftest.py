@@ -28,7 +28,7 @@ class Desk:
 
     def circumstances(self) -> ToolContext:
         return replace(
-            call_in(self.workspace),
+            call_in(self.workspace, self.context.files),
             session_key="telegram:1",
             channel="telegram",
             chat_id="1",

@@ -62,7 +62,7 @@ async def test_files_elsewhere_are_refused_unless_the_owner_opens_the_folder(
     outside = tmp_path / "outside.txt"
     outside.write_text("content")
 
-    with pytest.raises(ToolDenied, match=r"outside\.txt.*outside the allowed folders"):
+    with pytest.raises(ToolDenied, match=r"outside\.txt.*outside the workspace"):
         await make_desk().call(content="x", media=[str(outside)])
     opened = make_desk(extraRoots=[str(tmp_path)])
     await opened.call(content="x", media=[str(outside)])

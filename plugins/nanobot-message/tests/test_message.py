@@ -14,6 +14,7 @@ from nanobot_core import (
     Button,
     JsonObject,
     OutboundMessage,
+    PathGuard,
     ToolContext,
     ToolDenied,
     ToolFailed,
@@ -175,7 +176,13 @@ async def test_where_nothing_can_be_sent_the_model_is_told(tmp_path: Path) -> No
     tool = MessageTool(FakePluginContext(tmp_path, plugin_id="message"))
     with pytest.raises(ToolFailed, match="no way to send a message to cli:direct"):
         await tool.execute(
-            ToolContext(session_key="cli:direct", turn_id="t", call_id="c", workspace=tmp_path),
+            ToolContext(
+                session_key="cli:direct",
+                turn_id="t",
+                call_id="c",
+                workspace=tmp_path,
+                files=PathGuard(tmp_path),
+            ),
             {"content": "hello"},
         )
 

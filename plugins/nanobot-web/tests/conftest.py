@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from nanobot_core import JsonValue, Tool, ToolContext, ToolOutput
+from nanobot_core import JsonValue, Tool, ToolOutput
 from nanobot_core.net import NetworkPolicy
-from nanobot_core.testing import FakePluginContext, output_text
+from nanobot_core.testing import FakePluginContext, call_in, output_text
 from nanobot_web.web_fetch import WebFetchTool
 from nanobot_web.web_search import WebSearchTool
 
@@ -120,9 +120,7 @@ class Bench:
                 network=network,
             )
         )
-        where = ToolContext(
-            session_key="cli:a", turn_id="t", call_id="c", workspace=context.workspace
-        )
+        where = call_in(context.workspace)
         return await make(context).execute(where, dict(arguments))
 
     async def fetch(

@@ -21,13 +21,18 @@ from nanobot_core import (
     ToolCall,
     TurnInfo,
 )
+from nanobot_core.agent.always import AlwaysAllowed
+from nanobot_core.agent.approval import ApprovalPolicy
 from nanobot_core.agent.loop import AgentRunner
+from nanobot_core.agent.results import ResultFiles
 from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, Model
 from nanobot_core.config.models import ApprovalRule
 from nanobot_core.events import RunEvent, TextStreamed
+from nanobot_core.folder import Folder
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
+from nanobot_core.paths import PathGuard
 from nanobot_core.testing import FakeClock, FakeProvider, FakeStep
 from nanobot_core.tools.registry import ToolRegistry
 from tests.registrants import check_registrant
@@ -37,7 +42,7 @@ Next: TypeAlias = Callable[[ChatRequest], Awaitable[LLMResponse]]
 """What a hook around model calls goes on with."""
 TURN = TurnInfo(
     id="turn0001", session_key="cli:direct", channel="cli", chat_id="direct", sender_id="me|Me",
-    source="cli",
+    source="cli", is_owner=True,
 )  # fmt: skip
 
 
@@ -85,6 +90,8 @@ class Bench:
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     rules: Sequence[ApprovalRule] = ()
     approval_timeout_s: float = 5.0
+    always: AlwaysAllowed | None = None
+    turn: TurnInfo = TURN
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.clock.monotonic_s)
@@ -121,11 +128,12 @@ class Bench:
             for item in messages or ("question",)
         ]
         values: dict[str, Any] = {
-            "turn": TURN,
+            "turn": self.turn,
             "messages": [Message(role="system", content="system"), *history],
             "tools": self.registry,
             "hooks": self.hooks,
-            "workspace": self.workspace,
+            "files": PathGuard(self.workspace, restricted=False),
+            "results": ResultFiles(Folder(self.workspace)),
             "on_event": self.on_event,
             "record": self.record,
             **options,
@@ -145,8 +153,7 @@ class Bench:
         runner = AgentRunner(
             Models(providers),
             clock=self.clock,
-            rules=self.rules,
-            approval_timeout_s=self.approval_timeout_s,
+            policy=ApprovalPolicy(self.rules, self.approval_timeout_s, self.always),
         )
         async with asyncio.timeout(5):
             result = await runner.run(spec or self.spec())

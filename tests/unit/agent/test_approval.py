@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import stat
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -14,20 +17,34 @@ from nanobot_core import (
     Ask,
     Decision,
     Deny,
+    JsonObject,
+    Review,
     Rewrite,
     Ticket,
+    Tool,
     ToolCallProposed,
+    ToolContext,
+    ToolDenied,
     on,
 )
+from nanobot_core.agent.always import AllowedCall, AlwaysAllowed
 from nanobot_core.config.models import ApprovalRule
 from nanobot_core.tools import tool
+from nanobot_core.tools.registry import RegisteredTool, ToolTraits
 from tests.unit.agent.conftest import Bench, call
 
 pytestmark = pytest.mark.anyio
 
 
-def rule(tool: str, action: Literal["allow", "ask", "deny"], **patterns: str) -> ApprovalRule:
-    return ApprovalRule.model_validate({"tool": tool, "action": action, **patterns})
+def rule(
+    tool: str,
+    action: Literal["allow", "ask", "deny"],
+    arguments: dict[str, str] | None = None,
+    **patterns: str,
+) -> ApprovalRule:
+    return ApprovalRule.model_validate(
+        {"tool": tool, "action": action, "arguments": arguments or {}, **patterns}
+    )
 
 
 class Policy:
@@ -117,8 +134,12 @@ async def test_a_policy_that_fails_denies(bench: Bench) -> None:
         ([rule("ex*", "deny")], False),
         ([rule("read_*", "deny")], True),
         ([rule("exec", "allow"), rule("*", "deny")], True),
-        ([rule("exec", "deny", argument="^ls$")], False),
-        ([rule("exec", "deny", argument="rm")], True),
+        ([rule("exec", "deny", {"command": "ls"})], False),
+        ([rule("exec", "deny", {"command": "l"})], True),
+        ([rule("exec", "deny", {"command": "*s"})], False),
+        ([rule("exec", "deny", {"limit": "ls"})], True),
+        ([rule("exec", "deny", {"command": "ls", "limit": "5"})], True),
+        ([rule("exec", "deny", {"command": "ls", "limit": "0"})], True),
         ([rule("exec", "deny", channel="telegram")], True),
         ([rule("exec", "deny", channel="cli")], False),
         ([rule("exec", "deny", sender="me")], False),
@@ -149,7 +170,7 @@ async def test_the_owner_decides_on_the_exact_arguments(bench: Bench, answer: bo
     assert owner.asked[0].call.arguments == {"command": "ls"}
     assert owner.resolved[0].id == owner.asked[0].id
     assert owner.resolved[0].allowed is (answer is True)
-    assert owner.resolved[0].by == ("nobody to ask" if answer is None else "owner")
+    assert owner.resolved[0].by == ("there is no one to ask here" if answer is None else "owner")
 
 
 async def test_a_rule_that_allows_saves_the_question(bench: Bench) -> None:
@@ -180,3 +201,164 @@ async def test_no_answer_in_time_means_no(bench: Bench) -> None:
     bench.approval_timeout_s = 0.01
     assert await attempt(bench) == []
     assert sleeper.resolved[0].by == "no answer in time"
+
+
+class Reviewed(Tool):
+    """A tool that judges its own calls."""
+
+    name = "exec"
+    description = "Run."
+    parameters: JsonObject = {  # noqa: RUF012 - as the contract declares it
+        "type": "object",
+        "properties": {"command": {"type": "string"}, "text": {"type": "string"}},
+    }
+
+    def __init__(self, review: Review | Exception) -> None:
+        self.answer = review
+        self.ran: list[ToolContext] = []
+
+    async def review(self, context: ToolContext, arguments: JsonObject) -> Review:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def execute(self, context: ToolContext, arguments: JsonObject) -> str:
+        self.ran.append(context)
+        return "ran"
+
+
+async def review(
+    bench: Bench, answer: Review | Exception, *, own_name: str = "exec", **arguments: str
+) -> list[ToolContext]:
+    """Have the model call a tool that judges the call so; return the contexts it ran in."""
+    tool = Reviewed(answer)
+    entry = RegisteredTool(
+        tool.definition, lambda: tool, plugin="shell", own_name=own_name, traits=ToolTraits()
+    )
+    bench.registry.register(entry)
+    await bench.run(call("exec", **{"command": "ls", **arguments}), "done")
+    return tool.ran
+
+
+ASK = Review(decision=Ask("No sandbox. Run it?", "ls in /w"))
+
+
+async def test_a_tool_that_asks_waits_for_the_owner(bench: Bench) -> None:
+    owner = Owner(True)
+    bench.plug(owner)
+    assert len(await review(bench, ASK)) == 1
+    assert owner.asked[0].question == "No sandbox. Run it?"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Review(decision=Deny("too wild")), "exec was denied: too wild"),
+        (ToolDenied("closed"), "exec was denied: closed"),
+        (RuntimeError("oops"), "could not be judged: RuntimeError: oops"),
+    ],
+)
+async def test_a_tool_that_refuses_or_fails_to_judge_does_not_run(
+    bench: Bench, answer: Review | Exception, reason: str
+) -> None:
+    bench.rules = [rule("exec", "allow")]
+    assert await review(bench, answer) == []
+    assert reason in bench.results()[0]
+
+
+async def test_an_approval_opens_the_paths_of_the_question(bench: Bench) -> None:
+    outside = Path("/outside/a.txt")
+    bench.plug(Owner(True))
+    ran = await review(bench, Review(decision=Ask("Read it?", paths=(outside,))))
+    assert ran[0].files.resolve_read(str(outside)) == outside
+    with pytest.raises(ToolDenied):
+        ran[0].files.resolve_read("/outside/b.txt")
+
+
+async def test_a_rule_is_not_matched_by_another_argument(bench: Bench) -> None:
+    """Once `argument` was searched in every argument, and a comment in the text matched."""
+    bench.rules = [rule("exec", "allow", {"command": "*.md"}), rule("*", "deny")]
+    assert await review(bench, Review(), command="run.sh", text="# x.md") == []
+
+
+@pytest.mark.parametrize(
+    ("values", "action", "runs"),
+    [
+        (("git status",), "allow", True),
+        (("git status", "rm -rf x"), "allow", False),
+        (None, "allow", False),
+        (("ls", "git push"), "deny", False),
+        (("ls",), "deny", True),
+        (None, "deny", False),
+    ],
+)
+async def test_rules_compare_what_the_tool_makes_of_an_argument(
+    bench: Bench,
+    values: tuple[str, ...] | None,
+    action: Literal["allow", "deny"],
+    runs: bool,
+) -> None:
+    """An allowed command must not bring another one along, and a refused one not hide."""
+    rest = [rule("*", "deny")] if action == "allow" else []
+    bench.rules = [rule("exec", action, {"command": "git *"}), *rest]
+    answer = Review(values={"command": values})
+    assert bool(await review(bench, answer, command="git status")) is runs
+
+
+@pytest.mark.parametrize(
+    ("pattern", "action", "runs"),
+    [("run", "deny", False), ("shell/run", "deny", False), ("run", "allow", False)],
+)
+async def test_refusals_follow_a_tool_that_lost_its_name(
+    bench: Bench, pattern: str, action: Literal["allow", "deny"], runs: bool
+) -> None:
+    bench.rules = [rule(pattern, action), *([rule("*", "deny")] if action == "allow" else [])]
+    assert bool(await review(bench, Review(), own_name="run")) is runs
+
+
+async def test_always_is_asked_once_and_remembered(bench: Bench, tmp_path: Path) -> None:
+    class Always(Owner):
+        @on.present_approval
+        async def ask(self, event: ApprovalRequested) -> Ticket | None:
+            self.asked.append(event)
+            return Ticket(True, "owner", always=True)
+
+    owner = Always(True)
+    bench.plug(owner)
+    bench.always = AlwaysAllowed(tmp_path / "allowed.json")
+    assert len(await review(bench, ASK)) == 1
+    bench.registry.unregister("exec")
+    assert len(await review(bench, ASK)) == 1
+    bench.registry.unregister("exec")
+    await review(bench, Review(decision=Ask("No sandbox. Run it?", "ls in /elsewhere")))
+
+    assert [event.may_always for event in owner.asked] == [True, True]
+    assert stat.S_IMODE((tmp_path / "allowed.json").stat().st_mode) == 0o600
+    assert bench.always.remove(AllowedCall("shell/exec", "ls in /w"))
+    assert not bench.always.remove(AllowedCall("shell/exec", "ls in /w"))
+
+
+async def test_always_does_not_hold_for_guests(bench: Bench, tmp_path: Path) -> None:
+    owner = Owner(False)
+    bench.plug(owner)
+    bench.always = AlwaysAllowed(tmp_path / "allowed.json")
+    await bench.always.add(AllowedCall("shell/exec", "ls in /w"))
+    bench.turn = replace(bench.turn, source="chat", is_owner=False)
+
+    assert await review(bench, ASK) == []
+    assert [event.may_always for event in owner.asked] == [False]
+
+
+@pytest.mark.parametrize(("sender", "runs"), [(None, False), ("me", True)])
+async def test_what_a_rule_allows_is_for_the_owner_unless_it_names_the_guest(
+    bench: Bench, sender: str | None, runs: bool
+) -> None:
+    bench.rules = [ApprovalRule(tool="exec", action="allow", sender=sender)]
+    bench.turn = replace(bench.turn, source="chat", is_owner=False)
+    assert bool(await review(bench, ASK)) is runs
+
+
+async def test_a_file_of_allowed_calls_that_is_damaged_allows_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "allowed.json"
+    file.write_text('[{"tool": "shell/exec"')
+    assert not await AlwaysAllowed(file).has(AllowedCall("shell/exec", "ls in /w"))

@@ -20,6 +20,7 @@ from nanobot_core.agent.request import (
     with_attachments,
 )
 from nanobot_core.agent.shortening import SUMMARY_HEADING
+from nanobot_core.folder import Folder
 from tests.unit.agent.conftest import TURN, Bench
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +46,7 @@ def parts(text: str = "hello", media: Sequence[str] = (), **fields: object) -> R
 
 
 def builder(bench: Bench) -> RequestBuilder:
-    return RequestBuilder(bench.workspace, "Europe/Berlin", bench.clock)
+    return RequestBuilder(Folder(bench.workspace), "Europe/Berlin", bench.clock)
 
 
 async def test_parts_stand_in_their_order_joined_by_rules(bench: Bench) -> None:

@@ -32,6 +32,7 @@ from nanobot_core.agent import bounded
 from nanobot_core.contracts.tool import ToolOutput
 from nanobot_core.errors import PluginLoadFailed
 from nanobot_core.events import ProgressMade, ToolCallEnded, ToolCallStarted, ToolDefinition
+from nanobot_core.folder import Folder
 from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool
 from nanobot_core.tools.registry import RETRY_HINT, RegisteredTool
@@ -395,12 +396,13 @@ async def test_hints_are_short(bench: Bench) -> None:
 async def test_old_results_are_removed_and_young_ones_stay(tmp_path: Path) -> None:
     import os
 
-    from nanobot_core.agent.results import bound_text, remove_old_results, results_folder
+    from nanobot_core.agent.results import ResultFiles
 
-    folder = results_folder(tmp_path, "telegram:1")
-    bound_text("x" * 50, 10, folder, "old")
-    bound_text("x" * 50, 10, folder, "young")
-    assert bound_text("short", 10, folder, "none") == "short"
+    results = ResultFiles(Folder(tmp_path))
+    folder = results.folder_of("telegram:1")
+    results.bounded("x" * 50, 10, "telegram:1", "old")
+    results.bounded("x" * 50, 10, "telegram:1", "young")
+    assert results.bounded("short", 10, "telegram:1", "none") == "short"
     os.utime(folder / "old.txt", (0, 0))
-    assert remove_old_results(tmp_path, 7) == 1
+    assert results.remove_old(7) == 1
     assert [file.name for file in folder.iterdir()] == ["young.txt"]

@@ -19,6 +19,7 @@ from tests.gateways import Platform, running, write_config
 
 pytestmark = pytest.mark.anyio
 ASK = {"approval": [{"tool": "note", "action": "ask"}, {"tool": "wait_long", "action": "ask"}]}
+GUESTS_TOO = {**ASK, "guests": {"allow": ["note"]}}
 CALL = 'call note {"word": "once"}'
 
 
@@ -34,8 +35,9 @@ class Ear:
 
 
 def notes(home: Path) -> list[str]:
-    file = home / "workspace" / "notes.txt"
-    return file.read_text().split() if file.exists() else []
+    """Return what was noted, by the owner or by a guest."""
+    files = (home / "workspace").rglob("notes.txt")
+    return [word for file in files for word in file.read_text().split()]
 
 
 def id_of(question: dict[str, Any]) -> str:
@@ -84,7 +86,7 @@ async def test_the_owners_no_refuses_the_call_and_the_model_is_told(tmp_path: Pa
 
 async def test_only_the_owners_word_counts_and_only_once(tmp_path: Path) -> None:
     async with Platform() as platform:
-        write_config(tmp_path, platform, tools=ASK)
+        write_config(tmp_path, platform, tools=GUESTS_TOO)
         async with running(tmp_path):
             await platform.say(CALL, sender="8")
             question = await platform.shows("Run note?")
@@ -103,7 +105,7 @@ async def test_only_the_owners_word_counts_and_only_once(tmp_path: Path) -> None
 
 async def test_nobody_to_ask_is_a_no(tmp_path: Path) -> None:
     async with Platform() as platform:
-        write_config(tmp_path, platform, tools=ASK, owner=[])
+        write_config(tmp_path, platform, tools=GUESTS_TOO, owner=[])
         async with running(tmp_path):
             await platform.say(CALL)
             await platform.shows("was not approved by the owner")

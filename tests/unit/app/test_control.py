@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -223,31 +223,31 @@ async def test_a_control_command_waits_for_no_turn_of_its_session(tmp_path: Path
             assert outcome.reply == "Stopped."
 
 
-@pytest.mark.parametrize("is_allowed", [True, False])
+@pytest.mark.parametrize("answer", ["yes", "no"])
 async def test_a_question_goes_to_whoever_asked_for_the_turn(
-    tmp_path: Path, is_allowed: bool
+    tmp_path: Path, answer: Literal["yes", "no"]
 ) -> None:
     questions: list[JsonObject] = []
 
-    async def decide(question: JsonObject) -> bool:
+    async def decide(question: JsonObject) -> Literal["yes", "no"]:
         questions.append(question)
-        return is_allowed
+        return answer
 
     async with gateway(tmp_path, tools=ASK) as (_, client):
         outcome = await client.turn(asked('call note {"word": "w"}'), ignore_event, decide)
 
         assert (questions[0]["name"], questions[0]["arguments"]) == ("note", {"word": "w"})
         assert outcome.reply is not None
-        assert ("noted w" in outcome.reply) is is_allowed
+        assert ("noted w" in outcome.reply) is (answer == "yes")
 
 
 async def test_a_question_whose_caller_goes_is_a_no(tmp_path: Path) -> None:
     asking = asyncio.Event()
 
-    async def decide(_: JsonObject) -> bool:
+    async def decide(_: JsonObject) -> Literal["yes"]:
         asking.set()
         await asyncio.Event().wait()
-        return True
+        return "yes"
 
     async with gateway(tmp_path, tools=ASK) as (_, client):
         async with asyncio.TaskGroup() as group:

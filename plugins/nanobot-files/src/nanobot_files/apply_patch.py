@@ -8,10 +8,17 @@ from pathlib import Path
 
 from pydantic import Field
 
-from nanobot_core import PathGuard, ToolContext, ToolError, ToolFailed, ToolInputError
+from nanobot_core import (
+    JsonObject,
+    PathGuard,
+    ToolContext,
+    ToolError,
+    ToolFailed,
+    ToolInputError,
+)
 from nanobot_files.base import FileParams, FileTool
 from nanobot_files.document import Document, require_characters
-from nanobot_files.files import Loaded
+from nanobot_files.files import Access, Loaded
 from nanobot_files.patch import AddFile, Change, DeleteFile, UpdateFile, apply_hunks, parse_patch
 from nanobot_files.worker import run_to_end
 
@@ -49,9 +56,18 @@ class ApplyPatchTool(FileTool[ApplyPatchParams]):
         """Apply the patch."""
         return await run_to_end(lambda: self._apply(context, params))
 
+    def targets(self, arguments: JsonObject) -> list[tuple[Access, str]]:
+        """See `FileTool`; of a patch that cannot be read there are none, and it changes nothing."""
+        try:
+            changes = parse_patch(str(arguments.get("patch")))
+        except ToolError:
+            return []
+        moved = [each.move_to for each in changes if isinstance(each, UpdateFile) and each.move_to]
+        return [("write", path) for path in (*(each.path for each in changes), *moved)]
+
     def _apply(self, context: ToolContext, params: ApplyPatchParams) -> str:
         changes = parse_patch(require_characters(params.patch))
-        guard = self._files.guard(context.workspace)
+        guard = self._files.guard(context)
         with self._files.writing:
             steps: list[_Step] = []
             told: list[str] = []

@@ -43,7 +43,7 @@ class EditFileTool(FileTool[EditFileParams]):
         old, new = require_characters(params.old_text), require_characters(params.new_text)
         if old == new:
             raise ToolInputError("old_text and new_text are the same; nothing would change")
-        guard = self._files.guard(context.workspace)
+        guard = self._files.guard(context)
         path = guard.resolve_write(params.path)
         with self._files.writing:
             loaded = self._files.load(guard, path)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from nanobot_core import PathGuard, ToolInputError
+from nanobot_core import Ask, PathGuard, Review, ToolContext, ToolError, ToolInputError
 from nanobot_files.settings import FilesSettings
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext
 
+Access = Literal["read", "write"]
 _MAX_VERSIONS = 4_096
 
 
@@ -76,18 +79,47 @@ class Files:
         self.versions = FileVersions()
         self.writing = threading.Lock()
         self.search_path = ctx.environment(("PATH",)).get("PATH")
-        self._protected = ctx.protected_paths
-        self._restricted = ctx.restrict_to_workspace
 
-    def guard(self, workspace: Path) -> PathGuard:
-        """Return the guard for a call in `workspace`."""
-        return PathGuard(
-            workspace,
-            read_roots=self.settings.extra_read_roots,
-            write_roots=self.settings.extra_write_roots,
-            restricted=self._restricted,
-            protected=self._protected,
+    def guard(self, context: ToolContext) -> PathGuard:
+        """Return what a call may use; the extra folders of the settings are for the owner."""
+        if not context.is_owner:
+            return context.files
+        return context.files.extended(
+            read_roots=self.settings.extra_read_roots, write_roots=self.settings.extra_write_roots
         )
+
+    async def review(self, context: ToolContext, *targets: tuple[Access, str]) -> Review:
+        """Judge a call by the paths that it names.
+
+        Args:
+            context: the circumstances of the call.
+            targets: what it does to which path, as the model wrote it.
+
+        Returns:
+            A question for the owner if one of the paths needs approval. Mistakes and closed paths
+            are left to the call itself, which reports them to the model.
+        """
+        return await asyncio.to_thread(self._review, context, targets)
+
+    def _review(self, context: ToolContext, targets: Sequence[tuple[Access, str]]) -> Review:
+        guard = self.guard(context)
+        asked: list[tuple[Access, Path]] = []
+        shown: list[str] = []
+        for access, text in targets:
+            try:
+                path, needs_approval = guard.judge(access, text)
+            except ToolError:
+                shown.append(text)
+                continue
+            shown.append(guard.shown(path))
+            if needs_approval:
+                asked.append((access, path))
+        if not asked:
+            return Review(values={"path": shown})
+        listed = ", ".join(f"{access} {path}" for access, path in asked)
+        question = f"This would leave what the agent may use without asking: {listed}. Allow it?"
+        paths = tuple(path for _, path in asked)
+        return Review(decision=Ask(question, listed, paths), values={"path": shown})
 
     def load(self, guard: PathGuard, path: Path) -> Loaded:
         """Read a whole file that is to be changed.

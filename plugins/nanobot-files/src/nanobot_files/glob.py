@@ -39,7 +39,7 @@ class GlobTool(FileTool[GlobParams]):
 
     def _find(self, context: ToolContext, params: GlobParams, watch: Watch) -> str:
         pattern = PathPattern(params.pattern)
-        guard = self._files.guard(context.workspace)
+        guard = self._files.guard(context)
         root = guard.resolve_read(params.path)
         found = [each for each in Walk(guard, watch).files(root) if pattern.matches(each.names)]
         if not found:

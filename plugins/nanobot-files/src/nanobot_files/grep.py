@@ -70,7 +70,7 @@ class GrepTool(FileTool[GrepParams]):
         wanted = [PathPattern(params.glob)] if params.glob else []
         if params.type:
             wanted.append(PathPattern(pattern_of_type(params.type)))
-        guard = self._files.guard(context.workspace)
+        guard = self._files.guard(context)
         root = guard.resolve_read(params.path)
         if not root.is_dir():
             with guard.open_read(root):

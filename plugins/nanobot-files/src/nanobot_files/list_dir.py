@@ -43,7 +43,7 @@ class ListDirTool(FileTool[ListDirParams]):
         return await run_to_end(lambda: self._list(context, params, watch), watch)
 
     def _list(self, context: ToolContext, params: ListDirParams, watch: Watch) -> str:
-        guard = self._files.guard(context.workspace)
+        guard = self._files.guard(context)
         root = guard.resolve_read(params.path)
         lines = _tree(guard, root, watch) if params.recursive else _folder(guard, root)
         if not lines:

@@ -45,7 +45,7 @@ class NotebookEditTool(FileTool[NotebookEditParams]):
 
     def _edit(self, context: ToolContext, params: NotebookEditParams) -> str:
         source = require_characters(params.new_source)
-        guard = self._files.guard(context.workspace)
+        guard = self._files.guard(context)
         path = guard.resolve_write(params.path)
         if path.suffix.lower() != ".ipynb":
             raise ToolInputError(f"'{params.path}' is no notebook (.ipynb); use edit_file")

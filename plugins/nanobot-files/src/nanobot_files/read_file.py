@@ -66,7 +66,7 @@ class ReadFileTool(FileTool[ReadFileParams]):
         return await run_to_end(lambda: self._read(context, params, watch), watch)
 
     def _read(self, context: ToolContext, params: ReadFileParams, watch: Watch) -> ToolOutput:
-        guard = self._files.guard(context.workspace)
+        guard = self._files.guard(context)
         path = guard.resolve_read(params.path)
         try:
             opened = guard.open_read(path)

@@ -13,10 +13,10 @@ class FilesSettings(PluginSettings):
     """Section ``tools.files``. ``tools.restrict_to_workspace`` stands in the core's section."""
 
     extra_read_roots: tuple[Path, ...] = ()
-    """Folders besides the workspace that may be read when tools are restricted to it."""
+    """Folders besides the workspace that the owner's calls may read without asking."""
 
     extra_write_roots: tuple[Path, ...] = ()
-    """Folders besides the workspace that may be read and written when tools are restricted."""
+    """Folders besides the workspace that the owner's calls may read and write without asking."""
 
     max_page_chars: int = Field(default=15_000, ge=1_000, le=1_000_000)
     """Characters in one answer of ``read_file``, ``grep``, ``glob`` or ``list_dir``."""

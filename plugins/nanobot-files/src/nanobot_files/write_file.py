@@ -37,7 +37,7 @@ class WriteFileTool(FileTool[WriteFileParams]):
 
     def _write(self, context: ToolContext, params: WriteFileParams) -> str:
         content = require_characters(params.content)
-        guard = self._files.guard(context.workspace)
+        guard = self._files.guard(context)
         path = guard.resolve_write(params.path)
         with self._files.writing:
             former = self._former(guard, path)

@@ -12,6 +12,7 @@ import typer
 
 from nanobot_core import (
     ImageBlock,
+    PathGuard,
     PluginContext,
     TextBlock,
     ToolContext,
@@ -165,7 +166,9 @@ async def _call(open_context: OpenContext, name: str, arguments: dict[str, Any])
             session_key="cli:mcp",
             turn_id="mcp-call",
             call_id="1",
+            is_owner=True,
             workspace=plugin.workspace,
+            files=PathGuard(plugin.workspace),
             clock=plugin.clock,
             progress=_tell,
         )

@@ -12,6 +12,7 @@ from nanobot_core import (
     ContentBlock,
     ImageBlock,
     JsonObject,
+    PathGuard,
     TextBlock,
     ToolContext,
     ToolDenied,
@@ -37,13 +38,20 @@ _ERRORS: Mapping[str, type[ToolError]] = {
 def from_context(context: ToolContext) -> JsonObject:
     """Return the circumstances of a call as plain data."""
     facts: JsonObject = {name: getattr(context, name) for name in _TEXTS}
-    return {**facts, "workspace": str(context.workspace)}
+    return {**facts, "is_owner": context.is_owner, "workspace": str(context.workspace)}
 
 
 def to_context(facts: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> ToolContext:
-    """Return what `from_context` was given, without a way to send messages."""
+    """Return what `from_context` was given, confined to the workspace and without a chat."""
     texts = {name: facts[name] for name in _TEXTS}
-    return ToolContext(**texts, workspace=Path(facts["workspace"]), progress=progress)
+    workspace = Path(facts["workspace"])
+    return ToolContext(
+        **texts,
+        is_owner=facts["is_owner"] is True,
+        workspace=workspace,
+        files=PathGuard(workspace),
+        progress=progress,
+    )
 
 
 def from_output(output: ToolOutput) -> CallToolResult:

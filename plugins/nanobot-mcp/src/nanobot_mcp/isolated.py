@@ -129,6 +129,7 @@ class IsolatedTool(Tool):
         self.read_only = declared.read_only
         self.compactable = declared.compactable
         self.idempotent = declared.repeatable
+        self.for_guests = declared.for_guests
         self.timeout_s = LONGEST_CALL_S
         self._process = process
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from nanobot_core import MediaTooLarge, PathGuard, ToolFailed, ToolInputError, shorten
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext
+    from nanobot_core import PluginContext, ToolContext
     from nanobot_message.settings import MessageSettings
 
 _READ_BYTES = 1024 * 1024
@@ -35,14 +35,13 @@ class Attachments:
 
     def __init__(self, ctx: PluginContext, settings: MessageSettings) -> None:
         self._store = ctx.media
-        self._protected = ctx.protected_paths
         self._settings = settings
 
-    async def copy(self, workspace: Path, names: Sequence[str]) -> tuple[str, ...]:
+    async def copy(self, context: ToolContext, names: Sequence[str]) -> tuple[str, ...]:
         """Return the paths of copies, in order; nothing is copied unless every file may be sent.
 
         Args:
-            workspace: folder that relative names refer to.
+            context: the circumstances of the call.
             names: as the model wrote them.
 
         Raises:
@@ -54,16 +53,12 @@ class Attachments:
         if len(names) > limit:
             msg = f"media has {len(names)} files and a message takes {limit}; send several messages"
             raise ToolInputError(msg)
-        guard, paths = await asyncio.to_thread(self._check, workspace, names)
+        guard, paths = await asyncio.to_thread(self._check, context, names)
         return tuple([await self._copy(guard, path) for path in paths])
 
-    def _check(self, workspace: Path, names: Sequence[str]) -> tuple[PathGuard, list[Path]]:
-        guard = PathGuard(
-            workspace,
-            read_roots=(self._store.folder, *self._settings.extra_roots),
-            restricted=True,
-            protected=self._protected,
-        )
+    def _check(self, context: ToolContext, names: Sequence[str]) -> tuple[PathGuard, list[Path]]:
+        roots = self._settings.extra_roots if context.is_owner else ()
+        guard = context.files.extended(read_roots=roots)
         return guard, [self._check_file(guard, name) for name in names]
 
     def _check_file(self, guard: PathGuard, name: str) -> Path:

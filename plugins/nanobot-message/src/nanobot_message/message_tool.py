@@ -73,6 +73,7 @@ class MessageTool(ModelTool[MessageParams]):
     )
     parameters_model = MessageParams
     idempotent = True  # a repeated call has the same idempotency key
+    for_guests = True
 
     def __init__(self, ctx: PluginContext) -> None:
         self._settings = ctx.settings(MessageSettings)
@@ -91,7 +92,7 @@ class MessageTool(ModelTool[MessageParams]):
             raise ToolInputError(msg)
         channel, chat_id = self._target(context, params)
         buttons = _button_rows(params.buttons or ())
-        media = await self._attachments.copy(context.workspace, params.media or ())
+        media = await self._attachments.copy(context, params.media or ())
         await context.send(
             OutboundMessage(
                 channel=channel,
@@ -113,10 +114,12 @@ class MessageTool(ModelTool[MessageParams]):
         if not chat_id:
             msg = f"chat_id is missing; name the chat on channel '{shorten(channel, 64)}'"
             raise ToolInputError(msg)
+        # The owner opens other chats for what the owner wants said there, not for guests.
+        globs = self._settings.allow_chats if context.is_owner else ()
         if (channel, chat_id) != (context.channel, context.chat_id) and not any(
-            _matches(glob, channel, chat_id) for glob in self._settings.allow_chats
+            _matches(glob, channel, chat_id) for glob in globs
         ):
-            allowed = ", ".join(f"'{glob}'" for glob in self._settings.allow_chats)
+            allowed = ", ".join(f"'{glob}'" for glob in globs)
             others = f"only to this chat and to {allowed}" if allowed else "to this chat only"
             msg = (
                 f"messages may be sent {others}, not to '{shorten(f'{channel}:{chat_id}', 100)}'; "
@@ -141,6 +144,10 @@ def _button(label: str) -> Button:
     value = label.strip()
     if not value:
         msg = "buttons has a label without text; name what the button says"
+        raise ToolInputError(msg)
+    if value.startswith("/"):
+        # A press counts as a message of whoever presses, and the owner's commands decide things.
+        msg = f"the button '{shorten(value, 100)}' would be a command; choose another label"
         raise ToolInputError(msg)
     if len(value.encode()) > _BUTTON_BYTES:
         msg = (

@@ -53,6 +53,7 @@ class WebFetchTool(ModelTool[WebFetchParams]):
     parameters_model = WebFetchParams
     read_only = True
     compactable = True
+    for_guests = True
 
     def __init__(self, ctx: PluginContext) -> None:
         self._web = ctx.shared(Web)

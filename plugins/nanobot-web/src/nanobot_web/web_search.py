@@ -44,6 +44,7 @@ class WebSearchTool(ModelTool[WebSearchParams]):
     parameters_model = WebSearchParams
     read_only = True
     compactable = True
+    for_guests = True
 
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx

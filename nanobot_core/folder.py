@@ -1,0 +1,255 @@
+"""Folder: files below a folder whose content may be hostile.
+
+What a command or a tool has put into the agent's workspace may be anything: a link to the
+configuration, a pipe that never ends, a file of gigabytes. Every name is therefore opened one
+component at a time, each relative to the directory before it and without following a link, and only
+regular files are read. POSIX only: this rests on ``openat(2)`` and its relatives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader
+
+# O_PATH passes directories that may be entered but not listed; elsewhere reading is asked for.
+_ENTER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+# Without O_NONBLOCK, opening a FIFO waits for a writer.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_MAX_ENTRIES = 100_000
+
+
+class IrregularFile(OSError):
+    """A link, pipe, socket or device stands where a regular file was expected."""
+
+
+class Entry(NamedTuple):
+    """A name in a folder and what ``lstat(2)`` says of it."""
+
+    name: str
+    facts: os.stat_result
+
+
+class Folder:
+    """A folder and what is below it. All methods block; call them in a thread.
+
+    Names are relative to the folder and have no ``..``. Every method raises `OSError` when the
+    system refuses, `IrregularFile` included.
+
+    Args:
+        path: the folder. Links on the way to it are the owner's and are followed once, here.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path: Path = path.expanduser().resolve()
+
+    def open_read(self, name: str | PurePath) -> BufferedReader:
+        """Open a regular file."""
+        with self.parent(name) as parent:
+            handle = os.open(PurePath(name).name, _READ, dir_fd=parent)
+        return os.fdopen(_regular(handle, name), "rb")
+
+    def open_append(self, name: str | PurePath, mode: int = 0o600) -> int:
+        """Return a descriptor that reads, and writes at the end; a missing file is made."""
+        with self.parent(name, make=True) as parent:
+            handle = os.open(PurePath(name).name, _APPEND, mode, dir_fd=parent)
+        return _regular(handle, name)
+
+    def read(self, name: str | PurePath, max_bytes: int) -> bytes:
+        """Return the first `max_bytes` bytes of a regular file."""
+        with self.open_read(name) as file:
+            return file.read(max_bytes)
+
+    def stat(self, name: str | PurePath) -> os.stat_result:
+        """Return what ``lstat(2)`` says of a name."""
+        with self.parent(name) as parent:
+            return os.stat(PurePath(name).name, dir_fd=parent, follow_symlinks=False)
+
+    def replace(self, name: str | PurePath, data: bytes, *, mode: int | None = None) -> None:
+        """Make `data` the content of a file: all of it, on disk, or nothing.
+
+        Missing folders are made. A file that exists keeps its permissions and, where this process
+        may set it, its owner; access control lists and extended attributes are lost.
+
+        Args:
+            name: the file.
+            data: the whole content.
+            mode: permissions instead of those of the existing file.
+        """
+        with self.parent(name, make=True) as parent:
+            _replace(parent, PurePath(name).name, data, mode)
+
+    def remove(self, name: str | PurePath) -> None:
+        """Remove a regular file."""
+        with self.parent(name) as parent:
+            file = PurePath(name).name
+            _require_regular(os.stat(file, dir_fd=parent, follow_symlinks=False), file)
+            os.unlink(file, dir_fd=parent)
+
+    def remove_empty(self, name: str | PurePath) -> None:
+        """Remove an empty folder."""
+        with self.parent(name) as parent:
+            os.rmdir(PurePath(name).name, dir_fd=parent)
+
+    def rename(self, name: str | PurePath, new_name: str) -> None:
+        """Give another name to what stands at `name`, whatever it is, in the same folder."""
+        with self.parent(name) as parent:
+            os.rename(PurePath(name).name, new_name, src_dir_fd=parent, dst_dir_fd=parent)
+
+    def make(self, name: str | PurePath = "", *, mode: int = 0o700) -> None:
+        """Make a folder and the missing ones above it; one that exists stays as it is.
+
+        Raises:
+            OSError: something else, such as a link, has one of the names.
+        """
+        with self.directory(name, make=True, mode=mode):
+            return
+
+    def scan(self, name: str | PurePath = "") -> list[Entry]:
+        """Return what a folder holds, at most 100,000 entries; links are not followed."""
+        found: list[Entry] = []
+        with self.directory(name) as handle, os.scandir(handle) as entries:
+            for entry in entries:
+                # Another process may be faster.
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(Entry(entry.name, entry.stat(follow_symlinks=False)))
+                if len(found) == _MAX_ENTRIES:
+                    break
+        return found
+
+    @contextlib.contextmanager
+    def directory(
+        self, name: str | PurePath = "", *, make: bool = False, mode: int = 0o777
+    ) -> Iterator[int]:
+        """Lend a descriptor of a directory, for ``os.scandir`` and as ``dir_fd``."""
+        path = self.path / _relative(name)
+        with open_parent(path, make=make) as parent:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(path.name or ".", mode, dir_fd=parent)
+            handle = os.open(path.name or ".", _LIST, dir_fd=parent)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    @contextlib.contextmanager
+    def parent(self, name: str | PurePath, *, make: bool = False) -> Iterator[int]:
+        """Lend a descriptor of the directory that holds `name`."""
+        with open_parent(self.path / _relative(name), make=make) as parent:
+            yield parent
+
+
+@contextlib.contextmanager
+def open_parent(path: Path, *, make: bool = False) -> Iterator[int]:
+    """Lend a descriptor of the directory that holds `path`, opened from ``/`` through no link.
+
+    Args:
+        path: absolute, without ``..``.
+        make: make missing folders.
+    """
+    handle = os.open("/", _ENTER)
+    try:
+        for name in path.parent.parts[1:]:
+            child = _enter(handle, name, make=make)
+            os.close(handle)
+            handle = child
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _relative(name: str | PurePath) -> PurePath:
+    path = PurePath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise OSError(errno.EINVAL, f"'{path}' does not name a place below the folder")
+    return path
+
+
+def _enter(parent: int, name: str, *, make: bool) -> int:
+    try:
+        return os.open(name, _ENTER, dir_fd=parent)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=parent)
+    return os.open(name, _ENTER, dir_fd=parent)
+
+
+def _regular(handle: int, name: str | PurePath) -> int:
+    """Return `handle` if it belongs to a regular file, else close it."""
+    try:
+        _require_regular(os.fstat(handle), name)
+        os.set_blocking(handle, True)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _require_regular(facts: os.stat_result, name: str | PurePath) -> None:
+    if stat.S_ISREG(facts.st_mode):
+        return
+    if stat.S_ISLNK(facts.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(name))
+    if stat.S_ISDIR(facts.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(name))
+    raise IrregularFile(errno.ENXIO, "not a regular file", str(name))
+
+
+def _replace(parent: int, name: str, data: bytes, mode: int | None) -> None:
+    try:
+        former = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        former = None
+    if former is not None:
+        _require_regular(former, name)
+        # A rename would overwrite even a file that its owner made read-only.
+        if not os.access(name, os.W_OK, dir_fd=parent):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+    temporary = f".nanobot-{secrets.token_hex(8)}.tmp"
+    handle = os.open(temporary, _CREATE, 0o666 if former is None else 0o600, dir_fd=parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            _keep_attributes(handle, former, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+    _sync_directory(parent)
+
+
+def _keep_attributes(handle: int, former: os.stat_result | None, mode: int | None) -> None:
+    if former is not None:
+        with contextlib.suppress(PermissionError):
+            os.fchown(handle, former.st_uid, former.st_gid)
+        mode = former.st_mode if mode is None else mode
+    if mode is not None:
+        # As after a plain write, new content is not run under another user's rights.
+        os.fchmod(handle, mode & 0o777)
+
+
+def _sync_directory(parent: int) -> None:
+    # The rename has happened: a folder that cannot be listed is no reason to report failure.
+    with contextlib.suppress(OSError):
+        handle = os.open(".", _LIST, dir_fd=parent)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
