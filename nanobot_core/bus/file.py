@@ -13,6 +13,8 @@ from filelock import FileLock, Timeout
 from nanobot_core.bus.ledger import SCHEMA
 from nanobot_core.bus.salvage import salvage
 from nanobot_core.bus.transaction import DAMAGE_CODES, Transactions, bus_error, primary_code
+from nanobot_core.bus.wal import Progress, loss_in, read_mark
+from nanobot_core.disk import make_folder
 from nanobot_core.errors import BusError
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ class QueueFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._mark = self._beside("-mark")
+        self._repaired = self._beside(".repaired")
         self._lock = FileLock(f"{path}.lock", timeout=0, mode=_MODE)
         self.repaired: tuple[str, ...] = ()
         """What was found damaged when it was opened, and what was done about it."""
@@ -47,7 +51,7 @@ class QueueFile:
             BusError: another process has it open, a newer version wrote it, or the disk failed.
         """
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
             self._lock.acquire()
         except Timeout as error:
             msg = (
@@ -74,7 +78,9 @@ class QueueFile:
         self._lock.release()
 
     def _open_locked(self) -> Transactions:
+        self._finish_repair()
         try:
+            self._check_log()
             database = self._connect(self._path)
         except sqlite3.DatabaseError as error:
             if primary_code(error) not in DAMAGE_CODES:
@@ -82,10 +88,22 @@ class QueueFile:
             self._repair(error)
             database = self._connect(self._path)
         try:
-            return Transactions(database, str(self._path))
+            progress = Progress(_log_of(self._path), self._mark)
+            return Transactions(database, str(self._path), progress)
         except BaseException:
             database.close()
             raise
+
+    def _check_log(self) -> None:
+        """Compare the log with what was noted of it, before SQLite cuts it off.
+
+        Raises:
+            sqlite3.DatabaseError: something is missing.
+        """
+        if not self._path.exists():
+            self._mark.unlink(missing_ok=True)
+        elif loss := loss_in(_log_of(self._path), read_mark(self._mark)):
+            raise _Damaged(loss)
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         """Return a connection to the undamaged file `path` with the tables in it.
@@ -142,7 +160,7 @@ class QueueFile:
         """Keep the damaged file aside, and put a new one with what can be read in its place.
 
         The damaged one stays in its place until the new one is whole, so that a repair that is cut
-        off is begun again by the next start.
+        off is begun again by the next start, or finished.
         """
         kept = self._copy_aside()
         fresh = self._beside(".new")
@@ -150,17 +168,24 @@ class QueueFile:
             left_over.unlink(missing_ok=True)
         database = self._connect(fresh)
         try:
-            saved = salvage(kept, database)
+            saved = salvage(kept, read_mark(self._mark), database)
         finally:
             database.close()
-        # A log is replayed into whatever file has its name.
-        _log_of(self._path).unlink(missing_ok=True)
-        fresh.replace(self._path)
+        fresh.replace(self._repaired)
+        self._finish_repair()
         finding = (
             f"message queue '{self._path}' was damaged ({error}); it is kept as '{kept}', and "
             f"{saved} could be read out of it; what could not be read is not answered"
         )
         self.repaired = (finding,)
+
+    def _finish_repair(self) -> None:
+        """Put the new file, if there is a whole one, in the place of the damaged one."""
+        if self._repaired.exists():
+            # A log is replayed into whatever file has its name.
+            _log_of(self._path).unlink(missing_ok=True)
+            self._mark.unlink(missing_ok=True)
+            self._repaired.replace(self._path)
 
     def _copy_aside(self) -> Path:
         number = 1

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nanobot_core.bus.entry import OUT
+from nanobot_core.bus.wal import apply_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from nanobot_core.bus.wal import Mark
 
 _TABLES: Final = {
     "message": "number, queue, lane, urgent, state, due_us, attempts, stored_us, payload",
@@ -33,7 +36,7 @@ class Saved:
         return f"{self.messages} waiting messages and {self.letters} dead letters"
 
 
-def salvage(damaged: Path, database: sqlite3.Connection) -> Saved:
+def salvage(damaged: Path, mark: Mark | None, database: sqlite3.Connection) -> Saved:
     """Copy every row that can be read from the file `damaged`, which stays as it is.
 
     Tables are read from both ends, because what lies behind a damaged page is out of reach from
@@ -41,14 +44,14 @@ def salvage(damaged: Path, database: sqlite3.Connection) -> Saved:
 
     Args:
         damaged: the file; its log lies beside it.
+        mark: what was noted of the log.
         database: empty, with the tables; the queues are loaded from it afterwards.
     """
     copy = damaged.with_name(f"{damaged.name}.reading")
     log = copy.with_name(f"{copy.name}-wal")
     try:
         shutil.copy2(damaged, copy)
-        with suppress(FileNotFoundError):
-            shutil.copy2(damaged.with_name(f"{damaged.name}-wal"), log)
+        apply_log(damaged.with_name(f"{damaged.name}-wal"), mark, copy)
         with closing(sqlite3.connect(copy, isolation_level=None)) as source:
             source.text_factory = database.text_factory
             source.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -15,6 +15,7 @@ from nanobot_core.errors import BusError, BusFull
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nanobot_core.bus.wal import Progress
     from nanobot_core.threads import Outcome
 
 DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -42,14 +43,18 @@ class Transactions:
     Args:
         database: in autocommit mode, with the tables of the queues.
         name: what errors call it.
+        progress: notes how much of the database's log is on the disk; ``None`` in memory.
 
     Raises:
         BusError: the queues cannot be read.
     """
 
-    def __init__(self, database: sqlite3.Connection, name: str) -> None:
+    def __init__(
+        self, database: sqlite3.Connection, name: str, progress: Progress | None = None
+    ) -> None:
         self._database = database
         self._name = name
+        self._progress = progress
         self._ledger = Ledger(database)
         self._synchronous = ""
         self._is_log_suspect = False
@@ -82,15 +87,21 @@ class Transactions:
         Raises:
             BusError: it could not be closed.
         """
+        if self._progress is not None:
+            self._progress.forget()
         try:
             self._database.close()
         except sqlite3.Error as error:
             raise self._translate(error) from error
+        finally:
+            if self._progress is not None:
+                self._progress.close()
 
     def _attempt(self, operations: Sequence[Operation]) -> list[Outcome]:
         readied = self._ledger.standing.readied.copy()
+        is_durable = any(operation.is_durable for operation in operations)
         try:
-            self._prepare(any(operation.is_durable for operation in operations))
+            self._prepare(is_durable)
             self._database.execute("BEGIN")
             self._ledger.standing.begin()
             outcomes = [self._outcome(operation) for operation in operations]
@@ -101,6 +112,8 @@ class Transactions:
                 self._database.execute("ROLLBACK")
             self._is_log_suspect = True
             raise
+        if is_durable and self._progress is not None:
+            self._progress.note()
         return outcomes
 
     def _outcome(self, operation: Operation) -> Outcome:
@@ -114,6 +127,8 @@ class Transactions:
             # A write or an fsync failed. The log may end in a transaction that we called failed,
             # and hold others that the disk has forgotten: it must not be built upon. Copied into
             # the database and cut to nothing, it can do no harm.
+            if self._progress is not None:
+                self._progress.forget()
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._is_log_suspect = False
         synchronous = "FULL" if is_durable else "NORMAL"

@@ -17,7 +17,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 17_200
+CORE: Final = 17_900
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 OUTSIDE_CORE: Final = frozenset({"cli", "testing"})
@@ -29,11 +29,11 @@ MODULES: Final = {
     "agent": Size(1100, 1450),
     "app": Size(1500, 2100),
     "cli": Size(2300, 3000),
-    "bus": Size(1000, 1250),
+    "bus": Size(1000, 1450),  # a log is checked and salvaged frame by frame
     "channels": Size(900, 1200),
     "clock": Size(250, 400),
     "config": Size(900, 1300),
-    "disk": Size(30, 60),
+    "disk": Size(30, 90),  # the one place that makes folders of our own
     "errors": Size(250, 400),
     "folder": Size(150, 250),
     "events": Size(150, 250),
