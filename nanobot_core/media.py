@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from nanobot_core.disk import make_folder
 from nanobot_core.errors import NanobotError
 from nanobot_core.threads import finish_in_thread
 
@@ -141,7 +142,7 @@ class _Entry:
 
     def create(self) -> None:
         """Make the folder, which none but this user may enter, and the empty file."""
-        self._store.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._store)
         self._folder = Path(tempfile.mkdtemp(prefix="", dir=self._store))
         self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 

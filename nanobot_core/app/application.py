@@ -22,6 +22,7 @@ from nanobot_core.app.workspace import prepare_workspace
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.config.secrets import maskable
+from nanobot_core.disk import tighten
 from nanobot_core.events import AppDraining, AppReady, RunEvent, TurnFinished, TurnOutcome
 from nanobot_core.folder import Folder
 from nanobot_core.ids import new_id
@@ -166,6 +167,10 @@ class Nanobot:
             PluginError: a plugin under ``plugins.required`` cannot run.
             ConfigError: a backend that the configuration names does not exist.
         """
+        if tighten(self.loaded.home):
+            from loguru import logger
+
+            logger.warning("'{}' was open to other accounts; closed to them", self.loaded.home)
         try:
             await asyncio.to_thread(prepare_workspace, self._workspace)
             await self.plugins.start()

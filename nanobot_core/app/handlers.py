@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.app.reloading import Reloaded, described
 from nanobot_core.app.wire import ControlError, event_to_json
+from nanobot_core.disk import damaged_files
 from nanobot_core.events import TurnFinished
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, OutboundMessage
@@ -31,6 +32,7 @@ class GatewayControls:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._home = parts.bot.loaded.home
 
     async def stop_turn(self, session_key: str) -> bool:
         """Stop the turn of a session, and close its questions to the owner."""
@@ -79,7 +81,7 @@ class GatewayControls:
             f"{item.kind} {item.name}: {item.state}, {item.last_error or 'no contact yet'}"
             for item in status.running
             if item.state != "running"
-        ]
+        ] + [f"a damaged file is kept as {file}" for file in damaged_files(self._home)]
 
 
 def handlers(parts: Parts, request_stop: Callable[[], None]) -> Mapping[str, Handler]:

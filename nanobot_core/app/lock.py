@@ -10,6 +10,7 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
+from nanobot_core.disk import make_folder, replace_file
 from nanobot_core.errors import NanobotError
 
 PROBE_GRACE_S = 1.0
@@ -60,12 +61,12 @@ class GatewayLock:
             FolderUnusable: the folder cannot be made or written.
         """
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(folder)
             # Others may have made it, with rights that let strangers look in.
             folder.chmod(0o700)
             lock = _file_lock(folder, PROBE_GRACE_S)
             lock.acquire()
-            _pid_file(folder).write_text(json.dumps({"pid": os.getpid()}), "utf-8")
+            replace_file(_pid_file(folder), json.dumps({"pid": os.getpid()}))
         except Timeout:
             raise GatewayRunning(folder, running_pid(folder)) from None
         except OSError as error:

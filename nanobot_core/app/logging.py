@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from loguru import logger
 
 from nanobot_core.app.log_thread import ThreadedSink
 from nanobot_core.config.secrets import MASK, mask_text
+from nanobot_core.disk import make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -68,6 +70,8 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: boo
     )
     file = loaded.home / "logs" / "nanobot.log"
     if settings.file and _is_writable(file):
+        with suppress(OSError):
+            make_folder(file.parent)  # before loguru does, which lets others in
         logger.add(
             **wrapped(
                 file,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
+from nanobot_core.disk import make_folder
+
 if TYPE_CHECKING:
     from nanobot_core.folder import Folder
 
@@ -22,7 +24,7 @@ def prepare_workspace(workspace: Folder) -> None:
     moved aside and reported; nothing is deleted.
     """
     try:
-        workspace.path.mkdir(parents=True, exist_ok=True)
+        make_folder(workspace.path)
     except OSError as error:
         logger.warning("the workspace {} cannot be made: {}", workspace.path, error)
         return

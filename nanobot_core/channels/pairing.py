@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from nanobot_core.channels.access import first_part
-from nanobot_core.disk import replace_file
+from nanobot_core.disk import make_folder, replace_file
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
@@ -143,7 +143,7 @@ class PairingStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._file.parent)
         with FileLock(f"{self._file}.lock", timeout=LOCK_LIMIT_S, mode=0o600):
             yield
 

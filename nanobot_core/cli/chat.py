@@ -19,6 +19,7 @@ from nanobot_core.cli.backend import Backend, open_backend
 from nanobot_core.cli.options import Options
 from nanobot_core.cli.output import describe_error, print_error, stdout
 from nanobot_core.cli.render import MarkdownView, PlainView, View, print_dim
+from nanobot_core.disk import make_folder
 from nanobot_core.errors import NanobotError
 
 FAREWELLS = frozenset({"exit", "quit", "/exit", "/quit"})
@@ -84,7 +85,7 @@ def _greet(backend: Backend, talk: Talk) -> None:
 
 
 def _prompt(history: Path, commands: Mapping[str, str]) -> PromptSession[str]:
-    history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(history.parent)
     history.touch(mode=0o600)
     names = {f"/{name}": summary for name, summary in commands.items()}
     return PromptSession(

@@ -15,6 +15,8 @@ from nanobot_core.cli.output import print_json, run_async
 from nanobot_core.errors import ConfigError, ConfigInvalid, NoProvider
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from nanobot_core.app.application import Nanobot
     from nanobot_core.config.loading import LoadedConfig
 
@@ -47,6 +49,7 @@ async def _examine(options: Options, *, fix: bool) -> list[Finding]:
         return [Finding("core", "configuration", "error", str(error))]
     return [
         *_configuration(agent.loaded, fix=fix),
+        *_home(agent.loaded.home, fix=fix),
         _workspace(agent.loaded),
         *_scripts(),
         *await check_plugins(agent),
@@ -69,6 +72,21 @@ def _configuration(loaded: LoadedConfig, *, fix: bool) -> Iterator[Finding]:
         else:
             message = f"{loaded.path} can be read by others"
             yield Finding("core", "secrets", "warning", message, f"chmod 600 {loaded.path}")
+
+
+def _home(home: Path, *, fix: bool) -> Iterator[Finding]:
+    from nanobot_core.disk import damaged_files, is_loose, tighten
+
+    if is_loose(home):
+        if fix and tighten(home):
+            yield Finding("core", "home", "ok", f"{home} is now for its owner alone")
+        else:
+            message = f"other accounts can look into {home}"
+            yield Finding("core", "home", "warning", message, f"chmod 700 {home}")
+    for file in damaged_files(home):
+        message = f"a damaged file is kept as {file}; not everything in it could be saved"
+        remedy = "the log of its day says what was saved; remove it when you no longer need it"
+        yield Finding("core", "damage", "warning", message, remedy)
 
 
 def _workspace(loaded: LoadedConfig) -> Finding:

@@ -28,6 +28,7 @@ from nanobot_core.cli.options import (
     options_of,
 )
 from nanobot_core.cli.output import fail, print_facts, print_json, render_table, run_async, stderr
+from nanobot_core.disk import damaged_files
 
 if TYPE_CHECKING:
     from nanobot_core.app.client import ControlClient
@@ -115,7 +116,10 @@ def status(
             "state": "ready" if found.ready else "starting or ending",
             "turns": found.turns,
             "waiting": {"in": depth.inbound, "out": depth.outbound, "dead": depth.dead},
-            "trouble": [f"{name}: {reason}" for name, reason in found.plugins_in_trouble],
+            "trouble": [
+                *(f"{name}: {reason}" for name, reason in found.plugins_in_trouble),
+                *(f"a damaged file is kept as {file}" for file in damaged_files(home_of(ctx))),
+            ],
         },
         as_json=False,
     )

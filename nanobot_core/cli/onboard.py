@@ -119,13 +119,11 @@ def _write_config(
     """Write what was chosen, and on a new file the list of plugins that are here now."""
     from nanobot_core.config.editing import add_to_list, set_value
     from nanobot_core.config.environment import process_environment, resolve_config_path
+    from nanobot_core.disk import replace_file
 
     path = resolve_config_path(options.config, process_environment(), agent.loaded.home)
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
-        if path.suffix != ".json":
-            path.write_text(HEADER, encoding="utf-8")
+        replace_file(path, "" if path.suffix == ".json" else HEADER)
         for selection in agent.plugins.catalogue.selections.values():
             if selection.enabled:
                 add_to_list(path, "plugins.enabled", selection.plugin.id)
@@ -145,7 +143,7 @@ def _fill_workspace(workspace: Folder) -> list[str]:
 
     def copy(source: Traversable, target: PurePath) -> None:
         if source.is_dir():
-            workspace.make(target, mode=0o777)
+            workspace.make(target)
             there = {entry.name for entry in workspace.scan(target)}
             for inner in sorted(source.iterdir(), key=lambda item: item.name):
                 if inner.is_dir() or inner.name not in there:

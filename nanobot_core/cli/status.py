@@ -10,6 +10,7 @@ import typer
 from nanobot_core._version import __version__
 from nanobot_core.cli.options import open_agent, options_of
 from nanobot_core.cli.output import print_facts
+from nanobot_core.disk import damaged_files
 from nanobot_core.errors import NoProvider
 from nanobot_core.plugins.report import QUIET_STATES
 
@@ -46,5 +47,6 @@ def _facts(agent: Nanobot) -> dict[str, object]:
             "; ".join(part for part in (f"{item.id}: {item.reason}", item.remedy) if part)
             for item in reports
             if item.state not in QUIET_STATES
-        ],
+        ]
+        + [f"a damaged file is kept as {file}" for file in damaged_files(loaded.home)],
     }

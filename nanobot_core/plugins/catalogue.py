@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nanobot_core._version import __version__
 from nanobot_core.config.models import PluginsSettings
+from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginError
 from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.index import InstalledPlugin, load_installed, refuse_double_ids
@@ -192,8 +193,7 @@ def _examined(plugin: InstalledPlugin, cache_dir: Path) -> Manifest:
     manifest = examine_plugin(plugin.id, plugin.file)
     if digest is not None:
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(manifest_to_json(manifest)), encoding="utf-8")
+            replace_file(file, json.dumps(manifest_to_json(manifest)))
         except OSError:
             return manifest
     return manifest

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.tool import LazyTool, Tool
+from nanobot_core.disk import make_folder
 from nanobot_core.errors import PluginRejected
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.plugins.lent import Lent
@@ -112,7 +113,7 @@ class HostContext:
     def data_dir(self) -> Path:
         """A folder of the plugin's own, created on first use."""
         folder = self._host.home / "plugins" / self.id
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
         return folder
 
     def settings(self, model: type[SettingsT]) -> SettingsT:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core._version import __version__
+from nanobot_core.disk import make_folder
 
 if TYPE_CHECKING:
     # Its classes are imported where one is made: a listing of commands does without them.
@@ -340,7 +341,7 @@ def _write_index(file: Path, key: list[Any], plugins: Sequence[InstalledPlugin])
     """Write the index for the next process; a folder that is read-only costs only time."""
     data = {"key": key, "plugins": [dataclasses.asdict(plugin) for plugin in plugins]}
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(file.parent)
         descriptor, name = tempfile.mkstemp(dir=file.parent)
     except OSError:
         return

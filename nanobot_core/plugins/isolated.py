@@ -20,6 +20,7 @@ from nanobot_core.config.environment import environment, process_environment
 from nanobot_core.config.tree import nest, overlay, parse_path
 from nanobot_core.contracts.isolation import DeclaredTool, IsolatedPlugin
 from nanobot_core.contracts.plugin import PluginFacts
+from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.kinds import Kind
@@ -273,9 +274,6 @@ def _modified_ns(path: str) -> int:
 def _keep(file: Path, data: Mapping[str, object]) -> None:
     """Write a description for the next start; a folder that is read-only costs only time."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = file.with_name(f"{file.name}.{os.getpid()}")
-        fresh.write_text(json.dumps(data), encoding="utf-8")
-        fresh.replace(file)
+        replace_file(file, json.dumps(data))
     except OSError:
         return

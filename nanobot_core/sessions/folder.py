@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from nanobot_core.contracts.store import SessionSummary
+from nanobot_core.disk import make_folder
 from nanobot_core.sessions.key import file_name, original_file_name, original_key
 from nanobot_core.sessions.records import Header, decode_line
 
@@ -85,7 +86,7 @@ def _first_header(path: Path) -> Header | None:
 
 def _move(source: Path, target: Path) -> None:
     """Move over file systems too, so that a crash leaves one whole file at least."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     temporary = target.with_name(target.name + ".tmp")
     shutil.copy2(source, temporary)
     with temporary.open("rb+") as file:

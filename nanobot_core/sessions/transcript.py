@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from loguru import logger
 
 from nanobot_core.contracts.store import SessionState, StoredSession
+from nanobot_core.disk import make_folder
 from nanobot_core.messages import Message
 from nanobot_core.sessions.records import Header, decode_line, encode_record, salvage
 
@@ -169,7 +170,7 @@ class SessionFile:
         try:
             file = os.open(self._path, _APPENDED, _PRIVATE)
         except FileNotFoundError:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
             file = os.open(self._path, _APPENDED, _PRIVATE)
         try:
             size = os.fstat(file).st_size

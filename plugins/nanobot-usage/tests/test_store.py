@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,21 @@ calls = st.lists(
     ),
     max_size=12,
 )
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_nobody_else_may_read_the_record(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        for _ in range(2):
+            with closing(UsageStore(tmp_path)) as store:
+                store.add([Call(day="2025-01-01", model="a", session="", source="", plugin="")])
+                files = list(tmp_path.iterdir())
+                assert len(files) == 3
+                assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+            (tmp_path / FILE_NAME).chmod(0o644)  # as earlier releases made it
+    finally:
+        os.umask(before)
 
 
 @settings(max_examples=40)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -127,12 +128,14 @@ class UsageStore:
         folder: existing folder of the file.
 
     Raises:
+        OSError: the file cannot be made, or belongs to another account.
         sqlite3.Error: the file cannot be opened, or is no such file.
         StoreTooNewError: a later release wrote it.
     """
 
     def __init__(self, folder: Path) -> None:
         self._lock = Lock()
+        _make_private(folder / FILE_NAME)
         # Transactions are begun by hand: reading a total and writing it back is one.
         self._connection = sqlite3.connect(
             folder / FILE_NAME, timeout=BUSY_LIMIT_S, isolation_level=None, check_same_thread=False
@@ -244,3 +247,13 @@ class UsageStore:
                 self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
+
+
+def _make_private(file: Path) -> None:
+    """Keep other accounts from a database, new or old; SQLite gives its other files that mode."""
+    # One that exists is not opened: closing it would drop the locks of SQLite in this process.
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    for path in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
+        with suppress(FileNotFoundError):
+            path.chmod(0o600)
