@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from nanobot_core.contracts.store import SessionSummary
-from nanobot_core.disk import make_folder
+from nanobot_core.sessions.door import NotRegular, SessionDoor
 from nanobot_core.sessions.key import file_name, original_file_name, original_key
 from nanobot_core.sessions.records import Header, decode_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _FIRST_LINE_BYTES = 256 * 1024
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_SUFFIX = ".jsonl"
 
 
 class SessionFolder:
@@ -26,70 +25,67 @@ class SessionFolder:
     Args:
         folder: where sessions are.
         legacy_folder: where an older version kept them; a file found there is moved once.
+        fsync: as `SessionDoor` has it.
+
+    Attributes:
+        door: opens the files.
     """
 
-    def __init__(self, folder: Path, legacy_folder: Path | None) -> None:
-        self._folder, self._legacy_folder = folder, legacy_folder
+    def __init__(self, folder: Path, legacy_folder: Path | None, *, fsync: bool = True) -> None:
+        self.door: SessionDoor = SessionDoor(folder, fsync=fsync)
+        self._legacy = None if legacy_folder is None else SessionDoor(legacy_folder, fsync=fsync)
 
-    def path_of(self, key: str) -> Path:
-        """Return the file of `key`, which need not exist."""
-        path = self._folder / file_name(key)
-        original = original_file_name(key)
-        if path.exists():
-            return path
-        if _holds(self._folder / original, key):
-            return self._folder / original
-        if self._legacy_folder is not None and _holds(self._legacy_folder / original, key):
-            _move(self._legacy_folder / original, path)
-        return path
+    def name_of(self, key: str) -> str:
+        """Return the name of the file of `key`, which need not exist."""
+        name, original = file_name(key), original_file_name(key)
+        try:
+            if self.door.stat(name) is not None:
+                return name
+        except NotRegular:  # for whoever opens it to judge
+            return name
+        if _holds(self.door, original, key):
+            return original
+        if self._legacy is not None and _holds(self._legacy, original, key):
+            # In this order, so that a crash leaves one whole file at least.
+            with self._legacy.open_read(original) as source, self.door.replacing(name) as target:
+                shutil.copyfileobj(source, target)
+            self._legacy.remove(original)
+        return name
 
     def summaries(self) -> list[SessionSummary]:
         """Return all sessions, newest first; of each file one line is read."""
         found: dict[str, SessionSummary] = {}
-        for path in self._files():
+        doors = [self.door] if self._legacy is None else [self.door, self._legacy]
+        for door, name in ((one, name) for one in doors for name in one.scan(_SUFFIX)):
             try:
-                stat = path.stat()
-                key = _key_of(path)
-            except FileNotFoundError:  # deleted or moved meanwhile
+                facts = door.stat(name)
+                key = _key_of(door, name)
+            except (FileNotFoundError, NotRegular):  # deleted, moved or replaced meanwhile
                 continue
-            updated_at = _EPOCH + timedelta(microseconds=stat.st_mtime_ns // 1000)
-            if stat.st_size:
-                summary = SessionSummary(key=key, updated_at=updated_at, size=stat.st_size)
-                found.setdefault(key, summary)
+            if facts is None or not facts.st_size:
+                continue
+            updated_at = _EPOCH + timedelta(microseconds=facts.st_mtime_ns // 1000)
+            found.setdefault(
+                key, SessionSummary(key=key, updated_at=updated_at, size=facts.st_size)
+            )
         return sorted(found.values(), key=lambda summary: summary.updated_at, reverse=True)
 
-    def _files(self) -> Iterator[Path]:
-        yield from self._folder.glob("*.jsonl")
-        if self._legacy_folder is not None:
-            yield from self._legacy_folder.glob("*.jsonl")
 
-
-def _holds(path: Path, key: str) -> bool:
+def _holds(door: SessionDoor, name: str, key: str) -> bool:
     """Whether the file exists and is that of `key`: the original's names may collide."""
     try:
-        header = _first_header(path)
+        header = _first_header(door, name)
     except OSError:
         return False
     return header is None or header.key in ("", key)
 
 
-def _key_of(path: Path) -> str:
-    header = _first_header(path)
-    return header.key if header and header.key else original_key(path.stem)
+def _key_of(door: SessionDoor, name: str) -> str:
+    header = _first_header(door, name)
+    return header.key if header and header.key else original_key(name.removesuffix(_SUFFIX))
 
 
-def _first_header(path: Path) -> Header | None:
-    with path.open("rb") as file:
+def _first_header(door: SessionDoor, name: str) -> Header | None:
+    with door.open_read(name) as file:
         record = decode_line(file.readline(_FIRST_LINE_BYTES), _EPOCH)
     return record if isinstance(record, Header) else None
-
-
-def _move(source: Path, target: Path) -> None:
-    """Move over file systems too, so that a crash leaves one whole file at least."""
-    make_folder(target.parent)
-    temporary = target.with_name(target.name + ".tmp")
-    shutil.copy2(source, temporary)
-    with temporary.open("rb+") as file:
-        os.fsync(file.fileno())
-    temporary.replace(target)
-    source.unlink()

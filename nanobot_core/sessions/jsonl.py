@@ -12,7 +12,7 @@ from nanobot_core.errors import SessionError
 from nanobot_core.messages import Message
 from nanobot_core.sessions.folder import SessionFolder
 from nanobot_core.sessions.order import KeyedLocks
-from nanobot_core.sessions.transcript import SessionFile, read_lines
+from nanobot_core.sessions.transcript import SessionFile
 from nanobot_core.threads import GatheredWork, finish_in_thread
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class JsonlSessionStore(SessionStore):
         fsync: bool = True,
         clock: Clock | None = None,
     ) -> None:
-        self._folder = SessionFolder(folder, legacy_folder)
-        self._fsync = fsync
+        self._folder = SessionFolder(folder, legacy_folder, fsync=fsync)
         self._clock = clock or SystemClock()
         self._locks = KeyedLocks()
         self._work = GatheredWork()
@@ -80,7 +79,7 @@ class JsonlSessionStore(SessionStore):
 
         def begin(file: SessionFile) -> list[tuple[Record, bytes]]:
             nonlocal records
-            records = read_lines(file.path, self._clock.now()) if file.path.exists() else None
+            records = file.read()
             return next_batch()
 
         batch = await self._with_file(key, begin)
@@ -126,6 +125,5 @@ class JsonlSessionStore(SessionStore):
             return result
 
     def _open(self, key: str) -> SessionFile:
-        return SessionFile(
-            self._folder.path_of(key), key, default_time=self._clock.now(), fsync=self._fsync
-        )
+        name = self._folder.name_of(key)
+        return SessionFile(self._folder.door, name, key, default_time=self._clock.now())

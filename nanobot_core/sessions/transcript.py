@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from loguru import logger
 
 from nanobot_core.contracts.store import SessionState, StoredSession
-from nanobot_core.disk import make_folder
 from nanobot_core.messages import Message
+from nanobot_core.sessions.door import NotRegular
 from nanobot_core.sessions.records import Header, decode_line, encode_record, salvage
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from datetime import datetime
-    from pathlib import Path
+    from io import BufferedReader
 
+    from nanobot_core.sessions.door import SessionDoor
     from nanobot_core.sessions.records import Record
 
 _BLOCK_BYTES = 64 * 1024
-_PRIVATE = 0o600
-_BINARY = getattr(os, "O_BINARY", 0)  # Windows would write carriage returns
-_APPENDED = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _BINARY
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY
 _MEND_ROUNDS = 3
 """A broken end, then damage before it, then the clean file."""
+MAX_LINE_BYTES = 32 * 1024 * 1024
+"""A longer line is damage: no message is that long, and it would fill the memory."""
+MAX_REPAIR_BYTES = 1024 * 1024 * 1024
+"""A damaged file that is larger is set aside as it is: reading it would hold up other sessions."""
 COMPACT_BYTES = 1024 * 1024
 """Superseded metadata lines of less than this are not worth a new file."""
 
@@ -50,23 +50,18 @@ class SessionFile:
     After an `OSError` the object must be dropped; a new one looks at the file afresh.
 
     Args:
-        path: where it is or will be.
+        door: opens files of its folder.
+        name: of the file.
         key: session key.
         default_time: stands for times that a damaged file has lost, aware.
-        fsync: whether an append waits for the disk.
     """
 
-    def __init__(self, path: Path, key: str, *, default_time: datetime, fsync: bool) -> None:
-        self._path, self._key = path, key
-        self._default_time, self._fsync = default_time, fsync
+    def __init__(self, door: SessionDoor, name: str, key: str, *, default_time: datetime) -> None:
+        self._door, self._name, self._key = door, name, key
+        self._default_time = default_time
         self._latest: Header | None = None
         self._total = 0
         self._compact_from_bytes = COMPACT_BYTES
-
-    @property
-    def path(self) -> Path:
-        """Where the file is or will be."""
-        return self._path
 
     def load(self, max_messages: int) -> StoredSession | None:
         """Return the newest messages that are not consolidated; ``None`` without a file.
@@ -76,19 +71,21 @@ class SessionFile:
         """
         repaired: list[str] = []
         for _ in range(_MEND_ROUNDS):
-            if not self._path.exists() or self._path.stat().st_size == 0:
-                return None
             try:
+                facts = self._door.stat(self._name)
+                if facts is None or facts.st_size == 0:
+                    return self._set_aside_only(repaired)
                 session = self._read_tail(max_messages)
+            except NotRegular as error:
+                repaired.append(self._set_aside(str(error.strerror)))
             except _Torn as torn:
                 repaired += self._mend_end(torn)
             except _Damaged:
                 repaired.append(self._mend_all())
             else:
-                for sentence in repaired:
-                    logger.warning("session {} was repaired: {}", self._key, sentence)
+                self._report(repaired)
                 return replace(session, repaired=tuple(repaired))
-        msg = f"'{self._path.name}' changes while it is mended; does another process write it?"
+        msg = f"'{self._name}' changes while it is mended; does another process write it?"
         raise OSError(msg)
 
     def append(self, messages: Sequence[Message], state: SessionState) -> None:
@@ -104,20 +101,25 @@ class SessionFile:
         superseded = before.superseded_bytes + len(encode_record(before)) if before else 0
         header = self._header(state, self._total if before else 0, superseded)
         encoded = encode_record(header)
-        self._write(lines + encoded if before else encoded + lines)
-        os.utime(self._path, ns=(_nanoseconds(state.updated_at),) * 2)
+        size = self._door.append(
+            self._name,
+            lines + encoded if before else encoded + lines,
+            _nanoseconds(state.updated_at),
+        )
         self._latest = header
-        if superseded > self._compact_from_bytes and superseded * 2 > self._path.stat().st_size:
+        if superseded > self._compact_from_bytes and superseded * 2 > size:
             self._compact()
 
     def delete(self) -> bool:
         """Remove the file and what was kept aside of it; False when there is none."""
         self._latest, self._total = None, 0
-        for aside in self._path.parent.glob(f"{self._path.name}.corrupt-*"):
-            aside.unlink(missing_ok=True)
-        existed = self._path.exists()
-        self._path.unlink(missing_ok=True)
-        return existed
+        self._door.remove_kept(self._name)
+        return self._door.remove(self._name)
+
+    def read(self) -> Generator[tuple[Record, bytes]]:
+        """Yield what the lines say, and the lines; nothing without a file."""
+        if self._door.stat(self._name) is not None:
+            yield from self._lines()
 
     def _header(self, state: SessionState, count: int, superseded_bytes: int) -> Header:
         return Header(
@@ -130,7 +132,7 @@ class SessionFile:
         total: int | None = None
         record: Record | None = None
         messages: list[Message] = []
-        with self._path.open("rb", buffering=0) as file:
+        with self._door.open_read(self._name) as file:
             for line in _lines_backwards(file):
                 record = self._decode(line)
                 if isinstance(record, Message):
@@ -166,76 +168,65 @@ class SessionFile:
             raise _Damaged
         return record
 
-    def _write(self, data: bytes) -> None:
-        try:
-            file = os.open(self._path, _APPENDED, _PRIVATE)
-        except FileNotFoundError:
-            make_folder(self._path.parent)
-            file = os.open(self._path, _APPENDED, _PRIVATE)
-        try:
-            size = os.fstat(file).st_size
-            try:
-                if os.write(file, data) != len(data):
-                    msg = "the disk took only part of the data; make room"
-                    raise OSError(msg)
-                if self._fsync:
-                    os.fsync(file)
-            except OSError:
-                os.ftruncate(file, size)
-                raise
-        finally:
-            os.close(file)
-        if size == 0:
-            self._sync_folder()
-
     def _mend_end(self, torn: _Torn) -> list[str]:
         """Complete or remove a last line that has no line feed."""
         if decode_line(torn.line, self._default_time) is not None:
-            self._write(b"\n")
+            self._door.append(self._name, b"\n")
             return []
         if torn.start == 0:
             return [self._mend_all()]
         kept = [r for r in salvage(torn.line, self._default_time) if isinstance(r, Message)]
-        os.truncate(self._path, torn.start)
-        self._write(b"".join(map(encode_record, kept)))
+        self._door.truncate(self._name, torn.start)
+        self._door.append(self._name, b"".join(map(encode_record, kept)))
         fate = "its text was kept" if kept else "it was removed"
         return [f"the last line was broken off; {fate}"]
 
     def _mend_all(self) -> str:
-        """Write the file anew from what can be read, and keep the damaged one aside."""
-        aside = self._aside()
-        self._rewrite(keep_as=aside)
-        return f"damaged lines were mended; the former file is '{aside.name}'"
+        """Write the file again from what can be read, and keep the damaged one aside."""
+        facts = self._door.stat(self._name)
+        if facts is not None and facts.st_size > MAX_REPAIR_BYTES:
+            return self._set_aside(f"it is damaged and has {facts.st_size} bytes")
+        kept = self._rewrite(is_damaged=True)
+        return f"damaged lines were mended; the former file is '{kept}'"
+
+    def _set_aside(self, reason: str) -> str:
+        """Let the session begin again, since what has its file's name cannot be used."""
+        kept = self._door.set_aside(self._name)
+        return f"its file could not be used: {reason}; it is kept as '{kept}', the session is empty"
+
+    def _set_aside_only(self, repaired: list[str]) -> StoredSession | None:
+        """Return what is left of a session that was set aside; ``None`` if there was no file."""
+        self._report(repaired)
+        if not repaired:
+            return None
+        time = self._default_time
+        state = SessionState(created_at=time, updated_at=time)
+        return StoredSession(key=self._key, state=state, repaired=tuple(repaired))
+
+    def _report(self, repaired: Sequence[str]) -> None:
+        for sentence in repaired:
+            logger.warning("session {} was repaired: {}", self._key, sentence)
 
     def _compact(self) -> None:
         """Leave superseded metadata lines behind; an append is done whether this works or not."""
         try:
-            self._rewrite(keep_as=None)
+            self._rewrite(is_damaged=False)
         except OSError as error:
             self._compact_from_bytes *= 2
             logger.warning("session {} was not compacted: {}", self._key, error)
 
-    def _rewrite(self, *, keep_as: Path | None) -> None:
+    def _rewrite(self, *, is_damaged: bool) -> str:
+        """Write the file again; return the name that the damaged one is kept under."""
         header, total = self._survey()
-        temporary = self._path.with_name(self._path.name + ".tmp")
-        try:
-            with os.fdopen(os.open(temporary, _NEW_FILE, _PRIVATE), "wb") as file:
-                file.write(encode_record(replace(header, message_count=0)))
-                for record, line in read_lines(self._path, self._default_time):
-                    if isinstance(record, Message):
-                        file.write(line)
-                file.write(encode_record(header))
-                file.flush()
-                if self._fsync:
-                    os.fsync(file.fileno())
-            if keep_as is not None:
-                shutil.copy2(self._path, keep_as)
-            temporary.replace(self._path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        self._sync_folder()
-        os.utime(self._path, ns=(_nanoseconds(header.state.updated_at),) * 2)
+        with self._door.replacing(self._name, _nanoseconds(header.state.updated_at)) as file:
+            file.write(encode_record(replace(header, message_count=0)))
+            for record, line in self._lines():
+                if isinstance(record, Message):
+                    file.write(line)
+            file.write(encode_record(header))
+            kept = self._door.keep(self._name) if is_damaged else ""
         self._latest, self._total = header, total
+        return kept
 
     def _survey(self) -> tuple[Header, int]:
         """Return the last state and the number of messages of a file that may be damaged.
@@ -245,7 +236,7 @@ class SessionFile:
         """
         latest: Header | None = None
         total = after = 0
-        for record, _ in read_lines(self._path, self._default_time):
+        for record, _ in self._lines():
             if isinstance(record, Message):
                 total, after = total + 1, after + 1
             else:
@@ -260,37 +251,42 @@ class SessionFile:
             consolidated = max(0, min(consolidated, total - open_messages))
         return self._header(replace(state, last_consolidated=consolidated), total, 0), total
 
-    def _aside(self) -> Path:
-        number = 1
-        while (path := self._path.with_name(f"{self._path.name}.corrupt-{number}")).exists():
-            number += 1
-        return path
-
-    def _sync_folder(self) -> None:
-        """Make a new name in the folder durable, where the system can."""
-        if self._fsync and hasattr(os, "O_DIRECTORY"):
-            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+    def _lines(self) -> Generator[tuple[Record, bytes]]:
+        with self._door.open_read(self._name) as file:
+            yield from read_lines(file, self._default_time)
 
 
-def read_lines(path: Path, default_time: datetime) -> Generator[tuple[Record, bytes]]:
+def read_lines(file: BufferedReader, default_time: datetime) -> Generator[tuple[Record, bytes]]:
     """Yield what the lines of a file say, and the lines, from its start to its present end.
 
-    Of a damaged line comes what could be saved, with a line made of it; empty lines are left out.
+    Of a damaged line comes what could be saved, with a line made of it; empty lines are left out,
+    and so are those that are too long.
     """
-    with path.open("rb") as file:
-        left = os.fstat(file.fileno()).st_size
-        while line := file.readline(left):
-            left -= len(line)
-            record = decode_line(line, default_time)
-            if record is not None:
-                yield record, line if line.endswith(b"\n") else line + b"\n"
-                continue
-            for saved in salvage(line, default_time):
-                yield saved, encode_record(saved)
+    left = os.fstat(file.fileno()).st_size
+    while line := file.readline(min(left, MAX_LINE_BYTES)):
+        left -= len(line)
+        if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            left -= _skip_line(file, left)
+            continue
+        record = decode_line(line, default_time)
+        if record is not None:
+            yield record, line if line.endswith(b"\n") else line + b"\n"
+            continue
+        for saved in salvage(line, default_time):
+            yield saved, encode_record(saved)
+
+
+def _skip_line(file: BufferedReader, left: int) -> int:
+    """Read to the end of a line, or of what may be read of it; return how much that was."""
+    skipped = 0
+    while skipped < left:
+        piece = file.readline(min(left - skipped, _BLOCK_BYTES))
+        skipped += len(piece)
+        if not piece or piece.endswith(b"\n"):
+            break
+        if skipped > MAX_REPAIR_BYTES:
+            return left
+    return skipped
 
 
 def _checked_total(total: int | None, header: Header, messages_after: int) -> int | None:
@@ -307,11 +303,12 @@ def _checked_total(total: int | None, header: Header, messages_after: int) -> in
     return counted
 
 
-def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
+def _lines_backwards(file: BufferedReader) -> Iterator[bytes]:
     """Yield lines without line feed, the last one first; empty ones are left out.
 
     Raises:
         _Torn: the last line has no line feed.
+        _Damaged: a line is too long.
     """
     size = end = os.fstat(file.fileno()).st_size
     rest: list[bytes] = []  # a line whose start lies in an earlier block, its end first
@@ -329,6 +326,8 @@ def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
             if line.strip():
                 yield line
         rest.append(first)
+        if len(rest) * _BLOCK_BYTES > MAX_LINE_BYTES:
+            raise _Damaged
         end = start
     line = b"".join(reversed(rest))
     if not terminated and line:

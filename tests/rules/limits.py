@@ -44,7 +44,7 @@ MODULES: Final = {
     "net": Size(450, 650),
     "paths": Size(250, 400),
     "plugins": Size(2700, 3700),
-    "sessions": Size(600, 900),
+    "sessions": Size(600, 1050),  # one door for files, which trusts no name
     "testing": Size(1800, 2400),
     "text": Size(250, 400),
     "threads": Size(50, 80),
