@@ -259,6 +259,8 @@ class Nanobot:
             PluginError: a plugin under ``plugins.required`` may not run; nothing has changed.
         """
         loaded = _with_declared_secrets(loaded, catalogue)
+        # A key that was replaced may still be answered with, and lets in until it is taken back.
+        loaded.redactor.learn(self.loaded.redactor.secrets)
         change = await self.plugins.reconfigure(loaded, catalogue)
         self.loaded = loaded
         self.models.reconfigure(loaded)

@@ -14,16 +14,15 @@ import sys
 import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from loguru import logger
 
 from nanobot_core.app.log_thread import ThreadedSink
-from nanobot_core.config.secrets import MASK, mask_text
+from nanobot_core.config.secrets import MASK
 from nanobot_core.disk import make_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import TextIO
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from loguru import Record
 
     from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.config.secrets import Redactor
 
 ROTATION = "10 MB"
 KEPT_FILES = 5
@@ -53,7 +53,6 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: boo
         in_thread: whether a thread writes, so that no terminal or disk can hold whoever logs.
     """
     settings = loaded.settings.logging
-    secrets = frozenset(form for secret in loaded.secrets for form in _forms(secret))
     logger.remove()
     writer = copy.deepcopy(logger)  # now, because one with sinks cannot be copied
 
@@ -65,7 +64,7 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: boo
     logger.add(
         **wrapped(sys.stderr),
         level=level or "WARNING",
-        format=_format(_long if level else _short, secrets),
+        format=_format(_long if level else _short, loaded.redactor),
         filter=None if level else _concerns_no_turn,
     )
     file = loaded.home / "logs" / "nanobot.log"
@@ -82,7 +81,7 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: boo
                 opener=_open_for_owner,
             ),
             level=settings.level,
-            format=_format(_json_line if settings.as_json else _long, secrets),
+            format=_format(_json_line if settings.as_json else _long, loaded.redactor),
         )
     least = min(_number(level or "WARNING"), _number(settings.level))
     logging.basicConfig(handlers=[_ToLoguru()], level=least, force=True)
@@ -93,30 +92,21 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: boo
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         text = "".join(traceback.format_exception(kind, error, trace))
-        sys.stderr.write(_masked(text, secrets))
+        sys.stderr.write(_masked(text, loaded.redactor))
 
     sys.excepthook = tell_end
 
 
-def _format(render: Callable[[Record], str], secrets: frozenset[str]) -> Callable[[Record], str]:
+def _format(render: Callable[[Record], str], redactor: Redactor) -> Callable[[Record], str]:
     def template(record: Record) -> str:
-        record["extra"]["line"] = _masked(render(record), secrets)
+        record["extra"]["line"] = _masked(render(record), redactor)
         return "{extra[line]}\n"
 
     return template
 
 
-def _masked(text: str, secrets: frozenset[str]) -> str:
-    return _CREDENTIALS.sub(rf"\1 {MASK}", mask_text(text, secrets))
-
-
-def _forms(secret: str) -> Iterator[str]:
-    """Yield `secret` as it is, and as JSON lines, dumps of values and addresses have it."""
-    yield secret
-    yield json.dumps(secret, ensure_ascii=False)[1:-1]
-    yield repr(secret)[1:-1]
-    yield quote(secret, safe="")
-    yield quote(secret)
+def _masked(text: str, redactor: Redactor) -> str:
+    return _CREDENTIALS.sub(rf"\1 {MASK}", redactor.mask(text))
 
 
 def _concerns_no_turn(record: Record) -> bool:

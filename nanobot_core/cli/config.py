@@ -47,7 +47,7 @@ def get(ctx: typer.Context, key: Key, as_json: AsJson = False) -> None:
     from nanobot_core.config.tree import overlay, parse_path, resolve
 
     loaded = load_settings(options_of(ctx))
-    values = mask_tree(loaded.settings.model_dump(mode="json"), loaded.secrets)
+    values = mask_tree(loaded.settings.model_dump(mode="json"), loaded.redactor)
     overlay(values, loaded.masked(), {}, {})
     found, value = resolve(values, parse_path(key))
     if len(found) < len(parse_path(key)):

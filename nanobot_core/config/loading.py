@@ -17,6 +17,7 @@ from nanobot_core.config.environment import (
 from nanobot_core.config.models import Settings
 from nanobot_core.config.placeholders import Expansion
 from nanobot_core.config.secrets import (
+    Redactor,
     environment_secrets,
     find_secrets,
     mask_tree,
@@ -34,7 +35,7 @@ from nanobot_core.config.tree import (
     resolve,
     walk,
 )
-from nanobot_core.config.validation import Places, Validation, nearest_key
+from nanobot_core.config.validation import Places, Validation, nearest_key, secrets_in
 from nanobot_core.errors import ConfigInvalid, ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
 
@@ -50,6 +51,7 @@ class LoadedConfig:
         path: the file, or ``None`` where there is none.
         home: nanobot's folder.
         secrets: values that must not be shown or logged.
+        redactor: replaces them, and those that sections of plugins declare, in any text.
         warnings: what has no effect and is probably not meant.
         secret_files: files that values come from, ``${file:path}``.
     """
@@ -62,6 +64,11 @@ class LoadedConfig:
     secrets: frozenset[str] = field(repr=False)
     warnings: tuple[ConfigProblem, ...] = ()
     secret_files: tuple[Path, ...] = ()
+    redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Teach the redactor, which copies of this share, what is secret."""
+        self.redactor.learn(self.secrets)
 
     @property
     def protected_paths(self) -> tuple[Path, ...]:
@@ -78,10 +85,17 @@ class LoadedConfig:
         return (self.home / Path(defaults.workspace).expanduser()).absolute()
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is no file, or it says nothing."""
+        return not any(
+            at and origin.source == str(self.path) for at, origin in self.origins.items()
+        )
+
+    @property
     def places(self) -> Places:
         """Where the values stand."""
         file = str(self.path) if self.path else None
-        return Places(self.tree, self.origins, self.secrets, file)
+        return Places(self.tree, self.origins, self.redactor, file)
 
     def problem(
         self, path: str, expected: str, *, found: str | None = None, remedy: str = ""
@@ -98,7 +112,7 @@ class LoadedConfig:
 
     def masked(self) -> JsonObject:
         """Return a copy of the tree that can be shown: secrets are replaced."""
-        return mask_tree(self.tree, self.secrets)
+        return mask_tree(self.tree, self.redactor)
 
 
 def load_config(
@@ -177,12 +191,14 @@ def _validated(
     tree = expansion.expand_tree(layers.tree)
     found = {*expansion.secrets, *find_secrets(tree), *environment_secrets(environ)}
     secrets = maskable(found)
-    validation = Validation(Places(tree, layers.origins, secrets, str(path) if path else None))
+    file = str(path) if path else None
+    validation = Validation(Places(tree, layers.origins, Redactor(secrets), file))
     settings = validation.validate(tree, Settings)
     errors = [*expansion.problems, *validation.errors]
     if settings is None or errors:
         raise ConfigInvalid(in_order(errors))
     warnings = tuple(in_order(validation.warnings))
+    secrets |= maskable(secrets_in(settings))
     files = tuple(sorted(expansion.files))
     return LoadedConfig(settings, tree, layers.origins, path, home, secrets, warnings, files)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from nanobot_core.config.secrets import names_secret
+from nanobot_core.config.secrets import names_secret, resembles_secret
 from nanobot_core.config.tree import KeyPath, Origin, render_path
 from nanobot_core.errors import ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
@@ -15,6 +16,14 @@ MAX_SECRET_FILE_BYTES = 64 * 1024
 
 _PLACEHOLDER = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A placeholder that stands for nothing: what was expected, and what to do."""
+
+    expected: str
+    remedy: str = ""
 
 
 class Expansion:
@@ -52,34 +61,53 @@ class Expansion:
         origin = self._origins.get(render_path(at))
         if not isinstance(value, str) or origin is None or origin.line is None:
             return value
-        path = render_path(at)
-        return _PLACEHOLDER.sub(lambda match: self._replace(match, path, origin), value)
+        is_secret = any(isinstance(step, str) and names_secret(step) for step in at)
 
-    def _replace(self, match: re.Match[str], path: str, origin: Origin) -> str:
-        if match[1]:
-            return "${"
-        name, remedy = match[2], ""
-        variable = _VARIABLE.fullmatch(name)
+        def replaced(match: re.Match[str]) -> str:
+            if match[1]:
+                return "${"
+            found = self._look_up(match[2], is_secret=is_secret)
+            if not isinstance(found, _Missing):
+                return found
+            self.problems.append(
+                ConfigProblem(
+                    render_path(at),
+                    found.expected,
+                    file=origin.source,
+                    line=origin.line,
+                    remedy=found.remedy,
+                )
+            )
+            return ""
+
+        return _PLACEHOLDER.sub(replaced, value)
+
+    def _look_up(self, name: str, *, is_secret: bool) -> str | _Missing:
+        """Return what stands for ``${name}``; an empty secret lets everyone in or is a mistake."""
         if name.startswith("file:"):
             text = self._read(name.removeprefix("file:"))
-            if text is not None:
-                return text
-            reason = f"expected a readable text file for ${{{name}}}"
-        elif variable is None:
-            reason = "expected ${NAME}, ${NAME:-default} or ${file:path}"
-            remedy = "write $${ for a plain ${"
-        else:
-            text = self._environ.get(variable[1]) or variable[2]
-            if text is not None:
-                if names_secret(variable[1]):
-                    self.secrets.add(text)
-                return text
-            reason = f"expected the environment variable {variable[1]} to be set"
-            remedy = f"set it, or write ${{{variable[1]}:-default}}"
-        self.problems.append(
-            ConfigProblem(path, reason, file=origin.source, line=origin.line, remedy=remedy)
-        )
-        return ""
+            if text is None:
+                return _Missing(f"expected a readable text file for ${{{name}}}")
+            if is_secret and not text:
+                return _Missing(f"expected a secret, and the file of ${{{name}}} is empty")
+            return text
+        variable = _VARIABLE.fullmatch(name)
+        if variable is None:
+            expected = "expected ${NAME}, ${NAME:-default} or ${file:path}"
+            return _Missing(expected, "write $${ for a plain ${")
+        name, default = variable.groups()
+        value = self._environ.get(name)
+        if default is not None:  # as in a shell, where `:-` stands for an empty variable too
+            value = value or default
+        elif value is None:
+            expected = f"expected the environment variable {name} to be set"
+            return _Missing(expected, f"set it, or write ${{{name}:-default}}")
+        elif is_secret and not value:
+            expected = f"expected a secret, and the environment variable {name} is set but empty"
+            return _Missing(expected, f"give it a value, or write ${{{name}:-}} to go without")
+        if names_secret(name) or resembles_secret(value):
+            self.secrets.add(value)
+        return value
 
     def _read(self, name: str) -> str | None:
         path = self._folder / Path(name).expanduser()

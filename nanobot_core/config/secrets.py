@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from urllib.parse import unquote
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from urllib.parse import quote, quote_plus, unquote
 
 from nanobot_core.messages import JsonObject, JsonValue
 
 MASK = "********"
 MIN_SECRET_CHARS = 4
-"""Shorter values are not masked in texts: they would hit innocent ones everywhere."""
+"""Shorter values are masked nowhere: they would hit innocent texts everywhere."""
+MIN_REDACTED_CHARS = 8
+"""Shorter values stay in what people and models read, where a mask too many does harm."""
+MIN_ENCODED_CHARS = 12
+"""Shorter values are not looked for in base64."""
+MAX_PIECE_CHARS = 256
+"""A longer secret is looked for in pieces, so that no text takes longer than its length."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET_WORDS = re.compile(
@@ -30,6 +39,18 @@ _LONE_USER = re.compile(r"://([^/\s@:]+)@")
 _TOKEN_LIKE = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[^\s/\\]{16,}")
 _QUERY_VALUE = re.compile(r"[?&]([^=&#\s]+)=([^&#\s]+)")
 _ADDRESS_PATH = re.compile(r"://[^/\s?#]+(/[^\s?#]+)")
+_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_BOT = re.compile(r"bot(\d+:[\w-]+)")
+_RUN = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16,}")
+_MIN_TOKEN_CHARS = 16
+_NAME = re.compile(r"[A-Za-z0-9]+")
+_MIN_CHANGES = 5
+"""Changes between digits, capitals and small letters within names that only random text has."""
+_ORDINARY = re.compile(
+    r"(?i)anonymous|changeme|disabled|localhost|not[_-]?set|password|required|undefined|username"
+)
+_MIN_DIFFERENT = 4
+_TRIE_DEPTH = 6
 _ASSIGNED = re.compile(r"(-{0,2}[\w-]+)[=:]\s*(.+)", re.DOTALL)
 
 
@@ -84,9 +105,20 @@ def _address_secrets(text: str) -> Iterator[str]:
     if "://" in text:
         for name, value in _QUERY_VALUE.findall(text):
             found += [value] if names_secret(name) or resembles_secret(value) else []
+        for path in _ADDRESS_PATH.findall(text):
+            found += filter(_is_token, path.split("/"))
+        found += _BOT.findall(text)
     for secret in found:
         yield secret
         yield unquote(secret)
+
+
+def _is_token(part: str) -> bool:
+    """Whether a part of an address's path lets in whoever knows it: random, not made of words."""
+    if _UUID.fullmatch(part) or _BOT.fullmatch(part) or _RUN.search(part):
+        return True
+    changes = sum(len(_WORD.findall(name)) - 1 for name in _NAME.findall(part))
+    return len(part) >= _MIN_TOKEN_CHARS and changes >= _MIN_CHANGES
 
 
 def _tokens_in(values: JsonObject) -> Iterator[str]:
@@ -118,7 +150,118 @@ def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
             yield value
 
 
-def mask_tree(value: JsonObject, secrets: Collection[str]) -> JsonObject:
+class Redactor:
+    """Replaces the secrets of one configuration in texts, by value, in time linear in the text.
+
+    Found is a secret as it is, as it stands in JSON, in a dump of a Python value and in an address,
+    and one of at least `MIN_ENCODED_CHARS` also in base64, wherever it stands in the encoded text.
+    Not found is one that is split by a line break or encoded otherwise (hex, reversed).
+
+    Args:
+        secrets: what must not be shown; values shorter than `MIN_SECRET_CHARS` are left out.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = maskable(secrets)
+        self._redacted: re.Pattern[str] | None = None
+        self._masked: re.Pattern[str] | None = None
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What is replaced so far."""
+        return self._secrets
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Replace these too from now on."""
+        more = maskable(secrets) - self._secrets
+        if more:
+            self._secrets |= more
+            self._redacted = self._masked = None
+
+    def redact(self, text: str) -> str:
+        """Return a text for people and models without secrets.
+
+        Values shorter than `MIN_REDACTED_CHARS` stay, and so do those that are no secrets in spite
+        of their place: paths, ordinary words (``changeme``), and the same few characters repeated.
+        """
+        pattern = self._redacted
+        if pattern is None:
+            pattern = self._redacted = _pattern(filter(_is_strong, self._secrets))
+        return pattern.sub(MASK, text)
+
+    def mask(self, text: str) -> str:
+        """Return a text for logs and error messages, where a mask too many does no harm."""
+        pattern = self._masked
+        if pattern is None:
+            pattern = self._masked = _pattern(self._secrets)
+        return pattern.sub(MASK, text)
+
+
+def _is_strong(secret: str) -> bool:
+    """Whether a secret is recognised by its value alone."""
+    if len(secret) < MIN_REDACTED_CHARS or _ORDINARY.fullmatch(secret):
+        return False
+    is_path = secret.startswith(("/", "~/", "./")) and not resembles_secret(secret)
+    is_boundary = secret.startswith("-----") and secret.endswith("-----")  # of a PEM file
+    return not is_path and not is_boundary and len(set(secret)) >= _MIN_DIFFERENT
+
+
+def _pattern(secrets: Iterable[str]) -> re.Pattern[str]:
+    """Return what matches every form of `secrets`, the longest first where one begins another."""
+    words = {piece for secret in secrets for form in _forms(secret) for piece in _pieces(form)}
+    return re.compile(_alternation(sorted(words), _TRIE_DEPTH) if words else r"(?!)")
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield secret
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield json.dumps(secret)[1:-1]
+    yield repr(secret)[1:-1]
+    encoded = secret.encode("utf-8", "surrogatepass")
+    yield quote(encoded, safe="")
+    yield quote(encoded)
+    yield quote_plus(encoded)
+    if len(secret) >= MIN_ENCODED_CHARS:
+        for offset in range(3):
+            # What stands before and after shares the outer characters of the encoded text.
+            text = base64.b64encode(bytes(offset) + encoded).decode("ascii")
+            own = text[-(-offset * 8 // 6) : (offset + len(encoded)) * 8 // 6]
+            yield own
+            yield own.replace("+", "-").replace("/", "_")
+
+
+def _pieces(form: str) -> Iterator[str]:
+    """Yield `form` in pieces none of which is too long or too short to stand for it."""
+    count = -(-len(form) // MAX_PIECE_CHARS)
+    length = -(-len(form) // count)
+    for start in range(0, len(form), length):
+        yield form[start : start + length]
+
+
+def _alternation(words: list[str], depth: int) -> str:
+    """Return an expression for `words`, sorted: a tree, so that no place is looked at twice."""
+    start = _common_beginning(words[0], words[-1])
+    rests = [word[len(start) :] for word in words if len(word) > len(start)]
+    if not rests:
+        return re.escape(start)
+    if depth:
+        groups = (list(group) for _, group in groupby(rests, key=lambda rest: rest[0]))
+        branches = [_alternation(group, depth - 1) for group in groups]
+    else:
+        branches = [re.escape(rest) for rest in sorted(rests, key=len, reverse=True)]
+    is_optional = "?" if len(rests) < len(words) else ""
+    return f"{re.escape(start)}(?:{'|'.join(branches)}){is_optional}"
+
+
+def _common_beginning(first: str, last: str) -> str:
+    """Return what the first and the last of sorted words, and so all of them, begin with."""
+    length = 0
+    while length < min(len(first), len(last)) and first[length] == last[length]:
+        length += 1
+    return first[:length]
+
+
+def mask_tree(value: JsonObject, redactor: Redactor) -> JsonObject:
     """Return a copy of `value` that can be shown.
 
     Variables and headers for other programs are masked as a whole, whatever their names.
@@ -137,14 +280,7 @@ def mask_tree(value: JsonObject, secrets: Collection[str]) -> JsonObject:
             return [masked(part, is_secret) for part in inner]
         if is_secret and not (inner is None or inner == "" or isinstance(inner, bool)):
             return MASK
-        return mask_text(inner, secrets) if isinstance(inner, str) else inner
+        return redactor.mask(inner) if isinstance(inner, str) else inner
 
     shown = masked(value, False)
     return shown if isinstance(shown, dict) else {}
-
-
-def mask_text(text: str, secrets: Collection[str]) -> str:
-    """Return `text` with every secret in it replaced."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, MASK)
-    return text

@@ -16,7 +16,7 @@ from nanobot_core.config.models import (
     ToolsSettings,
 )
 from nanobot_core.config.tree import KeyPath, find_key, fold, parse_path, render_path, resolve, walk
-from nanobot_core.config.validation import ModelT, Validation, nearest_key
+from nanobot_core.config.validation import ModelT, Validation, nearest_key, secrets_in
 from nanobot_core.errors import ConfigInvalid, ConfigProblem
 from nanobot_core.messages import JsonObject
 
@@ -76,6 +76,7 @@ def validate_section(
             on_unknown(warning)
     if settings is None or errors:
         raise ConfigInvalid(in_order(errors))
+    loaded.redactor.learn(secrets_in(settings))
     return settings
 
 

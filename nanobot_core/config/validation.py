@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Annotated, TypeVar, get_args, get_origin
 
-from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from nanobot_core.config.legacy import RETIRED_KEYS
 from nanobot_core.config.models import OpenSection
-from nanobot_core.config.secrets import mask_text, names_secret, resembles_secret
+from nanobot_core.config.secrets import Redactor, names_secret, resembles_secret
 from nanobot_core.config.tree import KeyPath, Origin, fold, render_path, resolve
 from nanobot_core.errors import ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
@@ -41,7 +41,7 @@ class Places:
 
     tree: JsonObject = field(repr=False)
     origins: Mapping[str, Origin] = field(repr=False)
-    secrets: Collection[str] = field(repr=False)
+    redactor: Redactor = field(repr=False)
     file: str | None
 
     def problem(
@@ -56,11 +56,11 @@ class Places:
         origin = origin or Origin(self.file or "configuration")
         return ConfigProblem(
             render_path(path),
-            mask_text(expected, self.secrets),
+            self.redactor.mask(expected),
             file=origin.source,
             line=origin.line,
-            found=None if found is None else mask_text(found, self.secrets),
-            remedy=mask_text(remedy, self.secrets),
+            found=None if found is None else self.redactor.mask(found),
+            remedy=self.redactor.mask(remedy),
         )
 
     def show(self, path: KeyPath, value: JsonValue) -> str | None:
@@ -73,6 +73,23 @@ class Places:
         if len(text) > _MAX_FOUND_CHARS or resembles_secret(value):
             return None
         return text.lower() if isinstance(value, bool) else text
+
+
+def secrets_in(value: object) -> Iterator[str]:
+    """Yield what a model declares as secret, in everything inside it."""
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, SecretBytes):
+        yield value.get_secret_value().decode("utf-8", "replace")
+    elif isinstance(value, BaseModel):
+        for _, inner in value:
+            yield from secrets_in(inner)
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from secrets_in(inner)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            yield from secrets_in(inner)
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ MODULES: Final = {
     "bus": Size(1000, 1450),  # a log is checked and salvaged frame by frame
     "channels": Size(900, 1200),
     "clock": Size(250, 400),
-    "config": Size(900, 1300),
+    "config": Size(900, 1400),  # secrets are found by value, in every form
     "disk": Size(30, 90),  # the one place that makes folders of our own
     "errors": Size(250, 400),
     "folder": Size(150, 250),

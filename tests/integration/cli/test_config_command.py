@@ -38,6 +38,17 @@ def test_secrets_are_shown_by_no_command(bare: CommandLine) -> None:
         assert "********" in done.stdout
 
 
+def test_a_token_in_the_path_of_an_address_is_not_shown(bare: CommandLine) -> None:
+    token = "123456789:AAF-abcDEF_ghiJKL12345mnoPQRst6789uv"
+    bare.configure(f"x: {{api_root: 'https://api.host/bot{token}/v1', file: /data/bot/v1}}\n")
+
+    for words in (("show",), ("show", "--json"), ("get", "x.api_root")):
+        done = bare("config", *words)
+        assert token not in done.stdout + done.stderr
+        assert "https://api.host/********/v1" in done.stdout
+    assert "/data/bot/v1" in bare("config", "show").stdout
+
+
 def test_a_secret_of_one_letter_does_not_blot_out_the_findings(bare: CommandLine) -> None:
     bare.configure("agents: {defaults: {max_tokens: many}}\ntelegram: {token: x}\n")
 

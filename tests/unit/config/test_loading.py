@@ -232,6 +232,31 @@ def test_placeholders_take_variables_defaults_and_files(tmp_path: Path) -> None:
     assert "from-file" in loaded.secrets
 
 
+def test_a_variable_that_is_set_and_empty_is_set(tmp_path: Path) -> None:
+    text = "x: {a: '${A}', b: '-${A}-', c: '${A:-other}', api_key: '${A:-}'}\n"
+    loaded = load(tmp_path, text, environ={"A": ""})
+    assert loaded.settings.section("x") == {"a": "", "b": "--", "c": "other", "api_key": ""}
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ("${A}", "the environment variable A is set but empty"),
+        ("Bearer ${A}", "the environment variable A is set but empty"),
+        ("${file:key}", "the file of ${file:key} is empty"),
+    ],
+)
+def test_an_empty_secret_is_refused_with_what_is_empty(
+    tmp_path: Path, value: str, what: str
+) -> None:
+    (tmp_path / "key").write_text("\n")
+    with pytest.raises(ConfigInvalid, match="expected a secret, and ") as caught:
+        load(tmp_path, f"x:\n  api_key: {value}\n", environ={"A": ""})
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.line) == ("x.api_key", 2)
+    assert problem.expected == f"expected a secret, and {what}"
+
+
 def test_placeholders_without_a_value_are_told_once_each(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff")
     (tmp_path / "large").write_bytes(b"x" * 70_000)
