@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nanobot_core.app.application import FIXED
 from nanobot_core.config.editing import add_to_list, remove_from_list
 from nanobot_core.config.loading import load_config
-from nanobot_core.errors import NanobotError
+from nanobot_core.errors import ConfigUnreadable, NanobotError
 from nanobot_core.plugins.catalogue import Catalogue
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.plugins.change import Reconfiguration
 
+_EMPTIED = "it is empty or gone and had settings before; restore it, or restart to run without it"
 Load = Callable[[], "tuple[LoadedConfig, Catalogue]"]
 """Reads the configuration and what is installed, as the gateway was started with."""
 
@@ -75,6 +76,8 @@ class Reloader:
         async with self._changing:
             loaded, catalogue = await asyncio.to_thread(self._load)
             before = self._bot.loaded
+            if loaded.is_empty and not before.is_empty:
+                raise ConfigUnreadable(str(before.path), _EMPTIED)
             change = await self._bot.reconfigure(loaded, catalogue)
             self._log(self._bot.loaded)
             await self._restart()
