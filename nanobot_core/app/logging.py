@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import sys
+import time
 import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 ROTATION = "10 MB"
 KEPT_FILES = 5
+EQUAL_S = 60.0
+MAX_EQUAL = 3
+"""Equal warnings or errors of a library that are logged in `EQUAL_S` seconds."""
+EQUAL_CHARS = 200
+MAX_SEEN = 256
 _TELLING_URLS = ("httpx", "httpcore", "httpx2", "httpcore2")
 """Libraries that log the address of each request, which may hold a token, at INFO or DEBUG."""
 _FIELDS = ("plugin", "session", "turn", "library")
@@ -165,13 +171,45 @@ def _open_for_owner(path: str, flags: int) -> int:
 
 
 class _ToLoguru(logging.Handler):
-    """Hands records of the standard library on."""
+    """Hands records of the standard library on; of equal ones a few in `EQUAL_S` seconds.
+
+    A process out of file descriptors gets a hundred equal errors with tracebacks from asyncio each
+    second and for each listening socket.
+
+    Args:
+        now_s: a clock that only goes forward, in seconds.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now_s = now_s
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+        """By library and beginning of the text: since when, and how many came since then."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log `record` with the name of its library."""
+        text = record.getMessage()
+        left_out = self._left_out(record.name, text) if record.levelno >= logging.WARNING else 0
+        if left_out is None:
+            return
         try:
             level: str | int = logger.level(record.levelname).name
         except ValueError:
             level = record.levelno
         bound = logger.bind(library=record.name).opt(exception=record.exc_info)
-        bound.log(level, "{}", record.getMessage())
+        if left_out:
+            text = f"{text}\n({left_out} more like this were left out of the log)"
+        bound.log(level, "{}", text)
+
+    def _left_out(self, library: str, text: str) -> int | None:
+        """Return how many equal ones were left out so far; ``None`` to leave this one out too."""
+        key, now_s = (library, text[:EQUAL_CHARS]), self._now_s()
+        since_s, count = self._seen.pop(key, (now_s, 0))
+        is_over = now_s - since_s >= EQUAL_S
+        # Put back as the newest one.
+        self._seen[key] = (now_s, 1) if is_over else (since_s, count + 1)
+        if len(self._seen) > MAX_SEEN:
+            del self._seen[next(iter(self._seen))]
+        if is_over:
+            return max(count - MAX_EQUAL, 0)
+        return 0 if count < MAX_EQUAL else None

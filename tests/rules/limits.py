@@ -27,7 +27,7 @@ MODULES: Final = {
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     "agent": Size(1100, 1450),
-    "app": Size(1500, 2100),
+    "app": Size(1500, 2150),  # a log that no failure can flood
     "cli": Size(2300, 3000),
     "bus": Size(1000, 1450),  # a log is checked and salvaged frame by frame
     "channels": Size(900, 1200),

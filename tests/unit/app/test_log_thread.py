@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import errno
+import io
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -72,6 +75,30 @@ def test_who_logs_never_waits_and_what_is_lost_is_told(writer: Logger) -> None:
     lost = 3 * MAX_WAITING - written // len(LINE)
     assert told == [f"{lost} lines were not logged: what takes them was too slow"]
     assert lost >= MAX_WAITING
+
+
+def test_a_sink_that_refuses_lines_is_told_of_now_and_then(
+    writer: Logger, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+    seconds = iter([0.0, 0.0, *[1.0] * 40, 100.0, 100.0, *[101.0] * 1000])
+    wrote = threading.Semaphore(0)
+
+    class FullDisk(io.StringIO):
+        def write(self, text: str, /) -> int:
+            wrote.release()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sink = ThreadedSink(writer, FullDisk(), now_s=lambda: next(seconds))
+    logger.add(lambda text: told.append(text.record["message"]), format="{message}")
+    for _ in range(45):
+        sink.write(LINE)
+        assert wrote.acquire(timeout=5)  # each is refused on its own
+    sink.stop()
+
+    reason = "lines were not logged: [Errno 28] No space left on device"
+    assert told == [f"1 {reason}", f"41 {reason}"]
+    assert capfd.readouterr().err == ""
 
 
 def test_a_sink_that_hangs_does_not_hold_up_the_end(
