@@ -278,11 +278,16 @@ class DeliveryError(ChannelError):
 
 
 class SessionError(NanobotError):
-    """A session cannot be read or written."""
+    """A session cannot be read or written.
 
-    def __init__(self, session_key: str, reason: str) -> None:
+    Attributes:
+        is_temporary: the medium has no room or does not answer; the same may succeed later.
+    """
+
+    def __init__(self, session_key: str, reason: str, *, is_temporary: bool = False) -> None:
         self.session_key: str = session_key
         self.reason: str = reason
+        self.is_temporary: bool = is_temporary
         super().__init__(f"session '{session_key}': {reason}")
 
 

@@ -101,7 +101,8 @@ class SessionStore(ABC):
         The cost depends on what is added, not on what is there.
 
         Raises:
-            SessionError: the medium cannot be written; the former content is whole.
+            SessionError: the medium cannot be written; the former content is whole. One that is
+                temporary, such as for want of room, is tried again for messages from chats.
         """
 
     @abstractmethod

@@ -80,7 +80,7 @@ class SessionDoor:
             try:
                 if os.write(file, data) != len(data):
                     msg = "the disk took only part of the data; make room"
-                    raise OSError(msg)
+                    raise OSError(errno.ENOSPC, msg)
                 if self._fsync:
                     os.fsync(file)
             except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -27,6 +28,10 @@ _T = TypeVar("_T")
 _KNOWN_FILES = 1024
 """Files whose counts are remembered; another one costs one block read."""
 _READ_BATCH = 256
+_TEMPORARY = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
+)
+"""Failures that end when somebody makes room, without a change to the file."""
 
 
 class JsonlSessionStore(SessionStore):
@@ -119,7 +124,9 @@ class JsonlSessionStore(SessionStore):
             try:
                 self._files[key], result = await self._work.finish(run)
             except OSError as error:
-                raise SessionError(key, f"its file cannot be used: {error}") from error
+                is_temporary = error.errno in _TEMPORARY
+                reason = f"its file cannot be used: {error}"
+                raise SessionError(key, reason, is_temporary=is_temporary) from error
             if len(self._files) > _KNOWN_FILES:
                 self._files.popitem(last=False)
             return result

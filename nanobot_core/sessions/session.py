@@ -5,16 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 from weakref import WeakValueDictionary
 
+from loguru import logger
+
 from nanobot_core.contracts.store import SessionState, StoredSession
+from nanobot_core.errors import SessionError
 from nanobot_core.sessions.order import KeyedLocks
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.store import Checkpoint, SessionStore
     from nanobot_core.messages import JsonObject, Message
+
+
+_T = TypeVar("_T")
+RETRY_S = 5.0
+"""Seconds from one attempt to the next where the store has no room."""
 
 
 class Session:
@@ -66,17 +76,22 @@ class Sessions:
         self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self._recent: OrderedDict[str, Session] = OrderedDict()
 
-    async def open(self, key: str) -> Session:
+    async def open(self, key: str, *, wait_for_room: bool = False) -> Session:
         """Return the session of `key`; a new one is stored with its first message.
+
+        Args:
+            key: session key.
+            wait_for_room: try again for as long as the store has no room for a repair.
 
         Raises:
             SessionError: the store cannot be read.
         """
-        async with self._locks.hold(key):
-            session = self._alive.get(key)
-            if session is None:
-                session = Session(await self._load(key))
-                self._alive[key] = session
+
+        async def find() -> Session:
+            async with self._locks.hold(key):
+                return self._alive.get(key) or Session(await self._load(key))
+
+        session = self._alive.setdefault(key, await self._in_time(find, wait_for_room))
         self._recent[key] = session
         self._recent.move_to_end(key)
         if len(self._recent) > self._max_sessions:
@@ -89,6 +104,7 @@ class Sessions:
         *messages: Message,
         checkpoint: Checkpoint | Literal["keep"] | None = "keep",
         metadata: JsonObject | None = None,
+        wait_for_room: bool = False,
     ) -> None:
         """Store `messages` and changes of the state in one step.
 
@@ -97,6 +113,8 @@ class Sessions:
             messages: entries, in order; none to change the state alone.
             checkpoint: the turn under way, ``None`` when it has ended.
             metadata: takes the place of the session's metadata; ``None`` leaves it.
+            wait_for_room: try again for as long as the store has no room, as a message that was
+                accepted must not be lost.
 
         Raises:
             SessionError: nothing was stored and nothing has changed.
@@ -104,28 +122,52 @@ class Sessions:
         Cancellation:
             The step may have been done or not; the session shows what the store has.
         """
-        async with self._locks.hold(session.key):
-            state = session.state
-            if checkpoint != "keep":
-                state = replace(state, checkpoint=checkpoint)
-            if metadata is not None:
-                state = replace(state, metadata=metadata)
-            await self._store_step(session, messages, state)
+
+        async def step() -> None:
+            async with self._locks.hold(session.key):
+                state = session.state
+                if checkpoint != "keep":
+                    state = replace(state, checkpoint=checkpoint)
+                if metadata is not None:
+                    state = replace(state, metadata=metadata)
+                await self._store_step(session, messages, state)
+
+        await self._in_time(step, wait_for_room)
 
     async def start_afresh(self, session: Session) -> None:
         """Count all messages as taken up: the model sees none of them again."""
         await self.mark_consolidated(session, len(session.messages))
 
-    async def mark_consolidated(self, session: Session, count: int) -> None:
+    async def mark_consolidated(
+        self, session: Session, count: int, *, wait_for_room: bool = False
+    ) -> None:
         """Count the first `count` of ``session.messages`` as taken up by memory.
 
         Raises:
             SessionError: nothing was stored and nothing has changed.
         """
-        async with self._locks.hold(session.key):
-            taken_up = session.stored.first_index + min(count, len(session.messages))
-            state = replace(session.state, last_consolidated=taken_up)
-            await self._store_step(session, (), state)
+        taken_up = session.stored.first_index + min(count, len(session.messages))
+
+        async def step() -> None:
+            async with self._locks.hold(session.key):
+                state = replace(session.state, last_consolidated=taken_up)
+                await self._store_step(session, (), state)
+
+        await self._in_time(step, wait_for_room)
+
+    async def _in_time(self, step: Callable[[], Awaitable[_T]], wait_for_room: bool) -> _T:
+        """Do `step`, again and again where the store has no room for it and that may change."""
+        is_told = False
+        while True:
+            try:
+                return await step()
+            except SessionError as error:
+                if not (wait_for_room and error.is_temporary):
+                    raise
+                log = logger.debug if is_told else logger.error
+                log("waiting until it can be stored: {}", error)
+                is_told = True
+            await self._clock.sleep(RETRY_S)
 
     async def _load(self, key: str) -> StoredSession:
         stored = await self._store.load(key, self._max_messages)

@@ -204,7 +204,8 @@ class TurnPipeline:
     async def _answer(
         self, request: TurnRequest, turn: TurnInfo, hooks: Hooks, generation: Generation
     ) -> TurnOutcome:
-        session = await self.sessions.open(turn.session_key)
+        is_queued = request.source == "chat"
+        session = await self.sessions.open(turn.session_key, wait_for_room=is_queued)
         taken_up = self._taken_up(request, session, generation.tools)
         if taken_up is None:
             await self._recover(session, request)
@@ -212,7 +213,7 @@ class TurnPipeline:
             reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
             if reply is not None:
                 return TurnOutcome(turn=turn, reply=reply)
-            await self._consolidate(session)
+            await self._consolidate(session, wait_for_room=is_queued)
         elif taken_up.is_done:
             answer = taken_up.answer
             return TurnOutcome(
@@ -236,7 +237,6 @@ class TurnPipeline:
                 await self._tell_unknown(request, taken_up.interrupted)
                 await work.recorder.go_on(request.message.id, taken_up.interrupted)
             else:
-                is_queued = request.source == "chat"
                 await work.recorder.begin(work.message, is_queued=is_queued)
             if hooks.before_turn:
                 await hooks.before_turn(TurnStarted(turn=turn, message=work.message))
@@ -355,7 +355,8 @@ class TurnPipeline:
         found = resume(session.stored, lambda _call: False)
         results = found.interrupted if found else ()
         await self._tell_unknown(request, results)
-        await self.sessions.append(session, *results, checkpoint=None)
+        is_queued = request.source == "chat"
+        await self.sessions.append(session, *results, checkpoint=None, wait_for_room=is_queued)
 
     async def _tell_unknown(self, request: TurnRequest, results: Sequence[Message]) -> None:
         """Tell the user of calls that may have taken effect; told first, for it is told once."""
@@ -381,14 +382,14 @@ class TurnPipeline:
 
             logger.bind(session=message.session_key).warning("{}; not told: {}", text, error)
 
-    async def _consolidate(self, session: Session) -> None:
+    async def _consolidate(self, session: Session, *, wait_for_room: bool) -> None:
         if self.memory is None:
             return
         defaults = self.settings.agents.defaults
         budget = input_budget(defaults.context_window_tokens, defaults.max_tokens)
         work = self.memory.consolidate(session.key, session.messages, budget)
         if taken := await self._spared(work, 0):
-            await self.sessions.mark_consolidated(session, taken)
+            await self.sessions.mark_consolidated(session, taken, wait_for_room=wait_for_room)
 
     async def _remembered(self, session_key: str) -> Sequence[ContextBlock]:
         return await self._spared(self.memory.context(session_key), ()) if self.memory else ()

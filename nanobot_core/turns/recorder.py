@@ -38,6 +38,7 @@ class TurnRecorder:
         self._checkpoint = Checkpoint(turn_id=turn.id)
         self._on_event = on_event
         self._unstored: tuple[Message, ...] = ()
+        self._waits_for_room = False
         self._open: dict[str, ToolCall] = {}
         self._said: list[str] = []
 
@@ -47,10 +48,12 @@ class TurnRecorder:
         Args:
             message: the message.
             is_queued: the message queue has it until the turn has ended. Then it is stored with
-                what comes next, since a crash before that leaves nothing to be taken up.
+                what comes next, since a crash before that leaves nothing to be taken up; a full
+                disk holds up the turn until there is room.
         """
         self._checkpoint = replace(self._checkpoint, inbound_id=message.inbound_id)
         self._unstored = (message,)
+        self._waits_for_room = is_queued
         if not is_queued:
             await self._store((), self._checkpoint)
 
@@ -94,6 +97,7 @@ class TurnRecorder:
             return  # not begun, or ended by a step that was stored before it was cancelled
         results = [unknown_outcome(call) for call in self._open.values()]
         if stopped:
+            self._waits_for_room = False
             said = "\n\n".join(part for part in ("".join(self._said).strip(), INTERRUPTED) if part)
             results.append(Message(role="assistant", content=said))
         try:
@@ -109,7 +113,12 @@ class TurnRecorder:
         stored = (storable(message, STORED_RESULT_CHARS) for message in messages)
         try:
             await self._sessions.append(
-                self._session, *self._unstored, *stored, checkpoint=checkpoint
+                self._session,
+                *self._unstored,
+                *stored,
+                checkpoint=checkpoint,
+                # The queue forgets the message when the turn has ended, whatever came of it.
+                wait_for_room=self._waits_for_room and bool(self._unstored),
             )
         finally:
             if self._stored_count > count:  # also where the step was done and then cancelled
