@@ -85,6 +85,9 @@ if TYPE_CHECKING:
         Ticket as Ticket,
     )
     from nanobot_core.contracts.provider import (
+        MAX_ANSWER_CHARS as MAX_ANSWER_CHARS,
+        MAX_ARGUMENT_CHARS as MAX_ARGUMENT_CHARS,
+        MAX_TOOL_CALLS as MAX_TOOL_CALLS,
         ChatRequest as ChatRequest,
         Completed as Completed,
         FinishReason as FinishReason,
@@ -130,6 +133,7 @@ if TYPE_CHECKING:
         TranscriptionProvider as TranscriptionProvider,
     )
     from nanobot_core.errors import (
+        AnswerTooLong as AnswerTooLong,
         AuthenticationFailed as AuthenticationFailed,
         BadRequest as BadRequest,
         BudgetExceeded as BudgetExceeded,
@@ -231,9 +235,9 @@ if TYPE_CHECKING:
     from nanobot_core.text import (
         repair_json_object as repair_json_object,
         shorten as shorten,
-        split_thoughts as split_thoughts,
         truncate_middle as truncate_middle,
     )
+    from nanobot_core.thoughts import split_thoughts as split_thoughts
     from nanobot_core.tools.function import tool as tool
     from nanobot_core.tools.model import ModelTool as ModelTool
     from nanobot_core.tools.registry import ToolRegistry as ToolRegistry
@@ -263,8 +267,9 @@ _HOMES = {
             "SettingsSection SlashCommand StopCause Ticket"
         ),
         "nanobot_core.contracts.provider": (
-            "ChatRequest Completed FinishReason LLMProvider LLMResponse ProviderSpec "
-            "ReasoningDelta StreamEvent TextDelta ToolCallDelta"
+            "ChatRequest Completed FinishReason LLMProvider LLMResponse MAX_ANSWER_CHARS "
+            "MAX_ARGUMENT_CHARS MAX_TOOL_CALLS ProviderSpec ReasoningDelta StreamEvent TextDelta "
+            "ToolCallDelta"
         ),
         "nanobot_core.contracts.service": (
             "AsgiApp GatewayAccess GatewayStatus Mount Route RunState RunStatus Service "
@@ -276,8 +281,8 @@ _HOMES = {
         "nanobot_core.contracts.tool": "LazyTool Review Tool ToolContext ToolOutput ToolResult",
         "nanobot_core.contracts.transcription": "TranscriberSpec TranscriptionProvider",
         "nanobot_core.errors": (
-            "AuthenticationFailed BadRequest BudgetExceeded BusError BusFull ChannelError "
-            "ConfigError ConfigInvalid ConfigProblem ConfigUnreadable ContextTooLong "
+            "AnswerTooLong AuthenticationFailed BadRequest BudgetExceeded BusError BusFull "
+            "ChannelError ConfigError ConfigInvalid ConfigProblem ConfigUnreadable ContextTooLong "
             "DeliveryError HookError LimitError NameConflict NanobotError NoProvider "
             "Overloaded PluginError PluginIncompatible PluginLoadFailed PluginNotFound "
             "PluginRejected ProviderError ProviderProtocolError ProviderTimeout RateLimited "
@@ -305,7 +310,8 @@ _HOMES = {
         "nanobot_core.paths": "Judged PathGuard",
         "nanobot_core.plugins.examine": "examine_plugin",
         "nanobot_core.plugins.manifest": "Declaration Manifest manifest_to_json",
-        "nanobot_core.text": "repair_json_object shorten split_thoughts truncate_middle",
+        "nanobot_core.text": "repair_json_object shorten truncate_middle",
+        "nanobot_core.thoughts": "split_thoughts",
         "nanobot_core.tools.function": "tool",
         "nanobot_core.tools.model": "ModelTool",
         "nanobot_core.tools.registry": "ToolRegistry",

@@ -20,6 +20,7 @@
     │   ├── Overloaded               retry_after_s
     │   ├── Unreachable
     │   ├── ProviderProtocolError    an answer that is no answer
+    │   │   └── AnswerTooLong        more, or for longer, than an answer may
     │   ├── AuthenticationFailed
     │   ├── BadRequest
     │   └── ContextTooLong
@@ -167,11 +168,12 @@ class ProviderError(NanobotError):
     """A model service did not give a usable answer.
 
     Attributes:
-        retryable: the same request may succeed later.
+        retryable: the same request may succeed later; what the class says, unless the service
+            says otherwise.
         retry_after_s: seconds the service asked to wait, or ``None``.
     """
 
-    retryable = False
+    retryable: bool = False
 
     def __init__(
         self,
@@ -180,7 +182,10 @@ class ProviderError(NanobotError):
         *,
         retry_after_s: float | None = None,
         status: int | None = None,
+        retryable: bool | None = None,
     ) -> None:
+        if retryable is not None:
+            self.retryable = retryable
         self.provider: str = provider
         self.reason: str = reason
         self.retry_after_s: float | None = retry_after_s
@@ -216,6 +221,15 @@ class ProviderProtocolError(ProviderError):
     """The service answered with something that is no model response."""
 
     retryable = True
+
+
+class AnswerTooLong(ProviderProtocolError):
+    """The answer holds more than an answer may, or takes longer; nothing of it is used.
+
+    The same request would most likely end the same way, so only another model is tried.
+    """
+
+    retryable = False
 
 
 class AuthenticationFailed(ProviderError):

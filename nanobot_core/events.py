@@ -17,6 +17,7 @@ from nanobot_core.messages import (
     ToolCall,
     Usage,
 )
+from nanobot_core.text import Repaired
 
 TurnSource: TypeAlias = Literal["chat", "cli", "sdk", "cron", "heartbeat", "subagent", "api"]
 """``chat`` is whatever came through the message queue from a channel."""
@@ -51,7 +52,7 @@ class TurnInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDefinition:
+class ToolDefinition(Repaired):
     """What the model is told of a tool: name, description, JSON Schema of the parameters."""
 
     name: str
@@ -71,7 +72,7 @@ class ToolDefinition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOutcome:
+class ToolOutcome(Repaired):
     """The result of a tool call as the model will read it."""
 
     text: str
@@ -373,13 +374,16 @@ class ReasoningStreamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRestarted:
-    """What was streamed of the present answer is void: the call is made again."""
+    """What was streamed of the present answer is void.
+
+    It was thinking, or the call is made again.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressMade:
+class ProgressMade(Repaired):
     """Words that came with tool calls or from a tool at work."""
 
     text: str
@@ -403,7 +407,7 @@ class ToolCallEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoticeGiven:
+class NoticeGiven(Repaired):
     """Something that the user should know while waiting."""
 
     text: str

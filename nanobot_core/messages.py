@@ -1,7 +1,8 @@
 """The normal form of what people, models and tools say.
 
 Everything here is frozen plain data. Channels translate their wire objects into it, providers
-translate it into theirs, sessions store it.
+translate it into theirs, sessions store it. Each text is repaired where it enters, by the base
+`Repaired`, so that none of them meets half a character.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from nanobot_core.text import parse_json_object
+from nanobot_core.text import Repaired, parse_json_object
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -20,14 +21,14 @@ ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True, slots=True)
-class TextBlock:
+class TextBlock(Repaired):
     """A passage of text inside mixed content."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ImageBlock:
+class ImageBlock(Repaired):
     """An image inside mixed content.
 
     Attributes:
@@ -41,12 +42,15 @@ class ImageBlock:
     path: str | None = None
 
 
+NO_ARGUMENTS = frozenset({"", "null"})
+"""What models write as the arguments of a tool that has none, besides an empty object."""
+
 ContentBlock: TypeAlias = TextBlock | ImageBlock
 Content: TypeAlias = str | tuple[ContentBlock, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Repaired):
     """One call that a model asked for.
 
     Attributes:
@@ -63,7 +67,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Repaired):
     """One entry of a history.
 
     Attributes:
@@ -135,7 +139,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InboundMessage:
+class InboundMessage(Repaired):
     """What came in from a channel, the command line or a program.
 
     Attributes:
@@ -178,7 +182,7 @@ OutboundKind: TypeAlias = Literal["final", "progress", "tool_hint", "notice"]
 
 
 @dataclass(frozen=True, slots=True)
-class Button:
+class Button(Repaired):
     """A button below a message.
 
     Attributes:
@@ -192,7 +196,7 @@ class Button:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboundMessage:
+class OutboundMessage(Repaired):
     """What goes out to a chat.
 
     Attributes:
@@ -351,7 +355,7 @@ def _tool_call_from_json(item: JsonValue) -> ToolCall | None:
     if not isinstance(name, str):
         return None
     arguments = source.get("arguments")
-    if isinstance(arguments, str):
+    if isinstance(arguments, str) and arguments.strip() not in NO_ARGUMENTS:
         parsed = parse_json_object(arguments)
         unparsed = arguments if parsed is None else None
         return ToolCall(str(call_id or ""), name, parsed or {}, unparsed)

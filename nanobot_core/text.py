@@ -1,24 +1,129 @@
-"""Text in linear time: truncation, near spellings, JSON from models, thoughts set apart."""
+"""Text in linear time: repair, truncation, near spellings, JSON from models."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
-_OPENING = re.compile("<think>|<thinking>")
-_CLOSING = {
-    "<think>": re.compile("</think>"),
-    "<thinking>": re.compile("</thinking>"),
-}
-_TAGS = tuple(tag for start, end in _CLOSING.items() for tag in (start, end.pattern))
-_MAX_TAG_CHARS = max(len(tag) for tag in _TAGS)
 _REPAIR_LIMIT_CHARS = 100_000
-"""json-repair takes quadratic time on cut-off strings; longer text is not repaired."""
+MAX_JSON_DEPTH = 100
+"""Levels of arguments; deeper ones end in a `RecursionError` wherever they are written as JSON."""
+_BRACKETS = re.compile(r"[\[\]{}]")
+
+
+class Repaired:
+    """Base of dataclasses whose texts hold whole characters only, however they were made.
+
+    Half a surrogate pair cannot be encoded: one in a message would make each later request of its
+    session fail. Platforms, models, file names and standard input all give such halves.
+    """
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        """Repair each field; where there is nothing to repair, it stays the same object."""
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            repaired = repair_texts(value)
+            if repaired is not value:
+                object.__setattr__(self, name, repaired)
+
+
+class PairJoiner:
+    """Repairs a text that arrives in pieces: the first half of a pair waits for the second."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, piece: str) -> str:
+        """Return what of the text so far is certain and was not returned before."""
+        text = self._half + piece
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return repair_text(text[: len(text) - len(self._half)])
+
+    def finish(self) -> str:
+        """Return the rest when no more text comes."""
+        rest, self._half = repair_text(self._half), ""
+        return rest
+
+
+def repair_text(text: str) -> str:
+    """Return `text` in whole characters; the same object where it has no others.
+
+    Halves of a surrogate pair that stand side by side are joined, each other half becomes U+FFFD.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def repair_texts(value: object) -> object:
+    """Return `value`, a text or plain data, with each text in it repaired.
+
+    The same object comes back where there is nothing to repair. Data that needs repair and is
+    nested too deeply for it comes back empty.
+    """
+    if isinstance(value, str):
+        return repair_text(value)
+    if not isinstance(value, dict | list | tuple) or all(
+        repair_text(item) is item for item in _items_in(value) if isinstance(item, str)
+    ):
+        return value
+    try:
+        return _rebuilt(value)
+    except RecursionError:
+        return type(value)()
+
+
+def _rebuilt(value: object) -> object:
+    if isinstance(value, dict):
+        return {_rebuilt(key): _rebuilt(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rebuilt(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_rebuilt(item) for item in value)
+    return repair_text(value) if isinstance(value, str) else value
+
+
+def count_chars(value: object) -> int:
+    """Return the characters of all texts in plain data, and one for each other value."""
+    return sum(len(item) if isinstance(item, str) else 1 for item in _items_in(value))
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Tell whether plain data is nested in more than `levels` lists and objects."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [inner for item in layer for inner in _inside(item)]
+        if not layer:
+            return False
+    return any(isinstance(item, dict | list) for item in layer)
+
+
+def _items_in(value: object) -> Iterator[object]:
+    """Yield each value in plain data, however deep it is nested."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        yield item
+        if not isinstance(item, str):
+            waiting += _inside(item)
+
+
+def _inside(item: object) -> Sequence[object]:
+    if isinstance(item, dict):
+        return [*item.keys(), *item.values()]
+    return item if isinstance(item, list | tuple) else ()
 
 
 def truncate_middle(text: str, max_chars: int) -> str:
@@ -63,76 +168,37 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(msg)
 
 
-def repair_json_object(text: str) -> dict[str, Any] | None:
+def repair_json_object(
+    text: str, *, max_repair_chars: int = _REPAIR_LIMIT_CHARS
+) -> dict[str, Any] | None:
     """Return the object that `text` was meant to be, or ``None`` where that cannot be told.
 
     Strict JSON is taken as it is; the rest goes through json-repair, whose answer counts only when
-    it is an object. Text that json-repair would need seconds for is not tried.
+    it is an object. An object of more than `MAX_JSON_DEPTH` levels is none.
+
+    Args:
+        text: what a model wrote.
+        max_repair_chars: longer text is taken as strict JSON only; json-repair takes a second for
+            some hundred thousand characters.
     """
     parsed = parse_json_object(text)
-    if (
-        parsed is not None
-        or not text.strip().startswith(("{", "```"))
-        or len(text) > _REPAIR_LIMIT_CHARS
-    ):
-        return parsed
-    from json_repair import repair_json
+    if parsed is None and len(text) <= max_repair_chars and _is_repairable(text):
+        from json_repair import repair_json
 
-    try:
-        repaired = repair_json(text, return_objects=True)
-    except (ValueError, RecursionError):
-        return None
-    return repaired if isinstance(repaired, dict) else None
+        try:
+            repaired = repair_json(text, return_objects=True)
+        except (ValueError, RecursionError):
+            return None
+        parsed = repaired if isinstance(repaired, dict) else None
+    return None if is_deeper(parsed, MAX_JSON_DEPTH) else parsed
 
 
-class ThoughtFilter:
-    """Separates ``<think>`` passages from an answer that arrives in pieces.
-
-    Feed it deltas of any size; a tag may be split anywhere. A passage that is never closed is
-    thought to its end. Each character is looked at a bounded number of times.
-    """
-
-    def __init__(self) -> None:
-        self._pending = ""
-        self._closing: re.Pattern[str] | None = None
-
-    def feed(self, delta: str) -> tuple[str, str]:
-        """Return what of the text so far has become certain as (visible, thought)."""
-        visible: list[str] = []
-        thought: list[str] = []
-        text = self._pending + delta
-        start = 0
-        while True:
-            certain = thought if self._closing else visible
-            found = (self._closing or _OPENING).search(text, start)
-            if found is None:
-                break
-            certain.append(text[start : found.start()])
-            start = found.end()
-            self._closing = None if self._closing else _CLOSING[found[0]]
-        end = len(text) - _partial_tag_length(text[max(start, len(text) - _MAX_TAG_CHARS) :])
-        certain.append(text[start:end])
-        self._pending = text[end:]
-        return "".join(visible), "".join(thought)
-
-    def finish(self) -> tuple[str, str]:
-        """Return the rest as (visible, thought) when no more text comes."""
-        rest, self._pending = self._pending, ""
-        return ("", rest) if self._closing else (rest, "")
-
-
-def split_thoughts(text: str) -> tuple[str, str]:
-    """Return (answer, thoughts) of a complete text, white space at the joints trimmed."""
-    thoughts = ThoughtFilter()
-    visible, thought = thoughts.feed(text)
-    last_visible, last_thought = thoughts.finish()
-    thought += last_thought
-    visible += last_visible
-    return (visible.strip() if thought else visible), thought.strip()
-
-
-def _partial_tag_length(text: str) -> int:
-    """Length of the end of `text` that may be the beginning of a tag."""
-    position = text.rfind("<")
-    end = text[position:] if position >= 0 else ""
-    return len(end) if end and any(tag.startswith(end) for tag in _TAGS) else 0
+def _is_repairable(text: str) -> bool:
+    if not text.strip().startswith(("{", "```")):
+        return False
+    levels = 0
+    for bracket in _BRACKETS.finditer(text):
+        levels += 1 if bracket[0] in "[{" else -1
+        if levels > MAX_JSON_DEPTH:
+            return False
+    return True

@@ -199,7 +199,7 @@ class _Run:
         try:
             answer = await self.caller.call(sent, tools, iteration)
         except ContextTooLong:
-            if not await self._compact():
+            if not await self._compact(tools):
                 raise
             sent = self._outgoing()
             answer = await self.caller.call(sent, tools, iteration)
@@ -296,7 +296,7 @@ class _Run:
         )
         self.added.append(message)
         return AgentRunResult(
-            content=content,
+            content=message.text,
             messages=tuple(self.added),
             stop_reason=ending.reason,
             usage=self.caller.usage + self.summariser.usage,
@@ -318,11 +318,12 @@ class _Run:
         budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
         size = self.estimator.count_all(self._outgoing()) + self.estimator.count_tools(tools)
         if size > budget * COMPACT_AT:
-            await self._compact()
+            await self._compact(tools)
 
-    async def _compact(self) -> bool:
+    async def _compact(self, tools: Sequence[ToolDefinition]) -> bool:
         """Summarise the oldest part of the request; False when nothing can go."""
         budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
+        budget = max(budget - self.estimator.count_tools(tools), 0)
         # What is left out already stays out: the newest results only seem to be few afterwards.
         request = microcompact(self.request, self.spec.tools.compactable_names())
         shorter, done = await compact(request, budget, self.estimator, self._summarise)

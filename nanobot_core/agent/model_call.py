@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -9,8 +10,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from nanobot_core.agent.run import AgentRunSpec, Model, ModelSource
+from nanobot_core.agent.shortening import without_images
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.provider import (
+    MAX_ANSWER_CHARS,
+    MAX_ARGUMENT_CHARS,
+    MAX_TOOL_CALLS,
     ChatRequest,
     Completed,
     LLMResponse,
@@ -19,6 +24,10 @@ from nanobot_core.contracts.provider import (
     TextDelta,
 )
 from nanobot_core.errors import (
+    AnswerTooLong,
+    AuthenticationFailed,
+    BadRequest,
+    ContextTooLong,
     NoProvider,
     PluginError,
     ProviderError,
@@ -37,12 +46,14 @@ from nanobot_core.events import (
 )
 from nanobot_core.hooks.events import ModelCallRequested
 from nanobot_core.messages import Message, Usage
-from nanobot_core.text import ThoughtFilter, split_thoughts
+from nanobot_core.text import MAX_JSON_DEPTH, PairJoiner, count_chars, is_deeper
+from nanobot_core.thoughts import Portion, ThoughtFilter, split_thoughts
 
 RETRY_DELAYS_S = (1.0, 2.0, 4.0)
 LONGEST_RETRY_AFTER_S = 60.0
 BATCH_S = 0.05
 """Deltas reach the hooks in batches of at least this many seconds."""
+IT_WAS_THINKING = "the text so far was the model's thinking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,8 @@ class ModelCaller:
         self._spec = spec
         self._models = models
         self._clock = clock
+        self._without_images: set[str] = set()
+        """Models that have refused a request for its images."""
         self.usage: Usage = Usage()
         """Sum of all calls that were paid for."""
 
@@ -114,7 +127,8 @@ class ModelCaller:
                     ),
                 )
             except (ProviderError, PluginError) as error:
-                if isinstance(error, ProviderError) and not error.retryable:
+                # Another model would meet the same refusal of what was asked.
+                if isinstance(error, AuthenticationFailed | BadRequest):
                     raise
                 failure = error
         assert failure is not None  # noqa: S101 - the first name has returned, raised or failed
@@ -132,7 +146,7 @@ class ModelCaller:
         paid: list[LLMResponse] = []
 
         async def with_retries(wanted: ChatRequest) -> LLMResponse:
-            paid.append(await self._with_retries(model, attempt, wanted))
+            paid.append(await self._with_images_or_without(model, attempt, wanted))
             return paid[0]
 
         started = time.perf_counter()
@@ -158,6 +172,27 @@ class ModelCaller:
         elapsed_s = time.perf_counter() - started
         return ModelAnswer(_without_thoughts(response), model, elapsed_s, attempt.first_token_s)
 
+    async def _with_images_or_without(
+        self, model: Model, attempt: _Attempt, request: ChatRequest
+    ) -> LLMResponse:
+        """Make the call; where the model refuses it, once more without its images.
+
+        Services say in words only, each in its own, that a model takes no images or not this one.
+        """
+        textual = replace(request, messages=without_images(request.messages))
+        if model.name not in self._without_images:
+            try:
+                return await self._with_retries(model, attempt, request)
+            except BadRequest as error:
+                if isinstance(error, ContextTooLong) or textual.messages == request.messages:
+                    raise
+                await attempt.restart(error.reason)
+        response = await self._with_retries(model, attempt, textual)
+        if model.name not in self._without_images:
+            self._without_images.add(model.name)
+            await self._notice(f"{model.name} refused the images; it answers without them")
+        return response
+
     async def _with_retries(
         self, model: Model, attempt: _Attempt, request: ChatRequest
     ) -> LLMResponse:
@@ -165,7 +200,7 @@ class ModelCaller:
             try:
                 return await attempt.make(model, request)
             except ProviderError as error:
-                if not error.retryable:
+                if not error.retryable or isinstance(error, ContextTooLong):
                     raise
                 wait_s = _wait_s(error, delay_s)
                 await attempt.restart(error.reason)
@@ -218,18 +253,37 @@ class _Attempt:
             ProviderError: the service gave no usable answer.
             PluginError: the provider broke its contract.
         """
+        limit_s = model.provider.longest_call_s
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                return await self._listen(model, request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        reason = f"its answer was not complete within {limit_s:g} seconds"
+        raise AnswerTooLong(model.provider_name, reason)
+
+    async def _listen(self, model: Model, request: ChatRequest) -> LLMResponse:
+        """Pass on what streams, and return the answer at its end."""
         started = time.perf_counter()
-        thoughts = ThoughtFilter()
+        thoughts, text, reasoning = ThoughtFilter(), PairJoiner(), PairJoiner()
+        received_chars = 0
         async with aclosing(self._provided(model, request)) as events:
             async for event in events:
                 if self.first_token_s is None and self._spec.stream:
                     self.first_token_s = time.perf_counter() - started
+                if isinstance(event, TextDelta | ReasoningDelta):
+                    received_chars += len(event.text)
+                    _check_length(model, received_chars)
                 if isinstance(event, TextDelta):
-                    await self._emit(*thoughts.feed(event.text))
+                    await self._show(thoughts.feed(text.feed(event.text)))
                 elif isinstance(event, ReasoningDelta):
-                    await self._emit("", event.text)
+                    await self._emit("", reasoning.feed(event.text))
                 elif isinstance(event, Completed):
-                    await self._emit(*thoughts.finish())
+                    _check_size(model, event.response)
+                    await self._show(thoughts.feed(text.finish()))
+                    await self._show(thoughts.finish())
+                    await self._emit("", reasoning.finish())
                     self._flush()
                     self._end(event.response)
                     return event.response
@@ -258,6 +312,11 @@ class _Attempt:
         finally:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
+
+    async def _show(self, portion: Portion) -> None:
+        if portion.is_void:
+            await self.restart(IT_WAS_THINKING)
+        await self._emit(portion.visible, portion.thought)
 
     async def _emit(self, text: str, reasoning: str) -> None:
         if text:
@@ -304,6 +363,35 @@ def _completed(response: object) -> Completed:
     return Completed(response)
 
 
+def _check_size(model: Model, response: LLMResponse) -> None:
+    """Refuse an answer that holds more than an answer may.
+
+    Raises:
+        AnswerTooLong: it does; none of its calls may run.
+        ProviderProtocolError: parts of it are nested so deeply that they cannot be stored.
+    """
+    kept = [response.content, response.reasoning, *response.provider_blocks]
+    _check_length(model, count_chars(kept))
+    calls = response.tool_calls
+    if is_deeper(kept, MAX_JSON_DEPTH) or any(
+        is_deeper(call.arguments, MAX_JSON_DEPTH) for call in calls
+    ):
+        raise ProviderProtocolError(model.provider_name, "its answer is nested too deeply")
+    if len(calls) > MAX_TOOL_CALLS:
+        reason = f"its answer asks for {len(calls):,} tool calls; at most {MAX_TOOL_CALLS} may be"
+        raise AnswerTooLong(model.provider_name, reason)
+    chars = sum(count_chars(call.arguments) + len(call.unparsed or "") for call in calls)
+    if chars > MAX_ARGUMENT_CHARS:
+        reason = f"the arguments of its calls are longer than {MAX_ARGUMENT_CHARS:,} characters"
+        raise AnswerTooLong(model.provider_name, reason)
+
+
+def _check_length(model: Model, chars: int) -> None:
+    if chars > MAX_ANSWER_CHARS:
+        reason = f"its answer is longer than {MAX_ANSWER_CHARS:,} characters"
+        raise AnswerTooLong(model.provider_name, reason)
+
+
 def _wait_s(error: ProviderError, delay_s: float) -> float:
     """Seconds to wait: what the service asked for, within a bound, else back-off with jitter."""
     if error.retry_after_s is not None:
@@ -312,11 +400,11 @@ def _wait_s(error: ProviderError, delay_s: float) -> float:
 
 
 def _without_thoughts(response: LLMResponse) -> LLMResponse:
-    """Return the response with ``<think>`` passages moved from the content to the reasoning."""
+    """Return the response with passages of thinking moved from the content to the reasoning."""
     if not response.content:
         return response
     content, thought = split_thoughts(response.content)
-    if not thought:
+    if content == response.content:
         return response
     reasoning = "\n".join(part for part in (response.reasoning, thought) if part)
-    return replace(response, content=content or None, reasoning=reasoning)
+    return replace(response, content=content or None, reasoning=reasoning or None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nanobot_core.agent.run import Compaction
 from nanobot_core.agent.tokens import TokenEstimator
-from nanobot_core.messages import Message
+from nanobot_core.messages import ContentBlock, ImageBlock, Message, TextBlock
 from nanobot_core.text import truncate_middle
 
 KEEP_RESULTS = 10
@@ -58,6 +58,23 @@ def microcompact(messages: Sequence[Message], compactable: Collection[str]) -> l
     ]
 
 
+def without_images(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return `messages` with a line of text in the place of each image."""
+    return tuple(
+        message
+        if isinstance(message.content, str)
+        else replace(message, content=tuple(map(_described, message.content)))
+        for message in messages
+    )
+
+
+def _described(block: ContentBlock) -> ContentBlock:
+    if not isinstance(block, ImageBlock):
+        return block
+    name = f" {block.path}" if block.path else ""
+    return TextBlock(f"[image{name} left out: the model does not take it]")
+
+
 def input_budget(context_window_tokens: int, max_tokens: int) -> int:
     """Return how many tokens a request may take: the window less the answer and a margin."""
     margin = max(context_window_tokens // 50, 256)
@@ -71,7 +88,7 @@ async def compact(
 
     Args:
         messages: the system prompt first, then the history.
-        budget: tokens that the request may take.
+        budget: tokens that the messages may take.
         estimator: counts tokens; what it takes for small enough may have been refused as too
             long, so at least half of the history goes.
         summarise: writes the summary.
@@ -84,7 +101,7 @@ async def compact(
     if not history:
         return system, None
     counts = [estimator.count(message) for message in history]
-    allowed = min(budget, sum(counts))
+    allowed = min(max(budget - estimator.count_all(system), 0), sum(counts))
     turns, cut = _boundaries(history, counts, int(allowed * COMPACT_TO), KEEP_MESSAGES)
     if counts[turns] + sum(counts[cut:]) > allowed * COMPACT_AT:
         turns, cut = _boundaries(history, counts, int(allowed * COMPACT_TO), KEEP_AT_LEAST)

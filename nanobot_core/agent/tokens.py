@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import ImageBlock, Message
+from nanobot_core.text import count_chars
 
 _CHARS_PER_TOKEN = 4.0
 _MESSAGE_OVERHEAD = 4
@@ -77,5 +78,5 @@ def _measure(message: Message) -> tuple[int, int]:
     chars += len(message.reasoning or "")
     for call in message.tool_calls:
         chars += len(call.name) + len(call.unparsed or "")
-        chars += sum(len(key) + len(str(value)) for key, value in call.arguments.items())
+        chars += count_chars(call.arguments)
     return chars, images

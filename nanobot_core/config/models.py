@@ -64,7 +64,7 @@ class ProviderSettings(PluginSettings):
         api_base: base URL instead of the vendor's.
         extra_headers: sent with each request.
         proxy: URL of an HTTP or SOCKS proxy.
-        timeout_s: seconds a request may take.
+        timeout_s: seconds that the service may stay silent.
     """
 
     api_key: Annotated[SecretStr | None, BeforeValidator(none_if_empty)] = None

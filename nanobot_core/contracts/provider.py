@@ -5,14 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from nanobot_core.errors import ProviderProtocolError
 from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import JsonObject, Message, ToolCall, Usage
+from nanobot_core.text import Repaired
 
 ReasoningEffort: TypeAlias = Literal["none", "low", "medium", "high"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
+
+MAX_ANSWER_CHARS: Final = 4_000_000
+"""Characters of text and thinking in one answer; the longest of today's models give a quarter."""
+MAX_TOOL_CALLS: Final = 128
+"""Tool calls in one answer."""
+MAX_ARGUMENT_CHARS: Final = 1_000_000
+"""Characters of the arguments of all calls in one answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +49,7 @@ class ChatRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LLMResponse:
+class LLMResponse(Repaired):
     """A complete answer.
 
     Attributes:
@@ -68,7 +76,7 @@ class LLMResponse:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next piece of the answer."""
+    """The next piece of the answer; a surrogate pair may be split between two of them."""
 
     text: str
 
@@ -101,10 +109,18 @@ StreamEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | Completed
 class LLMProvider(ABC):
     """An adapter to a model service. One instance serves all sessions, calls run side by side.
 
-    Retries and fallback are not its business: it makes one attempt and raises a typed error.
+    Retries and fallback are not its business: it makes one attempt and raises a typed error. The
+    core raises `AnswerTooLong` for an answer that exceeds `MAX_ANSWER_CHARS`, `MAX_TOOL_CALLS` or
+    `MAX_ARGUMENT_CHARS`, or takes longer than `longest_call_s`. A provider that gathers an answer
+    raises it as soon as the answer exceeds a limit, so that it holds no more than that.
+
+    Attributes:
+        name: the provider's name, as in its `ProviderSpec`.
+        longest_call_s: seconds from the start of one call to the end of its answer.
     """
 
     name: str
+    longest_call_s: float = 1_200.0
 
     @abstractmethod
     def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:

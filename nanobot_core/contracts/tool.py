@@ -13,6 +13,7 @@ from nanobot_core.contracts.plugin import Allow, Ask, Deny
 from nanobot_core.errors import ToolFailed
 from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import Content, ContentBlock, JsonObject, OutboundMessage
+from nanobot_core.text import Repaired
 
 if TYPE_CHECKING:
     from nanobot_core.contracts.context import PluginContext
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Repaired):
     """What a call gave.
 
     Attributes:

@@ -1,8 +1,8 @@
 """Network access: what may be reached on a model's wish, and the HTTP client for it.
 
 Also what every plugin that calls a service needs: its failures as our errors, and how long it asks
-to wait. `fetch`, `guarded_client`, `GuardedTransport` and `failure_of` need httpx, which the core
-does not depend on: a plugin that uses them lists ``httpx`` itself.
+to wait. `fetch`, `unpacked_body`, `guarded_client`, `GuardedTransport` and `failure_of` need httpx,
+which the core does not depend on: a plugin that uses them lists ``httpx`` itself.
 Their modules are imported when first used (PEP 562).
 """
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         FetchFailed as FetchFailed,
         FetchLimits as FetchLimits,
         fetch as fetch,
+        unpacked_body as unpacked_body,
     )
     from nanobot_core.net.failure import (
         HTTPX_ERRORS as HTTPX_ERRORS,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     name: f"nanobot_core.net.{module}"
     for module, names in {
-        "download": "BoundedResponse FetchFailed FetchLimits fetch",
+        "download": "BoundedResponse FetchFailed FetchLimits fetch unpacked_body",
         "failure": "HTTPX_ERRORS failure_of",
         "policy": "Address NetworkPolicy TargetRefused",
         "resolver": "Resolver resolve_checked",

@@ -127,13 +127,13 @@ async def _read(response: httpx.Response, bounds: FetchLimits) -> BoundedRespons
     content = bytearray()
     truncated = False
     try:
-        async with aclosing(_unpacked(response, bounds.max_bytes)) as parts:
+        async with aclosing(unpacked_body(response, bounds.max_bytes)) as parts:
             async for part in parts:
                 content += part
                 if len(content) > bounds.max_bytes:
                     truncated = True
                     break
-    except (httpx.HTTPError, zlib.error) as error:
+    except httpx.HTTPError as error:
         if not content:
             raise FetchFailed(response.url, _describe(error)) from error
         truncated = True
@@ -146,23 +146,37 @@ async def _read(response: httpx.Response, bounds: FetchLimits) -> BoundedRespons
     )
 
 
-async def _unpacked(response: httpx.Response, max_packed: int) -> AsyncGenerator[bytes, None]:
-    """Give the body in pieces of bounded size, however far it unpacks.
+async def unpacked_body(response: httpx.Response, max_packed: int) -> AsyncGenerator[bytes, None]:
+    """Give the body of a streamed response in pieces of bounded size, however far it unpacks.
 
     httpx would unpack each piece that comes in whole: 64 kB of gzip can hold 64 MB, and the same
-    of Brotli or Zstandard gigabytes. Therefore only gzip and deflate are asked for, and unpacked
-    here.
+    of Brotli or Zstandard gigabytes. Here only gzip and deflate are unpacked. How much comes in all
+    is for the caller to bound.
+
+    Args:
+        response: of a request with ``stream=True``; its body has not been read.
+        max_packed: bytes that may come in before they are unpacked.
+
+    Yields:
+        The next bytes, never none.
+
+    Raises:
+        httpx.DecodingError: it is packed in another way, damaged, or longer than `max_packed`.
+        httpx.HTTPError: the connection failed.
     """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     unpacker = _unpacker(encoding or "identity")
     packed = 0
-    async for part in response.aiter_raw():
-        packed += len(part)
-        for piece in unpacker.feed(part):
-            yield piece
-        if packed > max_packed:  # much that unpacks to little
-            raise zlib.error
-    unpacker.finish()
+    try:
+        async for part in response.aiter_raw():
+            packed += len(part)
+            for piece in filter(None, unpacker.feed(part)):
+                yield piece
+            if packed > max_packed:  # much that unpacks to little
+                raise httpx.DecodingError(f"its packed body is longer than {max_packed:,} bytes")
+        unpacker.finish()
+    except zlib.error as error:
+        raise httpx.DecodingError("its packed body is damaged or cut off") from error
 
 
 def _unpacker(encoding: str) -> _Plain | _Deflate:
@@ -222,9 +236,7 @@ class _Deflate:
         return piece
 
 
-def _describe(error: httpx.HTTPError | zlib.error) -> str:
-    if isinstance(error, zlib.error):
-        return "its packed body is damaged or cut off"
+def _describe(error: httpx.HTTPError) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "the server did not answer in time"
     return str(error) or type(error).__name__

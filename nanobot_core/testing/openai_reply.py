@@ -45,6 +45,7 @@ class Reply:
         body: sent as it is instead of everything above.
         body_repeat: how often `body` is sent, for bodies of any size.
         write_bytes: bytes of the body written at once; ``None`` writes it whole.
+        pause_s: seconds between two writes of a body that is not written whole.
         gate: the answer waits until this is set.
         delay_s: seconds to wait before the answer, for benchmarks.
         stop_after_bytes: bytes of the body after which the service stops, or ``None``.
@@ -63,6 +64,7 @@ class Reply:
     body: bytes | None = None
     body_repeat: int = 1
     write_bytes: int | None = None
+    pause_s: float = 0.0
     gate: asyncio.Event | None = None
     delay_s: float = 0.0
     stop_after_bytes: int | None = None

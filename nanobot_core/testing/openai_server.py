@@ -249,7 +249,7 @@ async def _write(
         writer.write(piece)
         if reply.write_bytes or reply.body_repeat > 1:
             await writer.drain()
-            await asyncio.sleep(0)
+            await asyncio.sleep(reply.pause_s)
     await writer.drain()
 
 

@@ -17,8 +17,12 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 17_900
-"""Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
+CORE: Final = 18_700
+"""Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`.
+
+Raised for what an obedient model made necessary: one door to the workspace, guests, approvals that a
+tool asks for, limits on answers, repair of text, damage that is found.
+"""
 
 OUTSIDE_CORE: Final = frozenset({"cli", "testing"})
 
@@ -26,8 +30,9 @@ MODULES: Final = {
     "__init__": Size(250, 350),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
-    "agent": Size(1100, 1450),
-    "app": Size(1500, 2150),  # a log that no failure can flood
+    # Approvals that tools ask for, calls that are allowed for good, limits on an answer.
+    "agent": Size(1100, 1750),
+    "app": Size(1500, 2250),  # a log that no failure can flood
     "cli": Size(2300, 3000),
     "bus": Size(1000, 1450),  # a log is checked and salvaged frame by frame
     "channels": Size(900, 1200),
@@ -47,6 +52,7 @@ MODULES: Final = {
     "sessions": Size(600, 1050),  # one door for files, which trusts no name
     "testing": Size(1800, 2400),
     "text": Size(250, 400),
+    "thoughts": Size(150, 200),
     "threads": Size(50, 80),
     "tools": Size(600, 900),
     "turns": Size(650, 1000),

@@ -1,24 +1,31 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, strategies as st
 
+from nanobot_core import LLMResponse, ToolDefinition, ToolOutcome, ToolResult, messages as module
+from nanobot_core.events import NoticeGiven, ProgressMade
 from nanobot_core.messages import (
     ROLES,
+    Button,
     ImageBlock,
     InboundMessage,
     JsonObject,
     JsonValue,
     Message,
+    OutboundMessage,
     TextBlock,
     ToolCall,
     Usage,
     message_from_json,
     message_to_json,
 )
+from nanobot_core.text import Repaired
 
 OWN_KEYS = {
     "role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content",
@@ -150,3 +157,119 @@ def test_the_session_is_the_chat_unless_another_is_named() -> None:
         channel="web", sender_id="u", chat_id="7", content="", session_key_override="shared"
     )
     assert named.session_key == "shared"
+
+
+# --- half characters ---------------------------------------------------------------------------
+
+HALF, PAIR = "\ud83d", "\ud83d\ude00"
+DATA: JsonObject = {f"k{HALF}": [PAIR, {"x": f"{HALF}y"}]}
+ENTRANCES = [
+    TextBlock(HALF),
+    ImageBlock(HALF, HALF, HALF),
+    ToolCall(HALF, HALF, DATA, HALF),
+    Message(
+        role="user",
+        content=HALF,
+        tool_call_id=HALF,
+        name=HALF,
+        reasoning=HALF,
+        provider_blocks=(DATA,),
+        inbound_id=HALF,
+        origin=HALF,
+        extra=DATA,
+    ),
+    InboundMessage(
+        channel=HALF,
+        sender_id=HALF,
+        chat_id=HALF,
+        content=HALF,
+        id=HALF,
+        media=(HALF,),
+        metadata=DATA,
+        session_key_override=HALF,
+        dedupe_key=HALF,
+    ),
+    Button(HALF, HALF),
+    OutboundMessage(
+        channel=HALF,
+        chat_id=HALF,
+        content=HALF,
+        reply_to=HALF,
+        media=(HALF,),
+        metadata=DATA,
+        idempotency_key=HALF,
+        draft_id=HALF,
+    ),
+    ToolResult(HALF, media=(HALF,), data=DATA),
+    ToolOutcome(text=HALF, origin=HALF),
+    ToolDefinition(name=HALF, description=HALF, parameters=DATA),
+    LLMResponse(content=HALF, reasoning=HALF, provider_blocks=(DATA,)),
+    ProgressMade(text=HALF),
+    NoticeGiven(text=HALF),
+]
+
+
+def texts_of(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from (*texts_of(key), *texts_of(item))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from texts_of(item)
+    elif isinstance(value, Repaired):
+        for field in dataclasses.fields(value):
+            yield from texts_of(getattr(value, field.name))
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES, ids=lambda value: type(value).__name__)
+def test_half_a_character_passes_no_entrance(entrance: Repaired) -> None:
+    """Guards against sessions that fail until /new, because a request cannot be encoded."""
+    texts = list(texts_of(entrance))
+
+    assert texts
+    assert "".join(texts).encode()
+    assert any("\ufffd" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in vars(module).values() if dataclasses.is_dataclass(kind)]
+)
+def test_each_kind_of_message_is_repaired_where_it_is_made(kind: type) -> None:
+    """Guards against a new kind that lets half a character through; `Usage` holds no text."""
+    assert kind is Usage or (
+        issubclass(kind, Repaired) and kind in [type(entrance) for entrance in ENTRANCES]
+    )
+
+
+def test_halves_of_a_pair_become_one_character() -> None:
+    assert ToolCall("c", "write", {"text": f"a{PAIR}"}).arguments == {"text": "a😀"}
+    assert Message(role="user", content=PAIR).content == "😀"
+
+
+def test_a_stored_message_with_half_a_character_is_read() -> None:
+    record = json.loads('{"role": "user", "content": "a \\ud83d b", "mood": ["\\ude00"]}')
+
+    message = message_from_json(record)
+
+    assert message.content == "a \ufffd b"
+    assert message.extra == {"mood": ["\ufffd"]}
+
+
+@given(st.text(max_size=20))
+def test_nul_and_other_control_characters_are_kept(text: str) -> None:
+    content = f"a\x00{text}\x1f"
+    stored = json.dumps(message_to_json(Message(role="user", content=content)))
+
+    assert message_from_json(json.loads(stored)).content == content
+
+
+@pytest.mark.parametrize("arguments", ["null", "", " \n", "{}"])
+def test_stored_calls_without_arguments_have_an_empty_object(arguments: str) -> None:
+    record: JsonObject = {
+        "role": "assistant",
+        "tool_calls": [{"id": "1", "function": {"name": "a", "arguments": arguments}}],
+    }
+
+    assert message_from_json(record).tool_calls == (ToolCall("1", "a", {}),)

@@ -4,83 +4,90 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from nanobot_core.text import (
-    ThoughtFilter,
+    MAX_JSON_DEPTH,
+    PairJoiner,
+    count_chars,
+    is_deeper,
     nearest,
     parse_json_object,
     repair_json_object,
+    repair_text,
+    repair_texts,
     shorten,
-    split_thoughts,
     truncate_middle,
 )
 
-tagged_text = st.lists(
-    st.sampled_from(
-        ["<think>", "</think>", "<thinking>", "</thinking>", "<", "<th", "</thi", ">", "a", "b\n"]
-    ),
-    max_size=30,
-).map("".join)
+halves = st.text(st.sampled_from("\ud83d\ude00\udfff\ud800a\n é🦀\x00"), max_size=30)
 
 
-def filtered(pieces: list[str]) -> tuple[str, str]:
-    thoughts = ThoughtFilter()
-    parts = [thoughts.feed(piece) for piece in pieces] + [thoughts.finish()]
-    return "".join(visible for visible, _ in parts), "".join(thought for _, thought in parts)
+@given(halves)
+def test_repaired_text_can_be_encoded_and_keeps_what_was_whole(text: str) -> None:
+    repaired = repair_text(text)
 
-
-@given(tagged_text, st.lists(st.integers(0, 200), max_size=12))
-def test_thoughts_are_the_same_however_the_text_is_split(text: str, cuts: list[int]) -> None:
-    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = [text[start:end] for start, end in pairwise(edges)]
-
-    assert filtered(pieces) == filtered([text])
-
-
-@given(tagged_text)
-def test_nothing_but_tags_is_lost_between_answer_and_thoughts(text: str) -> None:
-    def without_tags(part: str) -> str:
-        for tag in ("<thinking>", "</thinking>", "<think>", "</think>"):
-            part = part.replace(tag, "")
-        return part
-
-    visible, thought = filtered([text])
-
-    assert len(visible) + len(thought) >= len(without_tags(text))
-    assert "<think>" not in visible
-    assert "<thinking>" not in visible
+    assert repaired.encode().decode() == repaired
+    whole = [character for character in text if not "\ud800" <= character <= "\udfff"]
+    assert [c for c in repaired if c in "a\n é🦀\x00"] == whole
+    assert repair_text(repaired) is repaired
 
 
 @pytest.mark.parametrize(
-    ("text", "visible", "thought"),
+    ("text", "repaired"),
     [
-        ("plain", "plain", ""),
-        ("a<think>b</think>c", "ac", "b"),
-        ("a<thinking>b</think>c</thinking>d", "ad", "b</think>c"),
-        ("a<think>never closed", "a", "never closed"),
-        ("a </think> b", "a </think> b", ""),
-        ("1 < 2 and <thin", "1 < 2 and <thin", ""),
+        ("\ud83d\ude00", "😀"),
+        ("a\ud83d\ude00b\ud83d", "a😀b\ufffd"),
+        ("\ude00\ud83d", "\ufffd\ufffd"),
+        ("\ud83d\ud83d\ude00", "\ufffd😀"),
+        ("name\udcff.png", "name\ufffd.png"),
     ],
 )
-def test_thoughts_are_told_from_the_answer(text: str, visible: str, thought: str) -> None:
-    assert filtered([text]) == (visible, thought)
+def test_pairs_are_joined_and_lone_halves_replaced(text: str, repaired: str) -> None:
+    assert repair_text(text) == repaired
 
 
-def test_text_without_a_tag_is_visible_before_the_end() -> None:
-    assert ThoughtFilter().feed("all of it") == ("all of it", "")
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_text_without_fault_stays_the_same_object(text: str) -> None:
+    assert repair_text(text) is text
 
 
-def test_many_passages_in_one_delta_are_each_looked_at_a_bounded_number_of_times() -> None:
-    """Guards against rescanning the rest at each tag: a quadratic filter exceeds the time limit."""
-    text = "<think>t</think>v" * 200_000
+@given(halves, st.lists(st.integers(0, 40), max_size=8))
+@example("\ud83d\ude00", [1])
+def test_text_in_pieces_is_repaired_as_the_whole_is(text: str, cuts: list[int]) -> None:
+    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    joiner = PairJoiner()
 
-    assert filtered([text]) == ("v" * 200_000, "t" * 200_000)
+    pieces = [joiner.feed(text[start:end]) for start, end in pairwise(edges)]
+
+    assert "".join([*pieces, joiner.finish()]) == repair_text(text)
 
 
-def test_split_trims_joints_only_where_there_were_thoughts() -> None:
-    assert split_thoughts("<think> why </think>\n\nanswer\n") == ("answer", "why")
-    assert split_thoughts("  kept \n") == ("  kept \n", "")
+def test_data_is_repaired_to_its_keys_and_stays_the_same_object_without_fault() -> None:
+    whole = {"a": ["é", 1, None, {"b": ("c",)}]}
+    assert repair_texts(whole) is whole
+    assert repair_texts({"\ud83d": ["\ud83d\ude00", 1, {"k": ("\udcff",)}]}) == {
+        "\ufffd": ["😀", 1, {"k": ("\ufffd",)}]
+    }
+
+
+def nested(levels: int, innermost: object) -> object:
+    value = innermost
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_bottomless_data_is_looked_through_and_dropped_only_where_it_needs_repair() -> None:
+    clean, damaged = nested(100_000, "é"), nested(100_000, "\ud83d")
+
+    assert repair_texts(clean) is clean
+    assert repair_texts(damaged) == []
+
+
+def test_characters_and_levels_of_data_are_counted() -> None:
+    assert count_chars({"ab": ["c", 1, None]}) == 7
+    assert [is_deeper(nested(levels, 1), 3) for levels in (0, 3, 4)] == [False, False, True]
 
 
 @given(st.text(max_size=300), st.integers(2, 100))
@@ -159,6 +166,26 @@ def test_common_slips_of_models_are_repaired(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "null", "read the file", "[1, 2", "{" * 100_001])
 def test_what_is_no_object_is_not_guessed_at(text: str) -> None:
     assert repair_json_object(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": ' + "[" * MAX_JSON_DEPTH + "]" * MAX_JSON_DEPTH + "}",
+        '{"a": ' + "[" * MAX_JSON_DEPTH + "]" * MAX_JSON_DEPTH,
+        "{" * 20_000,
+    ],
+)
+def test_deep_arguments_are_not_taken(text: str) -> None:
+    """Guards against calls that can be parsed but not stored, and against seconds of repair."""
+    assert repair_json_object(text) is None
+
+
+def test_arguments_of_the_deepest_level_are_taken() -> None:
+    levels = MAX_JSON_DEPTH - 1
+    text = '{"a": ' + "[" * levels + "]" * levels + "}"
+
+    assert repair_json_object(text) == json.loads(text)
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])

@@ -8,11 +8,16 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from nanobot_core import (
+    MAX_ARGUMENT_CHARS,
+    MAX_TOOL_CALLS,
+    AnswerTooLong,
     AuthenticationFailed,
     BadRequest,
     ChatRequest,
+    ImageBlock,
     LLMProvider,
     LLMResponse,
+    Message,
     ModelRequested,
     NoProvider,
     Overloaded,
@@ -20,16 +25,27 @@ from nanobot_core import (
     ProviderProtocolError,
     ProviderTimeout,
     RateLimited,
+    ReasoningDelta,
     StreamBatch,
     StreamEnded,
     StreamEvent,
+    TextBlock,
     TextDelta,
+    ToolCall,
     on,
 )
+from nanobot_core.agent.model_call import IT_WAS_THINKING
 from nanobot_core.contracts.provider import Completed
 from nanobot_core.errors import ProviderError
-from nanobot_core.events import NoticeGiven, RunEvent, StreamRestarted
+from nanobot_core.events import (
+    NoticeGiven,
+    ReasoningStreamed,
+    RunEvent,
+    StreamRestarted,
+    TextStreamed,
+)
 from nanobot_core.testing import FakeProvider, FakeReply
+from nanobot_core.tools import tool
 from tests.unit.agent.conftest import Bench, call
 
 pytestmark = pytest.mark.anyio
@@ -254,3 +270,183 @@ class Iterating(LLMProvider):
 
 async def test_a_stream_may_be_any_async_iterator(bench: Bench) -> None:
     assert (await bench.run_with(main=Iterating())).content == "hello"
+
+
+# --- limits of an answer -----------------------------------------------------------------------
+
+
+class Endless(LLMProvider):
+    """Gives one event again and again, and never the end."""
+
+    def __init__(self, event: StreamEvent, longest_call_s: float = 60.0) -> None:
+        self.name = "endless"
+        self.longest_call_s = longest_call_s
+        self.event = event
+        self.calls = 0
+
+    async def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        self.calls += 1
+        while True:
+            await asyncio.sleep(0)
+            yield self.event
+
+
+@pytest.mark.parametrize("event", [TextDelta(""), TextDelta("x"), ReasoningDelta("")])
+async def test_an_answer_without_end_is_left_after_the_limit_and_not_asked_for_again(
+    bench: Bench, event: StreamEvent
+) -> None:
+    """Guards against streams that keep a turn for ever with a character now and then."""
+    endless = Endless(event, longest_call_s=0.05)
+    with pytest.raises(AnswerTooLong, match=r"not complete within 0\.05 seconds"):
+        await bench.run_with(main=endless)
+    assert endless.calls == 1
+
+
+async def test_a_call_that_is_answered_whole_has_the_same_limit(bench: Bench) -> None:
+    with pytest.raises(AnswerTooLong):
+        await bench.run_with(
+            bench.spec(stream=False), main=Endless(TextDelta(""), longest_call_s=0.05)
+        )
+
+
+async def test_a_timeout_within_the_providers_plugin_is_the_plugins_fault(bench: Bench) -> None:
+    class Hasty(FakeProvider):
+        async def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+            async with asyncio.timeout(0):
+                await asyncio.sleep(1)
+            yield TextDelta("never")
+
+    with pytest.raises(PluginError, match="TimeoutError"):
+        await bench.run_with(main=Hasty())
+
+
+@pytest.mark.parametrize("kind", [TextDelta, ReasoningDelta])
+async def test_a_stream_is_left_when_its_text_is_too_long(
+    bench: Bench, kind: type[TextDelta | ReasoningDelta]
+) -> None:
+    endless = Endless(kind("x" * 100_000))
+    with pytest.raises(AnswerTooLong, match="longer than 4,000,000 characters"):
+        await bench.run_with(main=endless)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        FakeReply(tool_calls=tuple(call("add", f"c{n}") for n in range(MAX_TOOL_CALLS + 1))),
+        FakeReply(tool_calls=(call("add", text="x" * MAX_ARGUMENT_CHARS),)),
+        FakeReply(tool_calls=(ToolCall("c", "add", {}, "x" * (MAX_ARGUMENT_CHARS + 1)),)),
+        FakeReply(tool_calls=(call("add", many=[0] * MAX_ARGUMENT_CHARS),)),
+    ],
+    ids=["calls", "text", "unparsed", "values"],
+)
+async def test_nothing_of_an_answer_that_asks_for_too_much_is_run(
+    bench: Bench, reply: FakeReply
+) -> None:
+    ran: list[str] = []
+
+    @tool()
+    def add(text: str = "") -> str:
+        """Add."""
+        ran.append(text)
+        return "done"
+
+    bench.offer(add)
+    with pytest.raises(AnswerTooLong):
+        await bench.run(reply)
+    assert ran == []
+    assert bench.recorded == []
+
+
+async def test_as_many_calls_as_may_be_are_run(bench: Bench) -> None:
+    calls = tuple(call("nothing", f"c{n}", n=n) for n in range(MAX_TOOL_CALLS))
+    result = await bench.run(FakeReply(tool_calls=calls), "done")
+    assert result.content == "done"
+    assert len(bench.results()) == MAX_TOOL_CALLS
+
+
+async def test_a_fallback_answers_for_an_answer_that_is_too_long(bench: Bench) -> None:
+    result = await bench.run_with(
+        bench.spec(fallback_models=["other"]),
+        main=Endless(TextDelta(""), longest_call_s=0.05),
+        other=FakeProvider("short"),
+    )
+    assert (result.content, result.model) == ("short", "other")
+
+
+async def test_what_the_service_says_of_trying_again_counts_more_than_the_kind(
+    bench: Bench,
+) -> None:
+    with pytest.raises(Overloaded):
+        await bench.run(Overloaded("p", "down", retryable=False), "hello")
+    assert bench.clock.slept_s == []
+    result = await bench.run(BadRequest("p", "conflict", retryable=True), "hello")
+    assert result.content == "hello"
+
+
+# --- images ------------------------------------------------------------------------------------
+
+PICTURE = Message(
+    role="user", content=(ImageBlock("image/png", "QUJD", "cat.png"), TextBlock("what is it?"))
+)
+
+
+async def test_an_image_that_the_model_refuses_is_told_of_in_words(bench: Bench) -> None:
+    bench.offer(look)
+    result = await bench.run(
+        BadRequest("p", "no images"), call("look"), "A cat?", spec=bench.spec(PICTURE)
+    )
+    assert result.content == "A cat?"
+    sent = [request.messages[1].content for request in bench.provider.requests]
+    words = (
+        TextBlock("[image cat.png left out: the model does not take it]"),
+        TextBlock("what is it?"),
+    )
+    assert sent == [PICTURE.content, words, words]
+    assert [event.text for event in bench.told(NoticeGiven)] == [
+        "main refused the images; it answers without them"
+    ]
+
+
+async def test_a_request_that_is_refused_without_its_images_too_fails(bench: Bench) -> None:
+    with pytest.raises(BadRequest, match="second"):
+        await bench.run(
+            BadRequest("p", "first"), BadRequest("p", "second"), spec=bench.spec(PICTURE)
+        )
+    assert bench.told(NoticeGiven) == []
+
+
+async def test_a_request_without_images_is_made_once(bench: Bench) -> None:
+    with pytest.raises(BadRequest):
+        await bench.run(BadRequest("p", "no"), "never")
+
+
+@tool(read_only=True)
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+# --- half characters and thinking --------------------------------------------------------------
+
+
+async def test_a_character_that_is_split_between_deltas_is_joined(bench: Bench) -> None:
+    result = await bench.run(
+        FakeReply(pieces=("a\ud83d", "\ude00b", "\udfff", "c\ud83d"), reasoning="\ud83d")
+    )
+    assert result.content == bench.streamed == "a😀b\ufffdc\ufffd"
+    thought = "".join(event.text for event in bench.told(ReasoningStreamed))
+    assert thought == result.messages[-1].reasoning == "\ufffd"
+
+
+async def test_thinking_that_is_known_late_is_taken_back(bench: Bench) -> None:
+    result = await bench.run(FakeReply(pieces=("hm, so it is\n", "</think>", "\n\nfour")))
+    assert (result.content, result.messages[-1].reasoning) == ("four", "hm, so it is")
+    position = bench.events.index(StreamRestarted(reason=IT_WAS_THINKING))
+    shown = [event.text for event in bench.events[position:] if isinstance(event, TextStreamed)]
+    assert "".join(shown).strip() == "four"
+
+
+async def test_an_answer_that_mentions_a_tag_is_streamed_and_kept_whole(bench: Bench) -> None:
+    pieces = ("Write `<thi", "nk>` first:\n```\n<think>\n", "```\nThat is all.")
+    result = await bench.run(FakeReply(pieces=pieces))
+    assert result.content == bench.streamed == "".join(pieces)

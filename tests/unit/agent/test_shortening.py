@@ -14,11 +14,14 @@ from nanobot_core import (
     CompactionStarted,
     ContextTooLong,
     ImageBlock,
+    JsonObject,
     LLMResponse,
     Message,
     ModelCallRequested,
     TextBlock,
+    Tool,
     ToolCall,
+    ToolContext,
     ToolDefinition,
     Usage,
     UsageRecorded,
@@ -259,6 +262,49 @@ async def test_without_a_summary_by_the_model_a_mechanical_one_stands_in(
     assert result.compaction is not None
     assert result.compaction.summary.startswith("user: question 0")
     assert len(result.compaction.summary) < 4_200
+
+
+class Described(Tool):
+    """A tool with a definition of any length."""
+
+    def __init__(self, description: str) -> None:
+        self.name = "described"
+        self.description = description
+        self.parameters = {"type": "object", "properties": {}}
+
+    async def execute(self, ctx: ToolContext, arguments: JsonObject) -> str:
+        return ""
+
+
+async def test_tool_definitions_leave_less_room_for_the_history(bench: Bench) -> None:
+    """Guards against requests that are as long after a summary as they were before it."""
+    bench.offer(Described("d" * 12_000))  # about half of the window
+    spec = bench.spec(*long_history(), "now", context_window_tokens=6_000, max_tokens=500)
+    await bench.run("notes", "hello", spec=spec)
+    sent = bench.provider.requests[-1]
+    estimator = TokenEstimator()
+    size = estimator.count_all(sent.messages) + estimator.count_tools(sent.tools)
+    assert size <= input_budget(6_000, 500)
+
+
+async def test_tool_definitions_that_fill_the_window_leave_the_newest_messages(
+    bench: Bench,
+) -> None:
+    bench.offer(Described("d" * 100_000))
+    spec = bench.spec(*long_history(), "now", context_window_tokens=6_000, max_tokens=500)
+    result = await bench.run("notes", "hello", spec=spec)
+    assert result.content == "hello"
+    sent = [message.text for message in bench.provider.requests[-1].messages]
+    assert sent == ["system", f"{SUMMARY_HEADING}\nnotes", "now"]
+
+
+async def test_a_long_system_prompt_leaves_less_room_for_the_history() -> None:
+    system = Message(role="system", content="s" * 8_000)
+    history = [message for number in range(10) for message in turn(number)]
+    estimator = TokenEstimator()
+    shorter, done = await compact([system, *history], 3_000, estimator, short)
+    assert done is not None
+    assert estimator.count_all(shorter) <= 3_000
 
 
 async def test_a_budget_that_ends_with_the_summary_ends_the_run(bench: Bench) -> None:
