@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nanobot_core import Nanobot
+from nanobot_core import Nanobot, ToolResult
 from nanobot_core.config.loading import load_config
 from nanobot_core.events import NoticeGiven, ReasoningStreamed, StreamRestarted, TextStreamed
 from nanobot_core.plugins.catalogue import Catalogue
@@ -191,3 +192,117 @@ async def test_stopping_during_a_model_call_closes_the_connection(tmp_path: Path
         await stream.aclose()  # type: ignore[attr-defined]  # an async generator
         await server.requests[0].disconnected.wait()
         assert (await bot.run("again")).reply == "next"
+
+
+# --- a service or a user that sends what it should not -------------------------------------------
+
+HALF, PAIR = "\ud83d", "\ud83d\ude00"
+
+
+def _texts(server: OpenAIServer) -> list[str]:
+    return [str(message["content"]) for message in server.requests[-1].body["messages"]]
+
+
+async def test_half_a_character_of_anyone_does_not_break_the_session(tmp_path: Path) -> None:
+    """Guards against a session that fails with each message until it is begun again."""
+    calls = (ScriptedCall(name="echo", arguments=json.dumps({"text": f"{PAIR} {HALF}"})),)
+    replies = (
+        Reply(text=f"so {HALF}", reasoning=HALF, calls=calls),
+        # One character of the script is one delta: the pair arrives in two.
+        Reply(text=f"done {PAIR}{HALF}", chunk_chars=1),
+        Reply(text="still here"),
+    )
+    async with serving(tmp_path, *replies) as (bot, server):
+        bot.tools.register(echo)
+        events = [event async for event in bot.stream(f"hi {HALF}{PAIR}")]
+        assert events[-1].outcome.reply == "done 😀\ufffd"  # type: ignore[union-attr]  # the last event
+        shown = [event.text for event in events if isinstance(event, TextStreamed)]
+        assert "".join(shown).endswith("done 😀\ufffd")
+        assert any("hi \ufffd😀" in text for text in _texts(server))
+        assert _texts(server)[-1] == "got 😀 \ufffd and \ufffd"
+        assert (await bot.run("and now?")).reply == "still here"
+    assert "".join(_texts(server)).encode()
+
+
+async def test_a_stored_session_with_half_a_character_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path, Reply(text="hello")) as (bot, _):
+        await bot.run("hi")
+    (file,) = (tmp_path / "workspace").rglob("*.jsonl")
+    with file.open("a", encoding="utf-8") as lines:
+        for role in ("user", "assistant"):
+            lines.write(json.dumps({"role": role, "content": f"{HALF}{role}"}) + "\n")
+    async with serving(tmp_path, Reply(text="still here")) as (bot, server):
+        assert (await bot.run("and now?")).reply == "still here"
+    assert "\ufffdassistant" in _texts(server)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b": still here\n\n",
+        b'data: {"choices": [{"delta": {}}]}\n\n',
+        b'data: {"choices": [{"delta": {"content": "x"}}]}\n\n',
+        b" ",
+    ],
+    ids=["comments", "empty deltas", "characters", "white space"],
+)
+async def test_a_service_that_answers_without_end_is_left(tmp_path: Path, piece: bytes) -> None:
+    """Guards against a turn that is kept for ever by a little now and then."""
+    kind = "application/json" if piece == b" " else "text/event-stream"
+    drip = Reply(body=piece, body_repeat=10_000, write_bytes=99, pause_s=0.01, content_type=kind)
+    async with serving(tmp_path, drip, providers__custom__timeout_s=0.05) as (bot, server):
+        outcome = await bot.run("hi")
+        await server.wait_for_connections(0)
+    assert "its answer was not complete within 0.5 seconds" in (outcome.error or "")
+    assert len(server.requests) == 1
+
+
+async def test_nothing_of_an_answer_with_too_many_calls_is_run(tmp_path: Path) -> None:
+    calls = tuple(
+        ScriptedCall(name="add", arguments='{"first": 1, "second": 2}', id=f"c{number}")
+        for number in range(3_000)
+    )
+    async with serving(tmp_path, Reply(calls=calls), Reply(text="hello")) as (bot, server):
+        outcome = await bot.run("add")
+        assert "asks for more than 128 tool calls" in (outcome.error or "")
+        assert outcome.tools_used == ()
+        assert (await bot.run("and now?")).reply == "hello"
+    assert len(server.requests) == 2
+
+
+async def test_an_image_that_the_service_refuses_is_left_out(tmp_path: Path) -> None:
+    picture = tmp_path / "cat.png"
+    picture.write_bytes(b"no picture")
+    refused = Reply(status=400, body=b'{"error": {"message": "unknown variant image_url"}}')
+    async with serving(tmp_path, refused, Reply(text="A cat?")) as (bot, server):
+        outcome = await bot.run("what is it?", media=[str(picture)])
+    assert outcome.reply == "A cat?"
+    first, second = [request.body["messages"][-1]["content"] for request in server.requests]
+    assert [part["type"] for part in first] == ["image_url", "text"]
+    assert second.startswith(f"[image {picture} left out")
+
+
+async def test_a_failed_call_reaches_the_model_as_an_error(tmp_path: Path) -> None:
+    calls = Reply(calls=(ScriptedCall(name="fail"),))
+    async with serving(tmp_path, calls, Reply(text="I see")) as (bot, server):
+        bot.tools.register(fail)
+        await bot.run("try")
+    assert _texts(server)[-1] == "Error: nothing there"
+
+
+async def test_an_answer_that_mentions_a_tag_of_thinking_is_whole(tmp_path: Path) -> None:
+    text = "Models begin with `<think>`, such as\n```\n<think>\nhm\n</think>\n```\nand go on."
+    async with serving(tmp_path, Reply(text=text, chunk_chars=3)) as (bot, _):
+        assert (await bot.run("how do models think?")).reply == text
+
+
+@tool(read_only=True)
+def echo(text: str) -> str:
+    """Echo."""
+    return f"got {text} and {HALF}"
+
+
+@tool(read_only=True)
+def fail() -> ToolResult:
+    """Fail."""
+    return ToolResult("nothing there", is_error=True)

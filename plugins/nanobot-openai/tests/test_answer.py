@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nanobot_core import LLMResponse, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from nanobot_core import (
+    MAX_ARGUMENT_CHARS,
+    MAX_TOOL_CALLS,
+    AnswerTooLong,
+    LLMResponse,
+    ProviderProtocolError,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
 from nanobot_openai.answer import Answer, read_usage
 
 
@@ -118,8 +128,52 @@ def test_whole_answers_are_read_like_chunks() -> None:
     assert _read(text)[1].content == "Hi"
 
 
-def test_no_arguments_are_an_empty_object() -> None:
-    assert _calls(_call("a", "", index=0, identity="1")) == [("1", "a", {})]
+@pytest.mark.parametrize("text", ["", " \n", "null", " null ", "{}"])
+def test_no_arguments_are_an_empty_object(text: str) -> None:
+    assert _calls(_call("a", text, index=0, identity="1")) == [("1", "a", {})]
+
+
+@pytest.mark.parametrize("text", ["[]", "nil", "nullify"])
+def test_arguments_that_only_resemble_none_are_refused(text: str) -> None:
+    assert _calls(_call("a", text, index=0, identity="1")) == [("1", "a", text)]
+
+
+def test_more_calls_than_an_answer_may_ask_for_are_refused_as_they_come() -> None:
+    calls = [_call("a", "{}", index=n, identity=f"c{n}") for n in range(MAX_TOOL_CALLS)]
+    assert len(_calls(*calls)) == MAX_TOOL_CALLS
+    with pytest.raises(AnswerTooLong, match=f"more than {MAX_TOOL_CALLS} tool calls"):
+        _read(*calls, _call("a", "{}", index=3_000, identity="one more"))
+
+
+@pytest.mark.parametrize("piece", ["x" * 100_000, {"x": ["y" * 100_000]}])
+def test_longer_arguments_than_an_answer_may_have_are_refused_as_they_come(piece: object) -> None:
+    chunks = [_call("a", piece, index=n % 3) for n in range(MAX_ARGUMENT_CHARS // 100_000)]
+    with pytest.raises(AnswerTooLong, match="arguments"):
+        _read(*chunks, _call("a", piece, index=1))
+
+
+def test_many_damaged_arguments_are_not_repaired() -> None:
+    """Guards against minutes of repair, in which nothing else runs."""
+    damaged = "{'x': '" + "y" * 60_000 + "',}"
+    assert _calls(_call("a", damaged, index=0))[0][2] == {"x": "y" * 60_000}
+    both = _calls(_call("a", damaged, index=0), _call("b", damaged, index=1))
+    assert [arguments for _, _, arguments in both] == [damaged, damaged]
+
+
+def test_arguments_as_a_bottomless_object_are_no_answer() -> None:
+    arguments: dict[str, Any] = {}
+    for _ in range(100_000):
+        arguments = {"x": arguments}
+    with pytest.raises(ProviderProtocolError, match="nested too deeply"):
+        _read(_call("a", arguments, index=0))
+
+
+def test_a_passage_in_many_pieces_is_put_together() -> None:
+    pieces = [{"type": "reasoning.text", "text": "ab", "index": 0} for _ in range(50_000)]
+    _, response = _read(_chunk(reasoning_details=pieces))
+    assert response.provider_blocks[0]["reasoning_details"] == [
+        {"type": "reasoning.text", "text": "ab" * 50_000, "index": 0}
+    ]
 
 
 def test_damaged_arguments_are_repaired() -> None:

@@ -174,3 +174,21 @@ def test_the_time_to_wait_is_read_in_every_form(
 
 def test_the_error_carries_the_time_to_wait() -> None:
     assert _error(503, None, **{"retry-after": "4"}).retry_after_s == 4.0
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "retryable"),
+    [
+        (500, None, True),
+        (500, "false", False),
+        (429, " False ", False),
+        (409, "true", True),
+        (400, "maybe", False),
+        (400, "", False),
+    ],
+)
+def test_the_service_may_say_whether_to_try_again(
+    status: int, header: str | None, retryable: bool
+) -> None:
+    headers = {} if header is None else {"x-should-retry": header}
+    assert READER.from_status(status, headers, b"").retryable is retryable

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import json
 import traceback
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -14,6 +16,7 @@ import httpx
 import pytest
 
 from nanobot_core import (
+    AnswerTooLong,
     BadRequest,
     ChatRequest,
     Completed,
@@ -38,6 +41,7 @@ Serving = Callable[..., AbstractAsyncContextManager[tuple[LLMProvider, OpenAISer
 Build = Callable[..., LLMProvider]
 REQUEST = ChatRequest(messages=(Message(role="user", content="hello"),), model="test")
 EVENTS = "text/event-stream"
+BOMB = gzip.compress(b": " + b"x" * 100_000_000, 9)
 
 
 @pytest.fixture(autouse=True)
@@ -89,22 +93,54 @@ def _delta(text: str, finish: str | None = None) -> dict[str, object]:
             id="compressed badly",
         ),
         pytest.param(
-            Reply(body=b"x" * 65_536, body_repeat=1_600), ProviderProtocolError, id="100 MB of JSON"
+            Reply(body=b"x" * 65_536, body_repeat=1_600), AnswerTooLong, id="100 MB of JSON"
         ),
         pytest.param(
             Reply(body=b"data: " + b"x" * 65_530, body_repeat=1_600, content_type=EVENTS),
-            ProviderProtocolError,
+            AnswerTooLong,
             id="100 MB in one event",
         ),
         pytest.param(
             Reply(body=b": " + b"x" * 65_533 + b"\n", body_repeat=1_600, content_type=EVENTS),
-            ProviderProtocolError,
+            AnswerTooLong,
             id="100 MB of nothing",
         ),
         pytest.param(
             Reply(status=500, body=b"x" * 65_536, body_repeat=1_600),
             Overloaded,
             id="100 MB of error",
+        ),
+        pytest.param(
+            Reply(body=BOMB, headers={"content-encoding": "gzip"}),
+            AnswerTooLong,
+            id="100 MB of JSON in gzip",
+        ),
+        pytest.param(
+            Reply(body=BOMB, headers={"content-encoding": "gzip"}, content_type=EVENTS),
+            AnswerTooLong,
+            id="100 MB of events in gzip",
+        ),
+        pytest.param(
+            Reply(status=500, body=BOMB, headers={"content-encoding": "gzip"}),
+            Overloaded,
+            id="100 MB of error in gzip",
+        ),
+        pytest.param(
+            Reply(body=b"x", headers={"content-encoding": "br"}),
+            ProviderProtocolError,
+            id="packed in a way that was not asked for",
+        ),
+        pytest.param(
+            Reply(calls=tuple(ScriptedCall(name="look", id=f"c{n}") for n in range(3_000))),
+            AnswerTooLong,
+            id="3,000 calls",
+        ),
+        pytest.param(
+            Reply(
+                calls=(ScriptedCall(name="look", arguments="x" * 10_000_000),), chunk_chars=9_999
+            ),
+            AnswerTooLong,
+            id="10 MB of arguments",
         ),
         pytest.param(
             _events(_delta("x"), {"error": {"code": 502, "message": "m"}}),
@@ -151,6 +187,26 @@ async def test_a_silent_service_is_left_after_the_time_limit(
         with pytest.raises(ProviderTimeout):
             await _stream(provider)
         await server.requests[0].disconnected.wait()
+
+
+async def test_the_longest_call_follows_the_limit_on_silence(build: Build) -> None:
+    assert build(api_base="http://127.0.0.1:9", timeout_s=30).longest_call_s == 300
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "x-gzip"])
+async def test_an_answer_that_a_proxy_has_packed_is_read(serving: Serving, encoding: str) -> None:
+    body = json.dumps({"choices": [{"message": {"content": "whole"}}]}).encode()
+    packed = zlib.compress(body) if encoding == "deflate" else gzip.compress(body)
+    stream = gzip.compress(_events(_delta("whole", "stop")).body or b"")
+    headers = {"content-encoding": encoding}
+    async with serving(Reply(body=packed, headers=headers)) as (provider, server):
+        assert (await provider.chat(REQUEST)).content == "whole"
+        assert server.requests[0].headers["accept-encoding"] == "identity"
+    events = Reply(
+        body=stream, headers={"content-encoding": "gzip"}, content_type=EVENTS, write_bytes=3
+    )
+    async with serving(events) as (provider, _):
+        assert (await _stream(provider)).content == "whole"
 
 
 async def test_failed_tls_is_told_as_unreachable(build: Build) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Literal
 
 import pytest
@@ -163,15 +164,74 @@ def test_images_of_tools_follow_the_last_result_as_the_users() -> None:
         assert len(wire) == 3 + len(rest)
 
 
-@pytest.mark.parametrize(("vendor", "returned"), [("deepseek", True), ("openai", False)])
-def test_thinking_that_led_to_calls_goes_back_to_vendors_that_want_it(
-    vendor: str, returned: bool
+@pytest.mark.parametrize(
+    ("vendor", "thoughts"),
+    [
+        ("openai", [None, None, None, None]),
+        ("mistral", [None, None, None, None]),
+        ("zhipu", ["hm", None, None, None]),
+        ("moonshot", ["hm", " ", None, None]),
+        ("deepseek", ["hm", "", "so", ""]),
+    ],
+)
+def test_thinking_goes_back_to_vendors_that_want_it(
+    vendor: str, thoughts: list[str | None]
 ) -> None:
-    calling = Message(role="assistant", tool_calls=(ToolCall("c", "look", {}),), reasoning="hm")
-    spoken = Message(role="assistant", content="done", reasoning="hm")
-    wire = _wire(calling, spoken, vendor=vendor)
-    assert ("reasoning_content" in wire[0]) is returned
-    assert "reasoning_content" not in wire[1]
+    """Guards against a refused history, also where another model, which does not think, called."""
+    calls = (ToolCall("c", "look", {}),)
+    wire = _wire(
+        Message(role="assistant", tool_calls=calls, reasoning="hm"),
+        Message(role="assistant", tool_calls=calls),
+        Message(role="assistant", content="done", reasoning="so"),
+        Message(role="assistant", content="done"),
+        vendor=vendor,
+    )
+    assert [message.get("reasoning_content") for message in wire] == thoughts
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model"),
+    [("mistral", "large"), ("vllm", "Devstral-Small"), ("custom", "mistralai/Ministral-8B")],
+)
+@given(ids=st.lists(st.text(min_size=1), unique=True, max_size=5))
+def test_ids_of_calls_are_nine_letters_and_digits_where_they_must_be(
+    vendor: str, model: str, ids: list[str]
+) -> None:
+    calls = tuple(ToolCall(identity, "look", {}) for identity in [*ids, "aB3456789"])
+    results = [Message(role="tool", content="seen", tool_call_id=call.id) for call in calls]
+    wire = _wire(Message(role="assistant", tool_calls=calls), *results, vendor=vendor, model=model)
+    asked = [call["id"] for call in wire[0]["tool_calls"]]
+    assert all(re.fullmatch("[a-zA-Z0-9]{9}", identity) for identity in asked)
+    assert asked == [message["tool_call_id"] for message in wire[1:]]
+    assert len(set(asked)) == len({call.id for call in calls})
+    assert asked[-1] == "aB3456789"
+
+
+def test_ids_of_calls_stay_as_they_are_elsewhere() -> None:
+    call = ToolCall("functions.look:0", "look", {})
+    wire = _wire(
+        Message(role="assistant", tool_calls=(call,)),
+        Message(role="tool", content="seen", tool_call_id=call.id),
+        vendor="moonshot",
+        model="kimi-k2",
+    )
+    assert wire[0]["tool_calls"][0]["id"] == wire[1]["tool_call_id"] == "functions.look:0"
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("no such file", "Error: no such file"),
+        ("Error: no such file", "Error: no such file"),
+        ("ERROR 5", "ERROR 5"),
+        ("", "Error: (empty)"),
+    ],
+)
+def test_a_failed_call_is_marked_in_the_text_of_its_result(text: str, sent: str) -> None:
+    failed = Message(role="tool", content=text, tool_call_id="c", is_error=True)
+    assert _wire(failed)[0]["content"] == sent
+    done = Message(role="tool", content="no such file", tool_call_id="c")
+    assert _wire(done)[0]["content"] == "no such file"
 
 
 def test_blocks_go_back_to_the_provider_that_made_them_only() -> None:
@@ -223,7 +283,9 @@ _MESSAGES = st.builds(
 @given(st.lists(_MESSAGES), st.sampled_from(sorted(SPECS)))
 def test_every_message_has_content_and_only_known_keys(history: list[Message], vendor: str) -> None:
     for wire in _wire(*history, vendor=vendor, model="claude"):
-        assert wire.keys() <= {"role", "content", "tool_calls", "tool_call_id"}
+        assert wire.keys() <= {
+            "role", "content", "tool_calls", "tool_call_id", "reasoning_content",
+        }  # fmt: skip
         assert wire["content"] or wire.get("tool_calls")
 
 

@@ -327,3 +327,36 @@ async def test_a_service_behind_tls_is_reached_if_its_certificate_is_trusted(
                 await post(transport, url)
         await transport.aclose()
         await service.until_open(0)
+
+
+async def test_many_small_parts_leave_the_loop_to_others() -> None:
+    """Guards against a service that freezes the gateway with what it sends at once."""
+    ticks = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await take_request(reader)
+        chunks = b"1\r\nx\r\n" * 5_000
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunks)
+        await writer.drain()
+        await reader.read()
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    async with serving(answer) as (transport, url, _):
+        limits = {"connect": LIMIT_S, "write": LIMIT_S, "read": LIMIT_S}
+        request = httpx.Request("POST", url, content=b"{}", extensions={"timeout": limits})
+        response = await transport.handle_async_request(request)
+        await arrive()
+        ticking = asyncio.ensure_future(tick())
+        seen: list[int] = []
+        async for _ in response.aiter_raw():
+            seen.append(ticks)
+            if len(seen) == 5_000:
+                break
+        ticking.cancel()
+        await response.aclose()
+    assert max(map(seen.count, set(seen))) <= 256

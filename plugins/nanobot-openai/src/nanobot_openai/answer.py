@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nanobot_core import (
+    MAX_ARGUMENT_CHARS,
+    MAX_TOOL_CALLS,
+    AnswerTooLong,
     FinishReason,
     JsonObject,
     LLMResponse,
+    ProviderProtocolError,
     ReasoningDelta,
     StreamEvent,
     TextDelta,
@@ -32,6 +36,11 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "sensitive": "content_filter",  # Zhipu
 }
 """What is not named is a plain end; whether tools were called is seen in the answer."""
+
+_NO_ARGUMENTS = ("", "null")
+"""What models write as the arguments of a tool that has none, besides an empty object."""
+_REPAIR_CHARS = 100_000
+"""The arguments of one answer are repaired when all of them are no longer: it takes its time."""
 
 FAILED_REASONS = frozenset({"error", "network_error", "insufficient_system_resource"})
 """Ends that mean the service failed: OpenRouter and Mistral, Zhipu, DeepSeek."""
@@ -67,12 +76,17 @@ class Answer:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[_Call] = []
+        self._argument_chars = 0
         self._call_of_index: dict[int, int] = {}
         self._details: list[JsonObject] = []
         self._usage = Usage()
 
     def feed(self, chunk: dict[str, Any]) -> Iterator[StreamEvent]:
-        """Take in one chunk and yield what it adds."""
+        """Take in one chunk and yield what it adds.
+
+        Raises:
+            AnswerTooLong: with it the answer asks for more calls than an answer may.
+        """
         choices = chunk.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else {}
         # Moonshot puts the usage into the choice and Groq under its own key.
@@ -98,10 +112,7 @@ class Answer:
             reason = "tool_calls"
         return LLMResponse(
             content="".join(self._text) or None,
-            tool_calls=tuple(
-                _finished_call(call, is_cut=reason in ("length", "content_filter"))
-                for call in self._calls
-            ),
+            tool_calls=tuple(self._finished_calls(is_cut=reason in ("length", "content_filter"))),
             finish_reason=reason,
             usage=self._usage,
             reasoning="".join(self._reasoning) or None,
@@ -135,13 +146,21 @@ class Answer:
         if name and not call.name:
             call.name = name
             yield ToolCallDelta(position, name)
-        arguments = function.get("arguments")
-        if isinstance(arguments, dict):
-            call.arguments.append(json.dumps(arguments))
-        else:
-            call.arguments.append(_text(arguments))
+        call.arguments.append(self._argument_text(function.get("arguments")))
         if isinstance(extra := fragment.get("extra_content"), dict):
             call.extra_content = extra
+
+    def _argument_text(self, arguments: object) -> str:
+        try:
+            text = json.dumps(arguments) if isinstance(arguments, dict) else _text(arguments)
+        except RecursionError:
+            reason = "the arguments of a call are nested too deeply"
+            raise ProviderProtocolError(self._provider, reason) from None
+        self._argument_chars += len(text)
+        if self._argument_chars > MAX_ARGUMENT_CHARS:
+            reason = f"the arguments of its calls are longer than {MAX_ARGUMENT_CHARS:,} characters"
+            raise AnswerTooLong(self._provider, reason)
+        return text
 
     def _position(self, index: object, identity: str, name: str) -> int:
         """Return the place of the call that a fragment belongs to, a new one where it opens one.
@@ -157,10 +176,26 @@ class Answer:
             is_other = identity != call.id if identity else index is None
             if not (is_other and name and call.name):
                 return known
+        if len(self._calls) == MAX_TOOL_CALLS:
+            reason = f"its answer asks for more than {MAX_TOOL_CALLS} tool calls"
+            raise AnswerTooLong(self._provider, reason)
         self._calls.append(_Call())
         if isinstance(index, int):
             self._call_of_index[index] = len(self._calls) - 1
         return len(self._calls) - 1
+
+    def _finished_calls(self, *, is_cut: bool) -> Iterator[ToolCall]:
+        """Yield the calls; arguments that the service may have cut are never completed by guess."""
+        is_repaired = not is_cut and self._argument_chars <= _REPAIR_CHARS
+        for call in self._calls:
+            text = "".join(call.arguments)
+            if text.strip() in _NO_ARGUMENTS and not is_cut:
+                yield ToolCall(call.id, call.name, {})
+                continue
+            limit_chars = _REPAIR_CHARS if is_repaired else 0
+            arguments = repair_json_object(text, max_repair_chars=limit_chars)
+            unparsed = text if arguments is None else None
+            yield ToolCall(call.id, call.name, arguments or {}, unparsed)
 
     def _blocks(self) -> Iterator[JsonObject]:
         """Yield what must be handed back unchanged: OpenRouter's reasoning, Gemini's signatures."""
@@ -194,25 +229,6 @@ def read_usage(usage: dict[str, Any], cost_field: str | None = None) -> Usage:
     )
 
 
-def _finished_call(call: _Call, *, is_cut: bool) -> ToolCall:
-    """Return the call; arguments that the service may have cut are never completed by guess."""
-    text = "".join(call.arguments)
-    if not text.strip() and not is_cut:
-        return ToolCall(call.id, call.name, {})
-    arguments = _strict_object(text) if is_cut else repair_json_object(text)
-    if arguments is None:
-        return ToolCall(call.id, call.name, {}, unparsed=text)
-    return ToolCall(call.id, call.name, arguments)
-
-
-def _strict_object(text: str) -> JsonObject | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _as_delta(message: dict[str, Any]) -> dict[str, Any]:
     """Return a whole message as a delta, its calls numbered so that equal ids stay apart."""
     calls = message.get("tool_calls")
@@ -234,7 +250,7 @@ def _split_content(content: object) -> tuple[str, str]:
         if not isinstance(part, dict):
             continue
         if isinstance(inner := part.get("thinking"), list):
-            thought.append(_split_content(inner)[1])
+            thought += [_text(item.get("text")) for item in inner if isinstance(item, dict)]
         else:
             text.append(_text(part.get("text")))
     return "".join(thought), "".join(text)
@@ -242,18 +258,23 @@ def _split_content(content: object) -> tuple[str, str]:
 
 def _joined(details: list[JsonObject]) -> Iterator[JsonObject]:
     """Yield reasoning details with the streamed pieces of one passage put together."""
-    current: JsonObject | None = None
+    pieces: list[JsonObject] = []
     for detail in details:
-        if current is not None and _same_passage(current, detail):
-            merged = {**current, **{key: value for key, value in detail.items() if value}}
-            merged["text"] = f"{current['text']}{detail['text']}"
-            current = merged
-            continue
-        if current is not None:
-            yield current
-        current = detail
-    if current is not None:
-        yield current
+        if pieces and not _same_passage(pieces[0], detail):
+            yield _passage(pieces)
+            pieces = []
+        pieces.append(detail)
+    if pieces:
+        yield _passage(pieces)
+
+
+def _passage(pieces: list[JsonObject]) -> JsonObject:
+    if len(pieces) == 1:
+        return pieces[0]
+    whole: JsonObject = dict(pieces[0])
+    for piece in pieces:
+        whole |= {key: value for key, value in piece.items() if value}
+    return {**whole, "text": "".join(_text(piece.get("text")) for piece in pieces)}
 
 
 def _same_passage(first: JsonObject, second: JsonObject) -> bool:

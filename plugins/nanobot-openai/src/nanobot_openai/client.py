@@ -11,10 +11,11 @@ from contextlib import aclosing, asynccontextmanager, suppress
 import httpx
 
 from nanobot_core import (
+    AnswerTooLong,
     ProviderError,
     ProviderProtocolError,
 )
-from nanobot_core.net import HTTPX_ERRORS, failure_of
+from nanobot_core.net import HTTPX_ERRORS, failure_of, unpacked_body
 from nanobot_openai.endpoint import Endpoint
 from nanobot_openai.failure import FailureReader
 from nanobot_openai.transport import DirectTransport
@@ -116,7 +117,8 @@ class Response:
 
     def __init__(self, answer: httpx.Response, provider: str) -> None:
         self._provider = provider
-        self._bytes = answer.aiter_bytes()
+        # Not asked for, but some proxies pack what they pass on.
+        self._bytes = unpacked_body(answer, _STREAM_BYTES)
         self._received_bytes = 0
         self.media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
@@ -124,7 +126,7 @@ class Response:
         """Return the next bytes of the body as they come; nothing means its end.
 
         Raises:
-            ProviderProtocolError: the body grows beyond what a stream may hold.
+            AnswerTooLong: the body grows beyond what a stream may hold.
         """
         piece = await anext(self._bytes, b"")
         self._received_bytes += len(piece)
@@ -135,7 +137,8 @@ class Response:
         """Return the body as JSON.
 
         Raises:
-            ProviderProtocolError: it is too long, empty or no JSON.
+            AnswerTooLong: it is longer than an answer may be.
+            ProviderProtocolError: it is empty or no JSON.
         """
         body = bytearray()
         async for chunk in self._bytes:
@@ -166,5 +169,5 @@ class Response:
 
     def _check_size(self, received: int, max_bytes: int) -> None:
         if received > max_bytes:
-            reason = f"its answer is longer than {max_bytes:,} bytes and was cut"
-            raise ProviderProtocolError(self._provider, reason)
+            reason = f"its answer is longer than {max_bytes:,} bytes"
+            raise AnswerTooLong(self._provider, reason)

@@ -14,15 +14,21 @@ class Dialect:
         max_tokens_field: name of the limit on the answer.
         thinking: how thinking is steered: ``effort`` by ``reasoning_effort``, ``type`` by
             ``thinking.type``, ``flag`` by ``enable_thinking``.
-        return_reasoning: thinking that led to tool calls must be handed back as
-            ``reasoning_content``.
+        return_reasoning: which messages of the model hand its thinking back as
+            ``reasoning_content``: none, those with tool calls, or all.
+        absent_reasoning: what those of them hand back that have no thinking, such as messages of
+            another model, because the service refuses them without the field; ``None`` leaves it
+            out.
+        short_call_ids: ids of tool calls must be nine letters and digits.
         stream_usage: the service takes ``stream_options`` (the others tell usage unasked).
         cost_field: field of ``usage`` that holds the price in US dollars, or ``None``.
     """
 
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     thinking: Literal["effort", "type", "flag"] = "effort"
-    return_reasoning: bool = False
+    return_reasoning: Literal["none", "calls", "all"] = "none"
+    absent_reasoning: str | None = None
+    short_call_ids: bool = False
     stream_usage: bool = True
     cost_field: str | None = None
 
@@ -31,19 +37,35 @@ _COMMON = Dialect()
 _DIALECTS = {
     "openai": Dialect(max_tokens_field="max_completion_tokens"),
     "openrouter": Dialect(cost_field="cost"),
-    "mistral": Dialect(stream_usage=False),
-    "deepseek": Dialect(thinking="type", return_reasoning=True),
-    "moonshot": Dialect(thinking="type", return_reasoning=True),
-    "zhipu": Dialect(thinking="type", return_reasoning=True),
-    "volcengine": Dialect(thinking="type", return_reasoning=True),
-    "dashscope": Dialect(thinking="flag", return_reasoning=True),
-    "siliconflow": Dialect(thinking="flag", return_reasoning=True),
+    "mistral": Dialect(stream_usage=False, short_call_ids=True),
+    # Since V3.2 refused without the field in turns with tool calls, and left unread in others.
+    "deepseek": Dialect(thinking="type", return_reasoning="all", absent_reasoning=""),
+    # An empty text counts as absent there.
+    "moonshot": Dialect(thinking="type", return_reasoning="calls", absent_reasoning=" "),
+    "zhipu": Dialect(thinking="type", return_reasoning="calls"),
+    "volcengine": Dialect(thinking="type", return_reasoning="calls"),
+    "dashscope": Dialect(thinking="flag", return_reasoning="calls"),
+    "siliconflow": Dialect(thinking="flag", return_reasoning="calls"),
     # What stands behind these is unknown; servers of open models want it or leave it unread.
-    "custom": Dialect(return_reasoning=True),
-    "vllm": Dialect(return_reasoning=True),
+    "custom": Dialect(return_reasoning="calls"),
+    "vllm": Dialect(return_reasoning="calls"),
 }
+_MISTRAL_FAMILY = (
+    "mistral",
+    "ministral",
+    "mixtral",
+    "magistral",
+    "codestral",
+    "devstral",
+    "pixtral",
+)
 
 
 def dialect_of(provider: str) -> Dialect:
     """Return the dialect of the vendor named `provider`; unknown ones speak the common form."""
     return _DIALECTS.get(provider, _COMMON)
+
+
+def wants_short_call_ids(dialect: Dialect, model: str) -> bool:
+    """Tell whether ids must be short; the templates of Mistral's open models want it too."""
+    return dialect.short_call_ids or any(name in model.lower() for name in _MISTRAL_FAMILY)

@@ -27,6 +27,7 @@ from nanobot_core import (
 from nanobot_core.net import retry_after_s as parse_retry_after
 
 _MESSAGE_LIMIT_CHARS = 300
+_SHOULD_RETRY = {"true": True, "false": False}
 _TOO_LONG_CODES = frozenset(
     {
         "context_length_exceeded",  # OpenAI, Groq, DeepSeek, Azure
@@ -116,6 +117,8 @@ class FailureReader:
             reason,
             status=status,
             retry_after_s=retry_after_s(headers, self.clock.now()),
+            # OpenAI's own clients obey it.
+            retryable=_SHOULD_RETRY.get(headers.get("x-should-retry", "").strip().lower()),
         )
 
     def from_payload(self, payload: object) -> ProviderError | None:

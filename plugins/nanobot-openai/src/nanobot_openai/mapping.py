@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from nanobot_core import ChatRequest, Content, ImageBlock, JsonObject, JsonValue, Message, ToolCall
+from nanobot_openai.dialect import wants_short_call_ids
 
 if TYPE_CHECKING:
     from nanobot_core import ProviderSpec
@@ -18,6 +22,7 @@ EMPTY = "(empty)"
 BLOCK_OWNER = "provider"
 """Key of a provider block that names who made it; only that provider gets it back."""
 
+_SHORT_CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 _CACHE_HERE: JsonObject = {"type": "ephemeral"}
 
 
@@ -34,7 +39,10 @@ def body_of(
     The request's ``extra`` goes over what is derived here, and the spec's overrides for the model
     go over both, because the service refuses the request without them.
     """
-    messages = _messages(request.messages, spec.name, dialect)
+    history = request.messages
+    if wants_short_call_ids(dialect, request.model):
+        history = tuple(map(_with_short_call_ids, history))
+    messages = _messages(history, spec.name, dialect)
     if spec.prompt_cache and "claude" in request.model.lower():
         _mark_for_cache(messages)
     body: JsonObject = {"model": request.model, "messages": list[JsonValue](messages)}
@@ -92,12 +100,30 @@ def _messages(history: Sequence[Message], provider: str, dialect: Dialect) -> li
     return messages
 
 
+def _with_short_call_ids(message: Message) -> Message:
+    if not (message.tool_calls or message.tool_call_id):
+        return message
+    calls = tuple(replace(call, id=_short_call_id(call.id)) for call in message.tool_calls)
+    return replace(
+        message,
+        tool_calls=calls,
+        tool_call_id=message.tool_call_id and _short_call_id(message.tool_call_id),
+    )
+
+
+def _short_call_id(call_id: str) -> str:
+    """Return an id of nine letters and digits, the same for a call and its result."""
+    if _SHORT_CALL_ID.fullmatch(call_id):
+        return call_id
+    return sha256(call_id.encode()).hexdigest()[:9]
+
+
 def _tool_message(message: Message) -> JsonObject:
-    return {
-        "role": "tool",
-        "tool_call_id": message.tool_call_id or "",
-        "content": message.text or EMPTY,
-    }
+    text = message.text or EMPTY
+    if message.is_error and not text.lower().startswith("error"):
+        # The protocol has no field for it.
+        text = f"Error: {text}"
+    return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": text}
 
 
 def _tool_images(images: list[JsonValue]) -> JsonObject:
@@ -108,11 +134,15 @@ def _tool_images(images: list[JsonValue]) -> JsonObject:
 
 def _assistant_message(message: Message, provider: str, dialect: Dialect) -> JsonObject:
     wire: JsonObject = {"role": "assistant", "content": message.text or EMPTY}
+    if dialect.return_reasoning == "all" or (
+        dialect.return_reasoning == "calls" and message.tool_calls
+    ):
+        reasoning = message.reasoning or dialect.absent_reasoning
+        if reasoning is not None:
+            wire["reasoning_content"] = reasoning
     if message.tool_calls:
         wire["content"] = message.text or None
         calls = [_tool_call(call) for call in message.tool_calls]
-        if dialect.return_reasoning and message.reasoning:
-            wire["reasoning_content"] = message.reasoning
         _hand_back(message.provider_blocks, provider, wire, calls)
         wire["tool_calls"] = list[JsonValue](calls)
     else:

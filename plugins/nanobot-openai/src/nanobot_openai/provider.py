@@ -10,6 +10,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core import (
+    AnswerTooLong,
     ChatRequest,
     Completed,
     LLMProvider,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from nanobot_openai.client import Client, Response
 
 _EVENT_BYTES = 8_000_000
+_LONGEST_CALL = 10
+"""Times the limit on silence that one answer may take, however little comes at a time."""
 _DONE = "[DONE]"
 
 
@@ -47,6 +50,7 @@ class OpenAIProvider(LLMProvider):
         self.name = spec.name
         self._spec = spec
         self._dialect = dialect_of(spec.name)
+        self.longest_call_s = _LONGEST_CALL * endpoint.timeout_s
         self._endpoint = endpoint
         self._failures = failures
         self._client: Client | None = None
@@ -124,7 +128,7 @@ class OpenAIProvider(LLMProvider):
             for event in parser.feed(piece):
                 yield None if event.data.strip() == _DONE else self._payload(event)
         except EventTooLargeError as error:
-            raise ProviderProtocolError(self.name, str(error)) from error
+            raise AnswerTooLong(self.name, str(error)) from error
 
     def _payload(self, event: ServerEvent) -> dict[str, Any]:
         payload: object = None

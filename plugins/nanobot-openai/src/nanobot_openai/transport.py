@@ -23,6 +23,8 @@ _MAX_IDLE = 100
 """A burst of that many sessions keeps its connections; each takes some kilobytes."""
 _HEAD_BYTES = 100 * 1024
 _UNREAD_BYTES = 256 * 1024
+_PARTS_AT_ONCE = 256
+"""What has come is taken without waiting; others get their turn in between."""
 _ATTEMPT_DELAY_S = 0.25
 """Until a host's next address is tried beside the first one, RFC 8305 section 5."""
 
@@ -128,8 +130,12 @@ class _Body(httpx.AsyncByteStream):
         self._transport = transport
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        parts = 0
         while part := await self._next():
             yield part
+            parts += 1
+            if parts % _PARTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     async def aclose(self) -> None:
         self._transport.release(self._connection)
