@@ -63,7 +63,7 @@ class LiveView:
         self._shown = shown
         self._interval_s = channel.capabilities.edit_interval_s if streams else None
         self._lines: deque[OutboundMessage] = deque(maxlen=MAX_WAITING)
-        self._text = ""
+        self._text: list[str] = []
         self._drafted = ""
         self._news = asyncio.Event()
         self._showing: asyncio.Task[None] | None = None
@@ -76,15 +76,15 @@ class LiveView:
     async def on_event(self, event: RunEvent) -> None:
         """Take note of an event, and begin to show what there is; returns at once."""
         if isinstance(event, TextStreamed):
-            self._text += event.text
+            self._text.append(event.text)
         elif isinstance(event, StreamRestarted):
-            self._text = ""
+            self._text.clear()
         elif isinstance(event, ProgressMade):
             # The words before tool calls were streamed as the beginning of an answer.
-            self._text = ""
+            self._text.clear()
             self._put("progress", event.text)
         elif isinstance(event, ToolCallStarted):
-            self._text = ""
+            self._text.clear()
             self._put("tool_hint", event.hint)
         elif isinstance(event, NoticeGiven):
             self._put("notice", event.text)
@@ -119,7 +119,7 @@ class LiveView:
             await self._news.wait()
             self._news.clear()
             await self._show_lines()
-            if self._interval_s is not None and self._text.strip():
+            if self._interval_s is not None and any(part.strip() for part in self._text):
                 await self._show_draft()
                 await self._clock.sleep(self._interval_s)
 
@@ -139,7 +139,7 @@ class LiveView:
             await self._bounded(self._channel.send(self._lines.popleft()))
 
     async def _show_draft(self) -> None:
-        text = self._text
+        text = "".join(self._text)
         if text == self._drafted:
             return
         # Before it is known to have arrived: a draft that may be there must be replaced.

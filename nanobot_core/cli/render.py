@@ -65,7 +65,7 @@ class PlainView:
     def __init__(self, held_chars: int = HELD_CHARS) -> None:
         self._held_chars = held_chars
         self._held = ""
-        self._written = ""
+        self._written: list[str] = []
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -94,7 +94,7 @@ class PlainView:
             case MessageSent():
                 self._begin_again()
                 self._write(f"{_message_text(event.message)}\n\n")
-                self._written = ""
+                self._written.clear()
             case TurnFinished():
                 self._finish(event.outcome)
 
@@ -105,22 +105,26 @@ class PlainView:
     def _begin_again(self) -> None:
         if self._written:
             self._write("\n\n")
-        self._held = self._written = ""
+        self._held = ""
+        self._written.clear()
 
     def _finish(self, outcome: TurnOutcome) -> None:
         reply = "" if outcome.error else outcome.reply or ""
-        if not reply.startswith(self._written.rstrip()):
+        written = "".join(self._written)
+        if not reply.startswith(written.rstrip()):
             self._begin_again()
-        rest = reply[len(self._written) :]
-        if self._written or rest:
-            self._write(rest if (self._written + rest).endswith("\n") else f"{rest}\n")
-        self._held = self._written = ""
+            written = ""
+        rest = reply[len(written) :]
+        if written or rest:
+            self._write(rest if (written + rest).endswith("\n") else f"{rest}\n")
+        self._held = ""
+        self._written.clear()
         report_failure(outcome)
 
     def _write(self, text: str) -> None:
         sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
-        self._written += text
+        self._written.append(text)
 
 
 class MarkdownView:
@@ -128,14 +132,14 @@ class MarkdownView:
 
     def __init__(self) -> None:
         self._live: Live | None = None
-        self._tail = ""
-        self._streamed = ""
+        self._passages = Passages()
+        self._streamed: list[str] = []
         self._doing = "thinking"
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """See `View.turn`."""
-        self._streamed = ""
+        self._streamed.clear()
         self._doing = "thinking"
         self._start()
         async with asyncio.TaskGroup() as group:
@@ -164,7 +168,8 @@ class MarkdownView:
                     print_dim(f"  {event.call.name} failed: {_first_line(event.result.text)}")
                 self._doing = "thinking"
             case StreamRestarted():
-                self._tail = self._streamed = ""
+                self._passages.take_rest()
+                self._streamed.clear()
                 print_dim(f"{event.reason}; the answer begins again")
             case NoticeGiven():
                 print_dim(event.text)
@@ -200,8 +205,7 @@ class MarkdownView:
                 self._live.refresh()
 
     def _stop(self) -> None:
-        tail, self._tail = self._tail, ""
-        self._print(tail)
+        self._print(self._passages.take_rest())
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -211,27 +215,24 @@ class MarkdownView:
         from rich.spinner import Spinner
         from rich.text import Text
 
-        if not self._tail.strip():
+        tail = self._passages.rest
+        if not tail.strip():
             return Spinner("dots", text=Text(f"{self._doing} …", style="dim"), style="dim")
-        lines = self._tail.splitlines()
+        lines = tail.splitlines()
         room = max(stdout().height - 2, 1)
         if len(lines) > room:
             return Text("\n".join(lines[-room:]))
-        return Passage(self._tail)
+        return Passage(tail)
 
     def _grow(self, text: str) -> None:
-        self._streamed += text
-        self._tail += text
-        if "\n" in text:
-            end = whole_passages(self._tail)
-            done, self._tail = self._tail[:end], self._tail[end:]
-            self._print(done)
+        self._streamed.append(text)
+        self._print(self._passages.feed(text))
 
     def _end_passage(self) -> str:
         """Print what is left of the present passage; return all that was said since the last."""
-        tail, self._tail = self._tail, ""
-        self._print(tail)
-        said, self._streamed = self._streamed.strip(), ""
+        self._print(self._passages.take_rest())
+        said = "".join(self._streamed).strip()
+        self._streamed.clear()
         return said
 
     def _finish(self, outcome: TurnOutcome) -> None:
@@ -248,21 +249,54 @@ class MarkdownView:
             stdout().print()
 
 
-def whole_passages(text: str) -> int:
-    """Return where the last whole passage of Markdown ends: at a blank line outside of code."""
-    end = position = 0
-    fence = ""
-    for line in text.splitlines(keepends=True):
-        position += len(line)
+class Passages:
+    """Growing Markdown, cut where a passage is whole: at a blank line outside of code.
+
+    Each line is looked at once.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._open: list[str] = []
+        self._fence = ""
+
+    @property
+    def rest(self) -> str:
+        """The last passage, which is not whole."""
+        return "".join([*self._lines, *self._open])
+
+    def feed(self, text: str) -> str:
+        """Return the passages that `text` completes."""
+        whole: list[str] = []
+        for piece in text.splitlines(keepends=True):
+            self._open.append(piece)
+            if not piece.endswith("\n"):
+                continue
+            line = "".join(self._open)
+            self._open.clear()
+            self._lines.append(line)
+            if self._ends_passage(line):
+                whole += self._lines
+                self._lines.clear()
+        return "".join(whole)
+
+    def take_rest(self) -> str:
+        """Return `rest` and begin again."""
+        rest = self.rest
+        self._lines.clear()
+        self._open.clear()
+        self._fence = ""
+        return rest
+
+    def _ends_passage(self, line: str) -> bool:
         mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence):
-                fence = ""
-        elif mark:
-            fence = mark[1]
-        elif not line.strip() and line.endswith("\n"):
-            end = position
-    return end
+        if self._fence:
+            if mark and mark[1].startswith(self._fence):
+                self._fence = ""
+            return False
+        if mark:
+            self._fence = mark[1]
+        return not line.strip()
 
 
 class Passage:

@@ -197,3 +197,21 @@ async def test_the_end_of_a_turn_does_not_wait_for_a_platform_that_hangs(
     async with asyncio.timeout(5):
         await live.close()
     gate.set()
+
+
+async def test_an_answer_in_many_pieces_is_put_together_for_drafts_only(bench: Bench) -> None:
+    """Guards against copying the answer with each of its pieces."""
+    copied: list[int] = []
+
+    class Piece(str):
+        def __radd__(self, former: str) -> str:
+            copied.append(len(former))
+            return str(former) + str(self)
+
+    channel = StubChannel(edit_interval_s=1.0)
+    live = view(bench, channel)
+    for _ in range(1_000):
+        await live.on_event(TextStreamed(text=Piece("word ")))
+    await until(lambda: channel.drafts)
+    assert channel.drafts[-1].content == "word " * 1_000
+    assert copied == []
