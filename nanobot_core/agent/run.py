@@ -85,6 +85,7 @@ class AgentRunSpec:
         hooks: call points, those of the run included.
         files: what tools may read and write.
         results: where results go that are too long for the model.
+        redact: takes secrets out of what tools give.
         model: model name, or ``None`` for the configured one.
         fallback_models: models to try, in order, when the first one fails for good.
         max_iterations: model calls before the run is ended with a summary.
@@ -126,6 +127,7 @@ class AgentRunSpec:
     more: Callable[[], Awaitable[Sequence[Message]]] = _nothing_more
     newer_tools: Callable[[], Awaitable[ToolRegistry | None]] = _same_tools
     send: Send = no_chat
+    redact: Callable[[str], str] = str
     on_event: EventSink = ignore_event
     record: Recorder = _record_nothing
 

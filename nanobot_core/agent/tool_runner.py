@@ -203,7 +203,9 @@ class ToolRunner:
         """Return the result's text after the hooks, bounded."""
         origin = ready.entry.origin if ready.entry else None
         outcome = ToolOutcome(
-            text=content_text(result.content), is_error=result.is_error, origin=origin
+            text=self.spec.redact(content_text(result.content)),
+            is_error=result.is_error,
+            origin=origin,
         )
         hooks = self.spec.hooks
         if hooks.rewrite_tool_result:

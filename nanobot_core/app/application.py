@@ -143,6 +143,10 @@ class Nanobot:
         """What answers messages."""
         return self._running()
 
+    def redact(self, text: str) -> str:
+        """Return `text` without the secrets of the configuration that is in force."""
+        return self.loaded.redactor.redact(text)
+
     @property
     def spawn(self) -> Spawn:
         """Starts tasks that end with the agent at the latest."""
@@ -213,6 +217,7 @@ class Nanobot:
             settings=self.loaded.settings,
             reach=Reach(self.loaded, self._results),
             results=self._results,
+            redact=self.redact,
             host=self.plugins,
             sessions=sessions,
             runner=self._build_runner(),

@@ -142,7 +142,12 @@ class Gateway:
         async with AsyncExitStack() as stack:
             bus = await create_bus(bot.plugins, bot.loaded, clock)
             stack.push_async_callback(bus.aclose)
-            outbox = Outbox(bus, lambda: bot.plugins.hooks, lambda name: channels.has(name))  # noqa: PLW0108 - it is made below
+            outbox = Outbox(
+                bus,
+                lambda: bot.plugins.hooks,
+                lambda name: channels.has(name),  # noqa: PLW0108 - it is made below
+                bot.redact,
+            )
             owner = OwnerNotices(
                 self.folder / "owner.json", outbox, lambda: bot.loaded.settings.owner
             )

@@ -22,14 +22,20 @@ class Outbox:
         bus: where they are stored until they are delivered.
         hooks: the present call points.
         has_channel: whether a channel of a name is switched on.
+        redact: takes secrets out of what people are to read.
     """
 
     def __init__(
-        self, bus: Bus, hooks: Callable[[], Hooks], has_channel: Callable[[str], bool]
+        self,
+        bus: Bus,
+        hooks: Callable[[], Hooks],
+        has_channel: Callable[[str], bool],
+        redact: Callable[[str], str] = str,
     ) -> None:
         self._bus = bus
         self._hooks = hooks
         self._has_channel = has_channel
+        self._redact = redact
 
     async def compose(self, message: OutboundMessage) -> OutboundMessage | None:
         """Return `message` as plugins leave it, or ``None`` when nothing of it is to be sent."""
@@ -44,6 +50,7 @@ class Outbox:
                 return None
             # By its key a message is known again after a crash, whatever it says.
             message = replace(changed, idempotency_key=message.idempotency_key)
+        message = replace(message, content=self._redact(message.content))
         return message if message.content or message.media else None
 
     async def publish(self, message: OutboundMessage) -> None:

@@ -118,6 +118,7 @@ class TurnPipeline:
         settings: the configuration.
         reach: what senders may reach in the file system.
         results: where long results of tools are kept.
+        redact: takes secrets out of a text.
         host: plugins with their hooks and tools.
         sessions: durable histories.
         runner: the agent.
@@ -136,6 +137,7 @@ class TurnPipeline:
     settings: Settings
     reach: Reach
     results: ResultFiles
+    redact: Callable[[str], str]
     host: PluginHost
     sessions: Sessions
     runner: AgentRunner
@@ -229,7 +231,7 @@ class TurnPipeline:
             session=session,
             message=taken_up.message if taken_up else await self._stored_form(request.message),
             history=taken_up.before if taken_up else align(session.messages),
-            recorder=TurnRecorder(self.sessions, session, turn, request.on_event),
+            recorder=TurnRecorder(self.sessions, session, turn, request.on_event, self.redact),
             taken_up=taken_up,
         )
         try:
@@ -252,7 +254,7 @@ class TurnPipeline:
 
     async def _stored_form(self, message: InboundMessage) -> Message:
         """Return the user's message as the history keeps it."""
-        text = await with_speech(message, self.transcribe)
+        text = self.redact(await with_speech(message, self.transcribe))
         return Message(
             role="user",
             content=with_attachments(text, message.media),
@@ -303,6 +305,7 @@ class TurnPipeline:
                 hooks=work.hooks,
                 files=files,
                 results=self.results,
+                redact=self.redact,
                 model=chosen,
                 fallback_models=defaults.fallback_models,
                 max_iterations=defaults.max_tool_iterations,

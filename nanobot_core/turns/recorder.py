@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,15 +28,22 @@ class TurnRecorder:
         session: the session of the turn.
         turn: the turn.
         on_event: told of every event that `watch` gets.
+        redact: takes secrets out of what the model says.
     """
 
     def __init__(
-        self, sessions: Sessions, session: Session, turn: TurnInfo, on_event: EventSink
+        self,
+        sessions: Sessions,
+        session: Session,
+        turn: TurnInfo,
+        on_event: EventSink,
+        redact: Callable[[str], str],
     ) -> None:
         self._sessions = sessions
         self._session = session
         self._checkpoint = Checkpoint(turn_id=turn.id)
         self._on_event = on_event
+        self._redact = redact
         self._unstored: tuple[Message, ...] = ()
         self._waits_for_room = False
         self._open: dict[str, ToolCall] = {}
@@ -110,7 +117,7 @@ class TurnRecorder:
     async def _store(self, messages: Sequence[Message], checkpoint: Checkpoint | None) -> None:
         """Store what waits and `messages`, in one step."""
         count = self._stored_count
-        stored = (storable(message, STORED_RESULT_CHARS) for message in messages)
+        stored = (storable(self._redacted(each), STORED_RESULT_CHARS) for each in messages)
         try:
             await self._sessions.append(
                 self._session,
@@ -123,6 +130,12 @@ class TurnRecorder:
         finally:
             if self._stored_count > count:  # also where the step was done and then cancelled
                 self._unstored = ()
+
+    def _redacted(self, message: Message) -> Message:
+        # What tools give is redacted before the model reads it, and so is what users say.
+        if message.role != "assistant" or not isinstance(message.content, str):
+            return message
+        return replace(message, content=self._redact(message.content))
 
     @property
     def _stored_count(self) -> int:

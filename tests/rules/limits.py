@@ -20,8 +20,8 @@ class Size(NamedTuple):
 CORE: Final = 18_700
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`.
 
-Raised for what an obedient model made necessary: one door to the workspace, guests, approvals that a
-tool asks for, limits on answers, repair of text, damage that is found.
+Raised for what an obedient model made necessary: one door to the workspace, guests, approvals that
+tools ask for, limits on answers, repair of text, damage that is found.
 """
 
 OUTSIDE_CORE: Final = frozenset({"cli", "testing"})

@@ -20,7 +20,9 @@ def test_the_folders_of_records_exist_after_a_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", RECORDS)
 @pytest.mark.parametrize(
-    "make", [lambda path: path.symlink_to("../outside"), os.mkfifo, Path.touch], ids=str
+    "make",
+    [lambda path: path.symlink_to("../outside"), os.mkfifo, Path.touch],
+    ids=["link", "pipe", "file"],
 )
 def test_something_else_is_moved_aside_and_kept(
     tmp_path: Path, name: str, make: Callable[[Path], None]
