@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 # O_PATH passes directories that may be entered but not listed; elsewhere reading is asked for.
 _ENTER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-# Without O_NONBLOCK, opening a FIFO waits for a writer.
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+# Without O_NONBLOCK, opening a FIFO waits for the other end.
+_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _MAX_ENTRIES = 100_000
 
@@ -54,17 +53,27 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path: Path = path.expanduser().resolve()
 
-    def open_read(self, name: str | PurePath) -> BufferedReader:
-        """Open a regular file."""
-        with self.parent(name) as parent:
-            handle = os.open(PurePath(name).name, _READ, dir_fd=parent)
-        return os.fdopen(_regular(handle, name), "rb")
+    def open(self, name: str | PurePath, flags: int, mode: int = 0o600) -> int:
+        """Return a descriptor of a regular file.
 
-    def open_append(self, name: str | PurePath, mode: int = 0o600) -> int:
-        """Return a descriptor that reads, and writes at the end; a missing file is made."""
-        with self.parent(name, make=True) as parent:
-            handle = os.open(PurePath(name).name, _APPEND, mode, dir_fd=parent)
-        return _regular(handle, name)
+        Args:
+            name: the file.
+            flags: as for ``open(2)``.
+            mode: permissions of a file that is made.
+        """
+        with self.parent(name) as parent:
+            handle = os.open(PurePath(name).name, flags | _SAFE, mode, dir_fd=parent)
+        try:
+            _require_regular(os.fstat(handle), name)
+            os.set_blocking(handle, True)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+    def open_read(self, name: str | PurePath) -> BufferedReader:
+        """Open a regular file for reading."""
+        return os.fdopen(self.open(name, os.O_RDONLY), "rb")
 
     def read(self, name: str | PurePath, max_bytes: int) -> bytes:
         """Return the first `max_bytes` bytes of a regular file."""
@@ -91,16 +100,23 @@ class Folder:
             _replace(parent, PurePath(name).name, data, mode)
 
     def remove(self, name: str | PurePath) -> None:
-        """Remove a regular file."""
+        """Remove a regular file; anything else is refused."""
         with self.parent(name) as parent:
             file = PurePath(name).name
             _require_regular(os.stat(file, dir_fd=parent, follow_symlinks=False), file)
             os.unlink(file, dir_fd=parent)
 
-    def remove_empty(self, name: str | PurePath) -> None:
-        """Remove an empty folder."""
+    def unlink(self, name: str | PurePath) -> None:
+        """Remove a file, or a link and not what it names."""
         with self.parent(name) as parent:
-            os.rmdir(PurePath(name).name, dir_fd=parent)
+            os.unlink(PurePath(name).name, dir_fd=parent)
+
+    def link(self, name: str | PurePath, new_name: str) -> None:
+        """Give a regular file a second name in the same folder."""
+        with self.parent(name) as parent:
+            file = PurePath(name).name
+            _require_regular(os.stat(file, dir_fd=parent, follow_symlinks=False), file)
+            os.link(file, new_name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
 
     def rename(self, name: str | PurePath, new_name: str) -> None:
         """Give another name to what stands at `name`, whatever it is, in the same folder."""
@@ -186,17 +202,6 @@ def _enter(parent: int, name: str, *, make: bool) -> int:
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, dir_fd=parent)
     return os.open(name, _ENTER, dir_fd=parent)
-
-
-def _regular(handle: int, name: str | PurePath) -> int:
-    """Return `handle` if it belongs to a regular file, else close it."""
-    try:
-        _require_regular(os.fstat(handle), name)
-        os.set_blocking(handle, True)
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
 
 
 def _require_regular(facts: os.stat_result, name: str | PurePath) -> None:

@@ -9,17 +9,15 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from nanobot_core.disk import make_folder
+from nanobot_core.folder import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedReader, BufferedWriter
     from pathlib import Path
 
-_PRIVATE: Final = 0o600
-_BINARY: Final = getattr(os, "O_BINARY", 0)  # Windows would write carriage returns
-# Without O_NONBLOCK, opening a FIFO waits for the other end.
-_SAFE: Final = _BINARY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_IRREGULAR: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
+"""A link, a pipe without a reader or another special file, a folder."""
 
 
 class NotRegular(OSError):
@@ -38,7 +36,7 @@ class SessionDoor:
     """
 
     def __init__(self, folder: Path, *, fsync: bool = True) -> None:
-        self._folder, self._fsync = folder, fsync
+        self._files, self._fsync = Folder(folder), fsync
 
     def stat(self, name: str) -> os.stat_result | None:
         """Return the facts of a regular file; ``None`` if there is nothing of that name.
@@ -47,17 +45,19 @@ class SessionDoor:
             NotRegular: something else is there.
         """
         try:
-            facts = (self._folder / name).lstat()
+            facts = self._files.stat(name)
         except FileNotFoundError:
             return None
-        return _regular(name, facts)
+        if not stat.S_ISREG(facts.st_mode):
+            raise NotRegular(name)
+        return facts
 
     def scan(self, suffix: str) -> Iterator[str]:
         """Yield the names of regular files that end in `suffix`; nothing if there is no folder."""
-        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(suffix) and entry.is_file(follow_symlinks=False):
-                    yield entry.name
+        with suppress(FileNotFoundError):
+            for name, facts in self._files.scan():
+                if name.endswith(suffix) and stat.S_ISREG(facts.st_mode):
+                    yield name
 
     @contextmanager
     def open_read(self, name: str) -> Iterator[BufferedReader]:
@@ -73,7 +73,7 @@ class SessionDoor:
             data: what to add.
             modified_ns: time of modification to set; that of the write without it.
         """
-        make_folder(self._folder)
+        self._files.make()
         file = self._open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             size = os.fstat(file).st_size
@@ -105,7 +105,7 @@ class SessionDoor:
     @contextmanager
     def replacing(self, name: str, modified_ns: int | None = None) -> Iterator[BufferedWriter]:
         """Lend a new file that takes the place of `name` when the block ends without an error."""
-        make_folder(self._folder)
+        self._files.make()
         temporary = f"{name}.tmp"
         self.remove(temporary)
         try:
@@ -117,7 +117,7 @@ class SessionDoor:
                     os.fsync(descriptor)
                 if modified_ns is not None:
                     os.utime(descriptor, ns=(modified_ns, modified_ns))
-            (self._folder / temporary).replace(self._folder / name)
+            self._files.rename(temporary, name)
         finally:
             self.remove(temporary)
         self.sync()
@@ -127,7 +127,7 @@ class SessionDoor:
         kept = self._free(name)
         with self.open_read(name) as file:
             try:
-                os.link(self._folder / name, self._folder / kept, follow_symlinks=False)
+                self._files.link(name, kept)
             except OSError:  # a file system without hard links
                 descriptor = self._open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
                 with os.fdopen(descriptor, "wb") as copy:
@@ -137,58 +137,42 @@ class SessionDoor:
     def set_aside(self, name: str) -> str:
         """Rename what has a session file's name, whatever it is; return the name as `keep` does."""
         kept = self._free(name)
-        (self._folder / name).rename(self._folder / kept)
+        self._files.rename(name, kept)
         self.sync()
         return kept
 
     def remove(self, name: str) -> bool:
         """Remove a file, or a link and not what it names; False if there is none."""
         try:
-            (self._folder / name).unlink()
+            self._files.unlink(name)
         except FileNotFoundError:
             return False
         return True
 
     def remove_kept(self, name: str) -> None:
         """Remove what `keep` and `set_aside` made of a file; folders stay."""
-        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
-            for entry in entries:
-                is_folder = entry.is_dir(follow_symlinks=False)
-                if entry.name.startswith(f"{name}.corrupt-") and not is_folder:
-                    self.remove(entry.name)
+        with suppress(FileNotFoundError):
+            for kept, facts in self._files.scan():
+                if kept.startswith(f"{name}.corrupt-") and not stat.S_ISDIR(facts.st_mode):
+                    self.remove(kept)
 
     def sync(self) -> None:
         """Make new names in the folder durable, where the system can."""
-        if self._fsync and hasattr(os, "O_DIRECTORY"):
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
+        if self._fsync:
+            with self._files.directory() as folder:
                 os.fsync(folder)
-            finally:
-                os.close(folder)
 
     def _free(self, name: str) -> str:
+        taken = {entry.name for entry in self._files.scan()}
         number = 1
-        while os.path.lexists(self._folder / f"{name}.corrupt-{number}"):
+        while f"{name}.corrupt-{number}" in taken:
             number += 1
         return f"{name}.corrupt-{number}"
 
     def _open(self, name: str, flags: int) -> int:
         try:
-            descriptor = os.open(self._folder / name, flags | _SAFE, _PRIVATE)
+            return self._files.open(name, flags)
         except OSError as error:
-            # A link, a pipe without a reader, and a folder that is opened for writing.
-            if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+            if error.errno in _IRREGULAR:
                 raise NotRegular(name) from error
             raise
-        try:
-            _regular(name, os.fstat(descriptor))
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-
-def _regular(name: str, facts: os.stat_result) -> os.stat_result:
-    if not stat.S_ISREG(facts.st_mode):
-        raise NotRegular(name)
-    return facts

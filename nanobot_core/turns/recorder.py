@@ -37,7 +37,7 @@ class TurnRecorder:
         session: Session,
         turn: TurnInfo,
         on_event: EventSink,
-        redact: Callable[[str], str],
+        redact: Callable[[str], str] = str,
     ) -> None:
         self._sessions = sessions
         self._session = session
