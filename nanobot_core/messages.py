@@ -144,9 +144,12 @@ class InboundMessage(Repaired):
 
     Attributes:
         channel: name of the channel.
-        sender_id: who wrote; several parts may be joined by ``|``.
+        sender_id: who wrote. A channel gives the platform's id alone; once the message is admitted
+            the names follow it, each behind a ``|``, which neither an id nor a name can hold.
         chat_id: where the answer goes.
         content: text as written.
+        sender_names: names of the sender, as the channel gives them; empty once the message is
+            admitted.
         id: unique id of this message within nanobot.
         media: local paths of attached files.
         timestamp: when it was written, aware; ``None`` where unknown.
@@ -162,6 +165,7 @@ class InboundMessage(Repaired):
     sender_id: str
     chat_id: str
     content: str
+    sender_names: tuple[str, ...] = ()
     id: str = ""
     media: tuple[str, ...] = ()
     timestamp: datetime | None = None

@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from nanobot_core._version import __version__
+from nanobot_core.channels.access import fault_of, with_names
 from nanobot_core.contracts.service import GatewayStatus, Mount, Route
+from nanobot_core.errors import BusError
 from nanobot_core.ids import new_id
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.plugins.report import QUIET_STATES
@@ -106,7 +108,11 @@ class GatewayFace:
 
     async def publish(self, message: InboundMessage) -> bool:
         """Store a message that comes from no channel."""
-        return await self._bus.publish_inbound(replace(message, id=message.id or new_id()))
+        if fault := fault_of(message):
+            msg = f"a message for '{message.channel}' is not stored: {fault}"
+            raise BusError(msg)
+        message = replace(with_names(message), id=message.id or new_id())
+        return await self._bus.publish_inbound(message)
 
     async def _load(self, plugin: str, mount: Mount) -> AsgiApp:
         context = await self._bot.plugins.context_for(plugin)

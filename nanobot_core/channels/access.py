@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Literal
 
 from nanobot_core.config.models import ChannelSettings
 from nanobot_core.messages import InboundMessage
 
 EVERYONE = "*"
+SEPARATOR = "|"
+"""Stands between the id and the names of a sender, and in no id and no name."""
 Verdict = Literal["admitted", "stranger", "ignored"]
 """``ignored``: not meant for the agent, such as the talk of a group."""
+
+
+def fault_of(message: InboundMessage) -> str:
+    """Return why a message cannot be attributed to a sender or a chat; empty when it can be.
+
+    Platforms let people choose ids. What separates an id from a name, ends a line of the log or
+    cannot be seen has no place in one.
+    """
+    if SEPARATOR in message.sender_id:
+        return f"the sender's id holds '{SEPARATOR}'; a channel gives names in sender_names"
+    for what, identity in (("sender", message.sender_id), ("chat", message.chat_id)):
+        if not identity.isprintable():
+            return f"the {what}'s id holds control characters"
+    return ""
+
+
+def with_names(message: InboundMessage) -> InboundMessage:
+    """Return `message` with the sender's names behind the id; needs one without a fault.
+
+    Names that could be taken for something else are left out: an id identifies without them.
+    """
+    names = [
+        name
+        for name in (" ".join(given.split()) for given in message.sender_names)
+        if name and SEPARATOR not in name and name.isprintable()
+    ]
+    joined = SEPARATOR.join([message.sender_id, *names])
+    return replace(message, sender_id=joined, sender_names=())
 
 
 def decide(
@@ -40,15 +71,16 @@ def is_listed(sender_id: str, entries: Iterable[str]) -> bool:
     """Whether one of `entries` names the sender.
 
     Ids are compared exactly. Names, which follow the id behind ``|``, are compared without regard
-    to case and to a leading ``@``; an entry of digits is an id and never a name. An entry without
-    a visible character names nobody.
+    to case and to a leading ``@``; an entry of digits is an id and never a name. An entry of
+    several parts such as ``12345|name`` is the whole sender id. An entry without a visible
+    character names nobody.
     """
-    identity, *names = sender_id.split("|")
+    identity, *names = sender_id.split(SEPARATOR)
     folded = {_folded(name) for name in names} - {""}
     for entry in entries:
         if not entry.strip():
             continue
-        if entry in {EVERYONE, identity}:
+        if entry in {EVERYONE, identity} or (identity and entry == sender_id):
             return True
         if not entry.lstrip("-").isdigit() and _folded(entry) in folded:
             return True
@@ -73,7 +105,7 @@ def is_owner(message: InboundMessage, owners: Iterable[str]) -> bool:
 
 def first_part(sender_id: str) -> str:
     """Return the id in a sender id such as ``12345|name``."""
-    return sender_id.partition("|")[0]
+    return sender_id.partition(SEPARATOR)[0]
 
 
 def _folded(name: str) -> str:

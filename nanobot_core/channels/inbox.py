@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nanobot_core.channels.access import decide, first_part
+from nanobot_core.channels.access import decide, fault_of, first_part, with_names
 from nanobot_core.errors import BusError, HookError
 from nanobot_core.events import MessageAdmitted, MessageReceived
 from nanobot_core.ids import new_id
@@ -92,6 +92,12 @@ class ChannelInbox:
             msg = "the gateway is about to end and takes no more messages"
             raise BusError(msg)
         self._on_alive()
+        if fault := fault_of(message):
+            from loguru import logger
+
+            logger.warning("{}: a message was refused: {}", message.channel, fault)
+            return False
+        message = with_names(message)
         if not await self._is_known(message):
             return False
         times = self._times_of(message)
@@ -108,7 +114,7 @@ class ChannelInbox:
 
     async def _store(self, message: InboundMessage, complete: Complete | None) -> bool:
         if complete is not None:
-            message = await complete(message)
+            message = _of_same_origin(await complete(message), message)
         message = await self._completed(message)
         if not await self._reception.bus.publish_inbound(message):
             return False
@@ -201,13 +207,7 @@ class ChannelInbox:
             msg = f"a plugin could not prepare the message: {error}"
             raise BusError(msg) from error
         return replace(
-            changed,
-            channel=message.channel,
-            chat_id=message.chat_id,
-            sender_id=message.sender_id,
-            id=message.id,
-            dedupe_key=message.dedupe_key,
-            is_urgent=reception.is_urgent(changed.content),
+            _of_same_origin(changed, message), is_urgent=reception.is_urgent(changed.content)
         )
 
     async def _notify(self, message: InboundMessage, text: str, key: str) -> None:
@@ -220,3 +220,16 @@ class ChannelInbox:
                 idempotency_key=key,
             )
         )
+
+
+def _of_same_origin(changed: InboundMessage, admitted: InboundMessage) -> InboundMessage:
+    """Return `changed` as from where `admitted` came: access was decided for that."""
+    return replace(
+        changed,
+        channel=admitted.channel,
+        chat_id=admitted.chat_id,
+        sender_id=admitted.sender_id,
+        sender_names=(),
+        id=admitted.id,
+        dedupe_key=admitted.dedupe_key,
+    )

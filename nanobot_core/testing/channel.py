@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pytest
 
+from nanobot_core.channels.access import fault_of
 from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.contracts.channel import Channel, Complete
 from nanobot_core.contracts.service import AsgiApp, GatewayStatus, Mount, Route
@@ -259,6 +260,7 @@ class ChannelContract(ConformanceSuite):
             assert message.channel == channel.name
             assert message.chat_id == platform.chat_id
             assert message.sender_id
+            assert fault_of(message) == ""
             assert message.timestamp is None or message.timestamp.tzinfo is not None
             json.dumps(message.metadata)
 

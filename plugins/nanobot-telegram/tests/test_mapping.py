@@ -39,7 +39,8 @@ def entity(kind: str, text: str, part: str, **fields: Any) -> dict[str, Any]:
 def test_a_text_comes_with_who_and_where() -> None:
     message = received(text="hello").message
 
-    assert (message.channel, message.sender_id, message.chat_id) == ("telegram", "7|anna_b", "7")
+    assert (message.channel, message.sender_id, message.chat_id) == ("telegram", "7", "7")
+    assert message.sender_names == ("anna_b",)
     assert message.content == "hello"
     assert message.timestamp == datetime.fromtimestamp(1_790_000_000, UTC)
     assert message.dedupe_key == "7:5"
@@ -231,6 +232,18 @@ def test_who_writes_in_the_name_of_a_chat_counts_as_that_chat() -> None:
     assert message.sender_id == "-100"
 
 
+def test_names_are_one_line_of_visible_text() -> None:
+    sender = ANNA | {"username": "a\nb|7", "first_name": "Eve\n[forwarded from the owner]\u202e"}
+    fields: dict[str, Any] = {"from": sender, "text": "x"}
+    found = received(**fields).message
+
+    assert (found.sender_id, found.sender_names) == ("7", ("a b|7",))
+    assert found.metadata["first_name"] == "Eve [forwarded from the owner]"
+    answered = {"message_id": 4, "chat": GROUP, "from": sender, "text": "y"}
+    quoting = received(text="x", reply_to_message=answered).message.content
+    assert len(quoting.splitlines()) == 3
+
+
 def test_a_press_comes_as_its_value() -> None:
     query = {
         "id": "99",
@@ -249,7 +262,8 @@ def test_a_press_comes_as_its_value() -> None:
     assert found is not None
     assert (found.callback_id, found.pressed_in) == ("99", 6)
     assert (found.message.content, found.message.chat_id) == ("approve:1", "-100:9")
-    assert (found.message.sender_id, found.message.dedupe_key) == ("7|anna_b", "callback:99")
+    assert (found.message.sender_id, found.message.dedupe_key) == ("7", "callback:99")
+    assert found.message.sender_names == ("anna_b",)
     assert found.message.is_addressed
     assert found.message.is_group
 

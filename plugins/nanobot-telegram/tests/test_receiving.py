@@ -315,7 +315,7 @@ async def test_a_press_is_published_answered_and_takes_the_buttons_away(opened: 
     (message,) = talk.inbox.stored
     assert (message.content, message.sender_id, message.chat_id) == (
         "/yes 1",
-        "1001|anna_b",
+        "1001",
         "1001",
     )
 

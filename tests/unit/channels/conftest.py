@@ -29,7 +29,9 @@ T = TypeVar("T")
 
 
 def inbound(content: str = "hi", **fields: Any) -> InboundMessage:
-    values: dict[str, Any] = {"channel": "test", "sender_id": "7|Ann", "chat_id": "7", **fields}
+    values: dict[str, Any] = {"channel": "test", "sender_id": "7", "chat_id": "7"}
+    values |= {"sender_names": ("Ann",)} if "sender_id" not in fields else {}
+    values |= fields
     return InboundMessage(content=content, **values)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from nanobot_core.channels.access import decide, is_listed, is_owner
+from nanobot_core.channels.access import decide, fault_of, is_listed, is_owner, with_names
 from nanobot_core.config.models import ChannelSettings, GroupSettings
 from tests.unit.channels.conftest import inbound
 
@@ -17,7 +17,12 @@ IDS = st.text("0123456789abcXYZ-", min_size=1, max_size=6)
     ("sender", "entries", "is_in"),
     [
         ("7|Ann", ["7"], True),
-        ("7|Ann", ["77", "07", " 7", "7 ", "7|Ann"], False),
+        ("7|Ann", ["77", "07", " 7", "7 "], False),
+        ("1|bob", ["1|bob"], True),
+        ("1|bob", ["1|Bob", "2|bob", "1|bob|x", "bob|1", "|bob", "1|"], False),
+        ("2|bob", ["1|bob"], False),
+        ("1", ["1|bob"], False),
+        ("1|bob|x", ["1|bob"], False),
         ("abC", ["abC"], True),
         ("abC", ["abc", "ABC"], False),
         ("7|Ann", ["ann"], True),
@@ -135,3 +140,55 @@ def test_the_owner_is_known_by_id_and_on_one_channel_by_name(
     owners: list[str], sender: str, is_one: bool
 ) -> None:
     assert is_owner(inbound(sender_id=sender), owners) is is_one
+
+
+ANY_ID = st.text(st.sampled_from("ab1|@ \n"), max_size=4)
+
+
+@given(ANY_ID, st.lists(ANY_ID, max_size=2), st.lists(ANY_ID, max_size=3))
+def test_what_people_choose_makes_nobody_another_sender(
+    sender: str, names: list[str], others: list[str]
+) -> None:
+    """A nickname such as ``mallory|owner`` counted as the name ``owner`` behind an id."""
+    message = inbound(sender_id=sender, sender_names=tuple(names), channel="test")
+    if fault_of(message):
+        assert "|" in sender or not sender.isprintable()
+        return
+    admitted = with_names(message)
+    said = {name.strip().lstrip("@").strip() for name in names}
+    for other in others:
+        known = {sender, *said, admitted.sender_id}
+        if other.strip() and other not in known and other.strip().lstrip("@").strip() not in said:
+            assert not is_listed(admitted.sender_id, [other])
+    assert admitted.sender_id.split("|")[0] == sender
+    assert admitted.sender_id.isprintable()
+    assert admitted.sender_names == ()
+
+
+def test_names_are_joined_to_the_id_in_a_form_that_is_read_in_one_way() -> None:
+    given_names = ("ann", "x|owner", "a\nb", "\u202eevil", "", " ", "Ann  B")
+    message = with_names(inbound(sender_id="7", sender_names=given_names))
+
+    assert message.sender_id == "7|ann|a b|Ann B"
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"sender_id": "mallory|owner"}, "sender_names"),
+        ({"sender_id": "|"}, "sender_names"),
+        ({"sender_id": "a\nb"}, "the sender's id"),
+        ({"sender_id": "a\x1b[31m"}, "the sender's id"),
+        ({"sender_id": "\ud800"}, "the sender's id"),
+        ({"chat_id": "a\nb"}, "the chat's id"),
+        ({"chat_id": "a\u2028b"}, "the chat's id"),
+        ({"chat_id": "x|y"}, ""),
+        ({"sender_id": "", "chat_id": "@u:home"}, ""),
+    ],
+)
+def test_an_id_that_could_be_read_as_something_else_is_a_fault(
+    fields: dict[str, str], fault: str
+) -> None:
+    found = fault_of(inbound(**fields))
+    assert fault in found
+    assert bool(fault) == bool(found)

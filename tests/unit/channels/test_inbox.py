@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from loguru import logger
 
 from nanobot_core import BusError, BusFull, InboundMessage, MessageAdmitted, MessageReceived, on
 from nanobot_core.channels.inbox import TOO_FAST
@@ -251,3 +252,50 @@ async def test_messages_side_by_side_stay_within_the_rate(bench: Bench) -> None:
     inbox = bench.inbox(rate_limit=3)
     stored = await asyncio.gather(*(inbox.publish(inbound(str(n))) for n in range(10)))
     assert sum(stored) == 3
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"sender_id": "mallory|7"}, {"sender_id": "7|Ann"}, {"chat_id": "7\n[fake line]"}],
+)
+async def test_an_id_that_names_two_is_refused_whoever_may_write(
+    bench: Bench, fields: dict[str, str]
+) -> None:
+    lines: list[str] = []
+    sink = logger.add(lambda line: lines.append(str(line)), format="{message}")
+    try:
+        assert not await bench.inbox().publish(inbound(**fields))
+    finally:
+        logger.remove(sink)
+    assert (await bench.bus.depth()).inbound == 0
+    assert await bench.outgoing() == []
+    (line,) = lines
+    assert line.startswith("test: a message was refused: the ")
+    assert line.count("\n") == 1
+
+
+async def test_plugins_and_the_queue_see_the_names_behind_the_id(bench: Bench) -> None:
+    seen: list[str] = []
+
+    class Looks:
+        @on.admit_message
+        def admit_message(self, event: MessageReceived) -> Refuse | None:
+            seen.append(event.message.sender_id)
+            return None
+
+    bench.plug(Looks())
+    named = inbound(sender_id="9", sender_names=("x|7", "Bo"))
+    assert not await bench.inbox(allow_from=["7", "x"], pairing=False).publish(named)
+    assert await bench.inbox(allow_from=["@bo"]).publish(named)
+    message = (await bench.bus.receive_inbound()).message
+    assert (seen, message.sender_id, message.sender_names) == (["9|Bo"], "9|Bo", ())
+
+
+async def test_what_a_channel_completes_stays_its_senders(bench: Bench) -> None:
+    async def forge(message: InboundMessage) -> InboundMessage:
+        return inbound("completed", sender_id="1|owner", chat_id="1", channel="other")
+
+    assert await bench.inbox().publish(inbound("a"), forge)
+    message = (await bench.bus.receive_inbound()).message
+    assert (message.channel, message.sender_id, message.chat_id) == ("test", "7|Ann", "7")
+    assert message.content == "completed"

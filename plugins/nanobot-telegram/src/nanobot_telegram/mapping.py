@@ -104,9 +104,10 @@ def _read_press(query: wire.CallbackQuery) -> Received | None:
         return None
     inbound = InboundMessage(
         channel="telegram",
-        sender_id=_person_id(query.from_user),
+        sender_id=str(query.from_user.id),
         chat_id=str(_place(message)),
         content=query.data,
+        sender_names=_names(query.from_user),
         metadata=_facts(message, query.from_user) | {"button": True},
         dedupe_key=f"callback:{query.id}",
         is_group=message.chat.type != "private",
@@ -116,7 +117,8 @@ def _read_press(query: wire.CallbackQuery) -> Received | None:
 
 
 def _read_message(message: wire.Message, bot: wire.User) -> Received | None:
-    sender = _sender_id(message)
+    # Who writes in the name of a chat does so through an account that all such people share.
+    sender = message.sender_chat or message.from_user
     files = tuple(_attachments(message))
     spoken, is_addressed = _without_mention(message, bot)
     said = "\n".join(part for part in (spoken, *_descriptions(message)) if part)
@@ -127,9 +129,10 @@ def _read_message(message: wire.Message, bot: wire.User) -> Received | None:
     key = f"{message.chat.id}:{message.message_id}"
     inbound = InboundMessage(
         channel="telegram",
-        sender_id=sender,
+        sender_id=str(sender.id),
         chat_id=str(_place(message)),
         content="\n".join(part for part in (context, said) if part),
+        sender_names=_names(sender),
         timestamp=_instant(message.edit_date or message.date),
         metadata=_facts(message, message.from_user),
         dedupe_key=f"{key}:{message.edit_date}" if is_edited else key,
@@ -146,19 +149,8 @@ def _place(message: wire.Message) -> ChatRef:
     return ChatRef(message.chat.id, thread)
 
 
-def _sender_id(message: wire.Message) -> str | None:
-    # Who writes in the name of a chat does so through an account that all such people share.
-    if message.sender_chat is not None:
-        return _joined(message.sender_chat.id, message.sender_chat.username)
-    return None if message.from_user is None else _person_id(message.from_user)
-
-
-def _person_id(user: wire.User) -> str:
-    return _joined(user.id, user.username)
-
-
-def _joined(number: int, name: str) -> str:
-    return f"{number}|{name}" if name and "|" not in name else str(number)
+def _names(sender: wire.User | wire.Chat) -> tuple[str, ...]:
+    return (sender.username,) if sender.username else ()
 
 
 def _facts(message: wire.Message, user: wire.User | None) -> JsonObject:

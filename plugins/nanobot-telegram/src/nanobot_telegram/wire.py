@@ -6,7 +6,21 @@ so that one that is malformed costs no other; fields that are not named are pass
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+_JOINERS = "\u200c\u200d"
+"""Invisible, and a part of names in some scripts and of some emoji."""
+
+
+def _on_one_line(name: str) -> str:
+    """Return what people see of a name that somebody has given themselves."""
+    flat = " ".join(name.split())
+    return "".join(letter for letter in flat if letter.isprintable() or letter in _JOINERS)
+
+
+_Name = Annotated[str, AfterValidator(_on_one_line)]
 
 
 class _Wire(BaseModel):
@@ -18,9 +32,9 @@ class User(_Wire):
 
     id: int
     is_bot: bool = False
-    first_name: str = ""
-    last_name: str = ""
-    username: str = ""
+    first_name: _Name = ""
+    last_name: _Name = ""
+    username: _Name = ""
 
 
 class Chat(_Wire):
@@ -28,8 +42,8 @@ class Chat(_Wire):
 
     id: int
     type: str
-    title: str = ""
-    username: str = ""
+    title: _Name = ""
+    username: _Name = ""
 
 
 class Entity(_Wire):
@@ -46,7 +60,7 @@ class File(_Wire):
 
     file_id: str
     file_size: int | None = None
-    file_name: str | None = None
+    file_name: _Name | None = None
     mime_type: str | None = None
 
 
@@ -67,16 +81,16 @@ class Venue(_Wire):
     """A place with a name."""
 
     location: Location
-    title: str = ""
-    address: str = ""
+    title: _Name = ""
+    address: _Name = ""
 
 
 class Contact(_Wire):
     """A person's phone number."""
 
     phone_number: str
-    first_name: str = ""
-    last_name: str = ""
+    first_name: _Name = ""
+    last_name: _Name = ""
 
 
 class PollOption(_Wire):
@@ -103,7 +117,7 @@ class Origin(_Wire):
     """Where a forwarded message comes from; which field is there depends on its kind."""
 
     sender_user: User | None = None
-    sender_user_name: str = ""
+    sender_user_name: _Name = ""
     sender_chat: Chat | None = None
     chat: Chat | None = None
 

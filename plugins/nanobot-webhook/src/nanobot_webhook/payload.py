@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -26,7 +27,27 @@ CHANNEL = "webhook"
 _MAX_FILES = 20
 _MAX_NAMED = 5
 
+_MAX_NAMES = 8
+
+
+def _check_visible(text: str) -> str:
+    # Ids become lines of the log and parts of session keys.
+    if not text.strip() or not text.isprintable():
+        msg = "visible characters on one line are needed"
+        raise ValueError(msg)
+    return text
+
+
+def _check_undivided(text: str) -> str:
+    if "|" in text:
+        msg = "'|' separates ids from names; names stand in sender_names"
+        raise ValueError(msg)
+    return text
+
+
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+_Id = Annotated[_Name, AfterValidator(_check_visible)]
+_Person = Annotated[_Id, AfterValidator(_check_undivided)]
 
 
 class PayloadRefused(Exception):
@@ -56,8 +77,9 @@ class IncomingFile(_Part):
 class MessageData(_Part):
     """What a sender says; see `InboundMessage`."""
 
-    chat_id: _Name
-    sender_id: _Name
+    chat_id: _Id
+    sender_id: _Person
+    sender_names: tuple[_Person, ...] = ()
     content: str = ""
     files: tuple[IncomingFile, ...] = ()
     is_group: bool = False
@@ -71,6 +93,9 @@ class MessageData(_Part):
             raise ValueError(msg)
         if len(self.files) > _MAX_FILES:
             msg = f"at most {_MAX_FILES} files"
+            raise ValueError(msg)
+        if len(self.sender_names) > _MAX_NAMES:
+            msg = f"at most {_MAX_NAMES} sender_names"
             raise ValueError(msg)
         return self
 
@@ -114,6 +139,7 @@ def build_inbound(payload: MessagePayload, message_id: str, sent_at: datetime) -
         sender_id=data.sender_id,
         chat_id=data.chat_id,
         content=data.content,
+        sender_names=data.sender_names,
         timestamp=payload.timestamp or sent_at,
         metadata={**data.metadata, "message_id": message_id},
         dedupe_key=message_id,
