@@ -121,9 +121,99 @@ def test_text_without_markup_is_unchanged(text: str) -> None:
     assert render_markdown(text).spans == ()
 
 
+WORD = st.text("abcXYZ019", min_size=1, max_size=4)
+MARKED = st.text("ab_*~9", min_size=1, max_size=6)
+DUNDER = st.from_regex(r"__[a-z]{1,5}(_[a-z]{1,3})?__", fullmatch=True)
+FILE_NAME = st.tuples(st.one_of(WORD, DUNDER, MARKED), st.sampled_from([".py", ".md", ".txt"]))
+NAMES = st.one_of(
+    DUNDER,
+    st.tuples(DUNDER | WORD, st.sampled_from([".py", ".__all__", "()", "(self)"])).map("".join),
+    # Addresses and paths, whatever their parts are made of.
+    st.lists(MARKED, min_size=1, max_size=4).map(lambda parts: "https://e.org/" + "/".join(parts)),
+    st.tuples(MARKED, MARKED).map(lambda pair: f"https://e.org/?{pair[0]}={pair[1]}&copy;=1"),
+    st.tuples(WORD, st.lists(MARKED | DUNDER, min_size=1, max_size=3)).map(
+        lambda found: "/".join([found[0], *found[1]])
+    ),
+    st.tuples(DUNDER, FILE_NAME.map("".join)).map("/".join),
+    st.lists(MARKED, min_size=1, max_size=3).map(lambda parts: "C:\\" + "\\".join(parts)),
+    st.lists(WORD, min_size=2, max_size=4).map("_".join),
+    # Calculations and code.
+    st.lists(WORD, min_size=2, max_size=4).map("*".join),
+    st.lists(WORD, min_size=2, max_size=4).map("**".join),
+    st.sampled_from(
+        [
+            *("**/*.py", "*.log*", "**/node_modules/**", "src/**"),
+            *("count(*),", "sum(*)", "KEY=_VALUE_", "--flag=_x_", "2 * 3 * 4", "a.*b(.*)c"),
+            *(
+                "\\\\server\\_share_\\x",
+                ".\\_x_\\run.bat",
+                "%TEMP%\\_x_",
+                "C:\\dir\\",
+                r"^\d+\.\d+$",
+            ),
+            *("std::vector<std::string>", "Ann <ann_b@e.org>", "handlers[name](event)", "a<b>c"),
+            *("a_b_@e.org", "foo@_bar_.com", "~/x/~~y~~/z", "x[1][2](3)", "$_x_", "#_x_"),
+        ]
+    ),
+)
+
+
+@given(st.lists(st.lists(NAMES | WORD, min_size=1, max_size=5).map(" ".join), min_size=1))
+def test_names_paths_and_addresses_are_shown_as_they_are(lines: list[str]) -> None:
+    """Of ``__init__.py`` only ``init.py`` was left, and of ``a*b*c`` only ``abc``."""
+    # What a line begins with may make it a list or a rule.
+    text = "\n".join(f"in {line}" for line in lines)
+    rich = render_markdown(text)
+
+    assert rich.text == text
+    assert rich.spans == ()
+
+
+@given(NAMES.filter(lambda name: name[0] not in "*_~" and name[-1].isalnum() and " " not in name))
+def test_a_name_in_bold_loses_its_marks_alone(name: str) -> None:
+    assume("*" not in name and "[" not in name and "<" not in name)
+    rich = render_markdown(f"see **{name}** now")
+
+    assert rich.text == f"see {name} now"
+    assert spans(rich) == [("bold", name)]
+
+
 @pytest.mark.parametrize(
     ("markdown", "text", "expected"),
     [
+        (
+            "_x_ **yes**/**no** **H**yper**T**ext",
+            "x yes/no HyperText",
+            "italic x|bold yes|bold no|bold H|bold T",
+        ),
+        (
+            "**/etc/hosts** **.env** **-5%**",
+            "/etc/hosts .env -5%",
+            "bold /etc/hosts|bold .env|bold -5%",
+        ),
+        (
+            "*Nature*'s **well**-known **a**, (*b*).",
+            "Nature's well-known a, (b).",
+            "italic Nature|bold well|bold a|italic b",
+        ),
+        ("请看https://e.org/a_b，**重要**です", "请看https://e.org/a_b，重要です", "bold 重要"),
+        (
+            "*see /etc/hosts.* snake\\_case \\*",
+            "see /etc/hosts. snake_case *",
+            "italic see /etc/hosts.",
+        ),
+        (
+            "see[docs](https://e.org) <tg://user?id=1>",
+            "seedocs tg://user?id=1",
+            "text_link docs|text_link tg://user?id=1",
+        ),
+        ("f(*args, **kwargs) or g(*a)", "f(*args, **kwargs) or g(*a)", ""),
+        ("a\n-", "a\n-", ""),
+        ("a\n=\nb", "a\n=\nb", ""),
+        ("a\n\n#\n\nb", "a\n\n#\n\nb", "bold #"),
+        (">", ">", "blockquote >"),
+        ("10) a", "10) a", ""),
+        ("C:\\x\\\ny", "C:\\x\\\ny", ""),
         ("**b** *i* ~~s~~ `c`", "b i s c", "bold b|italic i|strikethrough s|code c"),
         ("a snake_case_name b", "a snake_case_name b", ""),
         ("# Title\ntext", "Title\n\ntext", "bold Title"),

@@ -6,6 +6,7 @@ quote; quotes are not nested; links carry a scheme that Telegram opens.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -13,11 +14,23 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_block.table import escapedSplit, table
+from markdown_it.rules_inline import (
+    StateInline,
+    autolink,
+    emphasis,
+    entity,
+    escape,
+    link,
+    strikethrough,
+)
 from markdown_it.token import Token
 
+from nanobot_telegram.plain_names import sparing_names
 from nanobot_telegram.rich_text import EntityKind, RichText, Span, utf16_length
 
 _SCHEMES = frozenset({"http", "https", "mailto", "tg"})
+_PART_OF_NAME = re.compile(r"[A-Za-z0-9_)\]]")
+_ADDRESSED = re.compile(r"\[[^\[\]]*\]\(<?(?:https?|mailto|tg):")
 _MAX_NESTING = 120
 _RULE = "———"
 _BULLET = "•"
@@ -27,8 +40,30 @@ _STYLES: dict[str, EntityKind] = {"strong": "bold", "em": "italic", "s": "strike
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING})
     parser.block.ruler.at("table", _table_of_all_cells, {"alt": ["paragraph", "reference"]})
-    # A definition that nothing refers to would vanish, so references are left as they stand.
-    return parser.enable(["table", "strikethrough"]).disable("reference")
+    inline = parser.inline.ruler
+    inline.at("escape", sparing_names(escape))
+    inline.at("entity", sparing_names(entity))
+    inline.at("emphasis", sparing_names(emphasis.tokenize))
+    inline.at("strikethrough", sparing_names(strikethrough.tokenize))
+    inline.at("autolink", _autolink_to_open)
+    inline.at("link", _link_of_words)
+    # A definition that nothing refers to would vanish, so references are left as they stand. A line
+    # of one hyphen or equals sign below another would, too, as the underline of a heading.
+    return parser.enable(["table", "strikethrough"]).disable(["reference", "lheading"])
+
+
+def _autolink_to_open(state: StateInline, silent: bool) -> bool:
+    """Parse `<https://…>`; `<std::string>` and `<ann@example.org>` keep their brackets."""
+    scheme, colon, _ = state.src[state.pos + 1 : state.pos + 8].partition(":")
+    return bool(colon) and scheme.lower() in _SCHEMES and bool(autolink(state, silent))
+
+
+def _link_of_words(state: StateInline, silent: bool) -> bool:
+    """Parse a link; `handlers[name](event)` is none."""
+    is_index = state.pos > 0 and _PART_OF_NAME.match(state.src, state.pos - 1) is not None
+    if is_index and _ADDRESSED.match(state.src, state.pos) is None:
+        return False
+    return bool(link(state, silent))
 
 
 def _table_of_all_cells(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -114,6 +149,8 @@ class _Renderer:
             case "paragraph_close":
                 self._end_block(1 if token.hidden else 2)
             case "heading_close":
+                if self._styles[-1].start == self._length:
+                    self._write(token.markup)
                 self._close("bold")
                 self._end_block(2)
             case "inline":
@@ -149,7 +186,7 @@ class _Renderer:
         if next_number is not None:
             # Written as 1. before each, items are counted; a number left out was meant.
             number = max(next_number, int(token.info))
-            marker, self._lists[-1] = f"{number}.", number + 1
+            marker, self._lists[-1] = f"{number}{token.markup}", number + 1
         # An item that begins with a list has its marker on a line of its own.
         self._pending = max(self._pending, 1)
         self._write(f"{marker} ")
@@ -166,6 +203,8 @@ class _Renderer:
             self._quotes.append(self._length)
             return
         start = self._quotes.pop()
+        if start == self._length:
+            self._write(">")
         if self._quotes:
             self._indents.pop()
         else:
