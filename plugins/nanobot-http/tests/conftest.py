@@ -107,6 +107,24 @@ def load_echo() -> Callable[[], Awaitable[AsgiApp]]:
     return load
 
 
+@pytest.fixture
+def load_proof() -> Callable[[], Awaitable[AsgiApp]]:
+    """Loads an application for an open mount that checks a signature of its own."""
+
+    async def load() -> AsgiApp:
+        return _signed
+
+    return load
+
+
+async def _signed(scope: Scope, receive: Receive, send: Send) -> None:
+    if Request(scope).headers.get("x-signature") != "good":
+        await PlainTextResponse("who are you?", 401)(scope, receive, send)
+        return
+    scope["extensions"]["nanobot.caller"]["proven"]()
+    await PlainTextResponse("welcome")(scope, receive, send)
+
+
 async def _echo(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
     body = await request.body()

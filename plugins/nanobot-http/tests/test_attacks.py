@@ -24,9 +24,10 @@ from nanobot_http.rate import MAX_CLIENTS, ClientRates
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Serve
+    from conftest import Serve, Served
 
     Load = Callable[[], Awaitable[AsgiApp]]
+    Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _OPEN_SECRET = SecretStr("sixteen letters!")
 
@@ -310,22 +311,145 @@ async def test_a_peer_that_does_not_read_loses_its_connection(
         assert (await served.client.get("/health")).is_success
 
 
-async def test_more_connections_than_the_limit_are_dropped_and_the_rest_served(
-    serve: Serve,
+async def _fill(served: Served, stack: contextlib.AsyncExitStack, sent: bytes) -> list[Opened]:
+    """Open as many connections as there may be, each with something sent."""
+    opened = []
+    for _ in range(MAX_CONNECTIONS):
+        reader, writer = await asyncio.open_connection(*served.address)
+        stack.callback(writer.transport.abort)
+        writer.write(sent)
+        await writer.drain()
+        opened.append((reader, writer))
+    return opened
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /health HTTP/1.1\r\nHost: loc",
+        b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nslow",
+        b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+    ids=["silent", "half a head", "half a body", "not reading"],
+)
+async def test_peers_that_hold_all_connections_keep_nobody_out(
+    serve: Serve, load_echo: Load, sent: bytes
 ) -> None:
-    get = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    async with serve() as served, contextlib.AsyncExitStack() as stack, asyncio.timeout(20):
-        opened = []
-        for _ in range(MAX_CONNECTIONS):
-            reader, writer = await asyncio.open_connection(*served.address)
-            stack.push_async_callback(writer.wait_closed)
-            stack.callback(writer.close)
-            opened.append((reader, writer))
+    """128 connections with a byte now and then closed the server to everybody else."""
+    arrived = 0
+
+    async def load_large() -> AsgiApp:
+        async def large(scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal arrived
+            arrived += 1
+            await PlainTextResponse(b"x" * 20_000_000)(scope, receive, send)
+
+        return large
+
+    async with serve() as served, contextlib.AsyncExitStack() as stack, asyncio.timeout(30):
+        served.gateway.mount("/echo", load_echo, access="open")
+        served.gateway.mount("/large", load_large, access="open")
+        opened = await _fill(served, stack, sent)
+        for _ in range(3):
+            assert await served.answer_to("GET /health HTTP/1.1\nHost: HERE") == 200
+        # Those that waited longest have made room.
         with contextlib.suppress(ConnectionError):
-            assert await served.raw(get) == b""
-        reader, writer = opened[0]
-        writer.write(get)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            while await opened[0][0].read(65_536):
+                pass
+        assert opened[0][0].at_eof() or opened[0][0].exception()
+
+
+async def test_a_connection_at_work_is_not_dropped_for_a_new_one(serve: Serve) -> None:
+    working, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def load() -> AsgiApp:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            working.release()
+            await go_on.wait()
+            await PlainTextResponse("done")(scope, receive, send)
+
+        return app
+
+    async with serve() as served, contextlib.AsyncExitStack() as stack, asyncio.timeout(30):
+        served.gateway.mount("/busy", load, access="open")
+        head = b"GET /busy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        opened = await _fill(served, stack, head)
+        for _ in opened:
+            await working.acquire()
+        with contextlib.suppress(ConnectionError):
+            assert await served.raw(b"") == b""
+        go_on.set()
+        for reader, _ in opened:
+            assert (await reader.read()).endswith(b"done")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "X-Long: " + "a" * 40_000,
+        "\n".join(f"X-{number}: b" for number in range(9_000)),
+    ],
+)
+async def test_a_head_that_comes_at_once_is_bounded_too(serve: Serve, head: str) -> None:
+    """h11 bounds what is incomplete, and a head of 200 KB that came in one piece was accepted."""
+    async with serve() as served:
+        statuses = {await served.answer_to(f"GET /health HTTP/1.1\nHost: HERE\n{head}")}
+        assert statuses <= {400, 431}
+        assert (await served.client.get("/health")).is_success
+
+
+async def test_what_is_refused_uses_up_nothing_of_those_who_are_known(
+    serve: Serve, load_proof: Load, load_echo: Load
+) -> None:
+    """A page in a browser of the same machine shut out the programs that sign."""
+    async with serve(requests_per_minute=3) as served:
+        served.gateway.mount("/signed", load_proof, access="open")
+        served.gateway.mount("/echo", load_echo)
+        get, good = served.client.get, {"x-signature": "good"}
+        for refused in (
+            {"origin": "https://evil.example"},
+            {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
+        ):
+            statuses = [(await get("/signed", headers=refused)).status_code for _ in range(3)]
+            assert set(statuses) <= {403, 429}
+        assert [(await get("/signed")).status_code for _ in range(4)] == [401, 401, 401, 429]
+        assert (await get("/signed", headers={"x-signature": "bad"})).status_code == 429
+        assert [(await get("/health")).status_code for _ in range(2)] == [429, 429]
+        assert [(await get("/echo")).status_code for _ in range(2)] == [429, 429]
+
+        assert [(await get("/signed", headers=good)).status_code for _ in range(3)] == [200] * 3
+        assert [(await get("/echo", headers=served.token)).status_code for _ in range(3)] == (
+            [200] * 3
+        )
+
+        refused_answer = await get("/signed", headers=good)
+        assert (refused_answer.status_code, refused_answer.headers["retry-after"]) == (429, "20")
+        assert (await get("/echo", headers=served.token)).status_code == 429
+        await served.clock.advance(20)
+        assert (await get("/signed", headers=good)).status_code == 200
+
+
+async def test_who_signs_uses_up_nothing_of_anyone(serve: Serve, load_proof: Load) -> None:
+    async with serve(requests_per_minute=2) as served:
+        served.gateway.mount("/signed", load_proof, access="open")
+        for status in (200, 200, 429):
+            answer = await served.client.get("/signed", headers={"x-signature": "good"})
+            assert answer.status_code == status
+        assert [(await served.client.get("/health")).status_code for _ in range(3)] == (
+            [200, 200, 429]
+        )
+
+
+async def test_the_answer_to_a_stranger_over_the_limit_says_nothing(
+    serve: Serve, load_proof: Load
+) -> None:
+    async with serve(requests_per_minute=1) as served:
+        served.gateway.mount("/signed", load_proof, access="open")
+        first, second = [await served.client.get("/signed") for _ in range(2)]
+        assert (first.status_code, first.text) == (401, "who are you?")
+        assert (second.status_code, second.text) == (429, "")
+        assert second.headers["retry-after"] == "60"
 
 
 async def test_a_client_that_asks_too_often_gets_429_until_time_has_passed(serve: Serve) -> None:
@@ -355,16 +479,17 @@ async def test_an_untrusted_proxy_header_names_no_client(serve: Serve) -> None:
 def test_the_table_of_clients_is_bounded() -> None:
     rates = ClientRates(1, FakeClock())
     for number in range(MAX_CLIENTS + 100):
-        assert rates.wait_s(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}") == 0
+        client = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+        assert rates.wait_s(client, "test") == 0
     assert len(rates) == MAX_CLIENTS
 
 
 def test_addresses_of_one_ipv6_network_are_one_client() -> None:
     rates = ClientRates(1, FakeClock())
-    assert rates.wait_s("2001:db8::1") == 0
-    assert rates.wait_s("2001:db8::2") > 0
-    assert rates.wait_s("2001:db8:0:1::2") == 0
-    assert rates.wait_s("fe80::1%eth0") == 0
+    assert rates.wait_s("2001:db8::1", "test") == 0
+    assert rates.wait_s("2001:db8::2", "test") > 0
+    assert rates.wait_s("2001:db8:0:1::2", "test") == 0
+    assert rates.wait_s("fe80::1%eth0", "test") == 0
 
 
 async def test_the_log_holds_neither_query_nor_secret(serve: Serve) -> None:

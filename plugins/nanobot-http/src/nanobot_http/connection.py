@@ -9,6 +9,7 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 MAX_CONNECTIONS = 128
+MAX_HEAD_BYTES = 32 * 1024
 HEAD_LIMIT_S = 10.0
 """Seconds from the first byte of a request, or from connecting, to the end of its headers."""
 FLUSH_LIMIT_S = 30.0
@@ -26,6 +27,11 @@ class _Limit:
         self._call = call
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def counts(self) -> bool:
+        """Whether it was begun and not called off."""
+        return self._timer is not None
+
     def begin(self) -> None:
         """Count from now; nothing changes when it counts already."""
         if self._timer is None:
@@ -42,7 +48,9 @@ class BoundedConnection(H11Protocol):
     """uvicorn's connection with the limits that it lacks.
 
     uvicorn bounds the size of headers and the pause between requests. It waits for the rest of a
-    request's head, and for a peer that does not read, as long as the connection stays open.
+    request's head, and for a peer that does not read, as long as the connection stays open. When
+    there are too many connections, the one that has waited longest for its peer makes room: peers
+    that open connections and say nothing keep nobody out.
     """
 
     head_limit_s = HEAD_LIMIT_S
@@ -52,20 +60,53 @@ class BoundedConnection(H11Protocol):
         super().__init__(*args, **options)
         self._head = _Limit(self.loop, self.head_limit_s, self._close)
         self._flush = _Limit(self.loop, self.flush_limit_s, self._abort)
+        self._since_s = 0.0
+        self._is_dropped = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection, or drop it when there are too many."""
+        """Take the connection; when there are too many, drop one that waits, or else this one."""
         super().connection_made(transport)
+        self._since_s = self.loop.time()
         if len(self.connections) > MAX_CONNECTIONS:
-            transport.abort()
-        else:
+            others = [one for one in self.connections if isinstance(one, BoundedConnection)]
+            # This one waits too, and is the youngest.
+            min((one for one in others if one.waits_for_peer), key=lambda one: one.since_s).drop()
+        if not self._is_dropped:
             self._head.begin()
+
+    @property
+    def since_s(self) -> float:
+        """Time of the loop at which the peer was asked for a request, or had sent a head."""
+        return self._since_s
+
+    @property
+    def waits_for_peer(self) -> bool:
+        """Whether the peer has still to send a head or a body, or to read an answer."""
+        if self._is_dropped:
+            return False
+        # uvicorn has no cycle before the first request.
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or self._flush.counts:
+            return True
+        return cycle.more_body and not cycle.response_started
+
+    def drop(self) -> None:
+        """End the connection at once, to make room for another."""
+        self._is_dropped = True
+        self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request, which the peer has to send."""
+        self._since_s = self.loop.time()
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         """Handle what has come; while no request is under way its head is awaited."""
+        before: RequestResponseCycle | None = self.cycle
         super().data_received(data)
-        # uvicorn has no cycle before the first request.
         cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not before:
+            self._since_s = self.loop.time()
         if cycle is None or cycle.response_complete:
             self._head.begin()
         else:

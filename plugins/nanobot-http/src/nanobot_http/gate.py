@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 
+from nanobot_http.caller import Caller, too_many
+from nanobot_http.connection import MAX_HEAD_BYTES
 from nanobot_http.rate import ClientRates
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from nanobot_core import PluginContext
+    from nanobot_http.access import Access
     from nanobot_http.metrics import RequestCounts
     from nanobot_http.settings import HttpSettings
 
@@ -32,12 +34,22 @@ class Gate:
         ctx: lends clock and logger.
         settings: the limits.
         counts: learns each answer's status.
+        access: knows whose requests carry the secret.
+        open_mount: returns the open mount that a path falls under, or an empty string.
     """
 
     def __init__(
-        self, app: ASGIApp, ctx: PluginContext, settings: HttpSettings, counts: RequestCounts
+        self,
+        app: ASGIApp,
+        ctx: PluginContext,
+        settings: HttpSettings,
+        counts: RequestCounts,
+        access: Access,
+        open_mount: Callable[[str], str],
     ) -> None:
         self._app = app
+        self._access = access
+        self._open_mount = open_mount
         self._clock = ctx.clock
         self._log: Logger = ctx.logger
         self._rates = ClientRates(settings.requests_per_minute, ctx.clock)
@@ -63,8 +75,7 @@ class Gate:
         limit = asyncio.timeout(self._limit_s)
         try:
             async with limit:
-                refusal = self._refusal(scope)
-                await (refusal or self._app)(scope, receive, watched_send)
+                await self._admit(scope, receive, watched_send)
         except TimeoutError:
             if status == 0:
                 answer = PlainTextResponse("no answer in time", 503, {"connection": "close"})
@@ -81,11 +92,26 @@ class Gate:
                 _client(scope),
             )
 
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, unless its client has asked too often for the same purpose."""
+        client = _client(scope)
+        if (refusal := self._refusal(scope)) is not None:
+            wait_s = self._rates.wait_s(client, "refused")
+            await (too_many(wait_s) if wait_s > 0 else refusal)(scope, receive, send)
+        elif self._access.knows_secret(scope):
+            wait_s = self._rates.wait_s(client, "secret")
+            await (too_many(wait_s) if wait_s > 0 else self._app)(scope, receive, send)
+        else:
+            caller = Caller(self._rates, client, self._open_mount(scope["path"]))
+
+            async def answer(message: Message) -> None:
+                await send(caller.answered(message))
+
+            await (caller.refusal or self._app)(caller.extended(scope), receive, answer)
+
     def _refusal(self, scope: Scope) -> Response | None:
-        wait_s = self._rates.wait_s(_client(scope))
-        if wait_s > 0:
-            after = {"retry-after": str(math.ceil(wait_s))}
-            return PlainTextResponse("too many requests", 429, after)
+        if _head_bytes(scope) > MAX_HEAD_BYTES:
+            return PlainTextResponse("the head is too large", 431, {"connection": "close"})
         if not is_plain_path(scope["path"], scope["raw_path"]):
             return PlainTextResponse("the path is ambiguous", 400)
         headers = Headers(scope=scope)
@@ -133,6 +159,12 @@ def is_foreign_page(headers: Headers, allowed_origins: Collection[str]) -> bool:
     except ValueError:
         return True
     return place.scheme not in ("http", "https") or place.netloc != headers.get("host", "").lower()
+
+
+def _head_bytes(scope: Scope) -> int:
+    """Return the size of a head; h11 bounds only those that come in several parts."""
+    fields = sum(len(name) + len(value) for name, value in scope["headers"])
+    return len(scope["raw_path"]) + len(scope["query_string"]) + fields
 
 
 def _client(scope: Scope) -> str:

@@ -32,6 +32,23 @@ class _Slot:
     retry_at_s: float = 0.0
 
 
+def find_route(gateway: GatewayAccess, path: str) -> Route | None:
+    """Return the mount that `path` falls under, or ``None``."""
+    if path.split("/", 2)[1] in OWN_SEGMENTS:
+        return None
+    for route in gateway.routes():
+        prefix = route.mount.path.rstrip("/")
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return route
+    return None
+
+
+def open_mount(gateway: GatewayAccess, path: str) -> str:
+    """Return the path of the open mount that `path` falls under, or an empty string."""
+    route = find_route(gateway, path)
+    return route.mount.path if route is not None and route.mount.access == "open" else ""
+
+
 class PluginMounts:
     """An ASGI application that hands each request to the plugin whose mount it falls under.
 
@@ -52,7 +69,7 @@ class PluginMounts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        route = self._find(scope["path"])
+        route = find_route(self._gateway, scope["path"])
         if route is None:
             await PlainTextResponse("nothing is here", 404)(scope, receive, send)
         elif route.mount.access != "open" and not self._access.knows_secret(scope):
@@ -64,15 +81,6 @@ class PluginMounts:
             await answer(scope, receive, send)
         else:
             await self._run(route, app, scope, receive, send)
-
-    def _find(self, path: str) -> Route | None:
-        if path.split("/", 2)[1] in OWN_SEGMENTS:
-            return None
-        for route in self._gateway.routes():
-            prefix = route.mount.path.rstrip("/")
-            if path == prefix or path.startswith(f"{prefix}/"):
-                return route
-        return None
 
     def _demand_secret(self, route: Route) -> PlainTextResponse:
         if self._gateway.secret is None:

@@ -19,7 +19,10 @@ class _Bucket:
 
 
 class ClientRates:
-    """A token bucket for each client; the longest unseen is forgotten when there are too many.
+    """A token bucket for each client and purpose; the longest unseen is forgotten when too many.
+
+    Requests of one purpose use up nothing of another: what a browser sends for a foreign page
+    comes from the same address as the programs of its machine.
 
     Args:
         per_minute: requests that a client may make a minute; as many at once after a pause.
@@ -29,14 +32,14 @@ class ClientRates:
     def __init__(self, per_minute: int, clock: Clock) -> None:
         self._per_minute = per_minute
         self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def wait_s(self, client: str) -> float:
+    def wait_s(self, client: str, purpose: str) -> float:
         """Count a request; return 0 if it may go on, else the seconds until one may."""
-        key, now_s = _network(client), self._clock.monotonic_s()
+        key, now_s = (_network(client), purpose), self._clock.monotonic_s()
         bucket = self._buckets.setdefault(key, _Bucket(float(self._per_minute), now_s))
         self._buckets.move_to_end(key)
         if len(self._buckets) > MAX_CLIENTS:
@@ -48,6 +51,11 @@ class ClientRates:
             return (1 - bucket.tokens) * _MINUTE_S / self._per_minute
         bucket.tokens -= 1
         return 0.0
+
+    def give_back(self, client: str, purpose: str) -> None:
+        """Count a request no longer that was let on."""
+        if bucket := self._buckets.get((_network(client), purpose)):
+            bucket.tokens += 1
 
 
 def _network(client: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,12 @@ from starlette.routing import Mount
 from nanobot_core import PluginLoadFailed, Service
 from nanobot_http.access import Access
 from nanobot_http.body import BodyLimit
-from nanobot_http.connection import BoundedConnection
+from nanobot_http.connection import MAX_HEAD_BYTES, BoundedConnection
 from nanobot_http.gate import Gate
 from nanobot_http.health import HealthRoutes
 from nanobot_http.listener import is_loopback, listener_url, open_listener
 from nanobot_http.metrics import RequestCounts
-from nanobot_http.mounts import PluginMounts
+from nanobot_http.mounts import PluginMounts, open_mount
 from nanobot_http.settings import HttpSettings
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 ADDRESS_FILE = "address"
 """File in the plugin's data folder that holds the base URL while the server runs."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-_MAX_HEAD_BYTES = 32 * 1024
 _DRAIN_S = 5
 
 
@@ -106,7 +106,7 @@ class HttpService(Service):
             server_header=False,
             proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=list(settings.trusted_proxies),
-            h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             timeout_graceful_shutdown=_DRAIN_S,
         )
 
@@ -119,7 +119,9 @@ class HttpService(Service):
         return Starlette(
             routes=[*health.routes(), Mount("", app=PluginMounts(gateway, access, self._ctx))],
             middleware=[
-                Middleware(Gate, self._ctx, settings, self._counts),
+                Middleware(
+                    Gate, self._ctx, settings, self._counts, access, partial(open_mount, gateway)
+                ),
                 Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
                 Middleware(BodyLimit, settings.max_body_bytes),
             ],

@@ -55,6 +55,9 @@ def build_app(ctx: PluginContext) -> AsgiApp:
             return
         status = 404
         if _knows(secret, scope):
+            # nanobot-http counts callers that are proven apart from strangers.
+            if caller := (scope.get("extensions") or {}).get("nanobot.caller"):
+                caller["proven"]()
             status = await _status_of(door, scope, receive)
         headers = [(b"content-length", b"0")]
         await send({"type": "http.response.start", "status": status, "headers": headers})

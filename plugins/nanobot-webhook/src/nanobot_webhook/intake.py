@@ -83,6 +83,7 @@ class Intake:
             return _refusal(401, str(error))
         except PayloadRefused as error:
             return _refusal(400, str(error))
+        _count_as_proven(request.scope)
         return await self._publish(inbox, head, payload)
 
     async def _publish(self, inbox: Inbox, head: SignedHead, payload: MessagePayload) -> Response:
@@ -111,6 +112,13 @@ class Intake:
 def _read(key: bytes, head: SignedHead, body: bytes) -> MessagePayload:
     verify_body(key, head, body)
     return parse_message(body)
+
+
+def _count_as_proven(scope: Scope) -> None:
+    """Say to nanobot-http that the signature is right: strangers must not use up this allowance."""
+    caller = (scope.get("extensions") or {}).get("nanobot.caller")
+    if caller is not None:
+        caller["proven"]()
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:
