@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from nanobot_core.messages import JsonObject, JsonValue
 
 CONNECT_LIMIT_S = 5.0
-ANSWER_LIMIT_S = 60.0
-"""Seconds that a gateway has to answer; turns take as long as they take."""
+ANSWER_LIMIT_S = 10.0
+"""Seconds that a gateway has to answer a question."""
+CHANGE_LIMIT_S = 120.0
+"""Seconds that it has for what loads or unloads plugins."""
+SILENCE_LIMIT_S = 20.0
+"""Seconds after which a gateway hangs that says nothing; turns take as long as they take."""
 Decide = Callable[["JsonObject"], Awaitable[Literal["yes", "always", "no"]]]
 """Asked about a tool call: question, name, arguments and whether "always" may be answered."""
 
@@ -56,19 +60,28 @@ class ControlClient:
         """Process id of the gateway; ``None`` when none runs or it is unknown."""
         return running_pid(self.folder)
 
-    async def call(self, do: str, **arguments: JsonValue) -> JsonValue:
+    async def call(
+        self, do: str, *, limit_s: float | None = None, **arguments: JsonValue
+    ) -> JsonValue:
         """Ask for something and return the result.
+
+        Args:
+            do: what is asked for.
+            limit_s: seconds that the gateway has; `ANSWER_LIMIT_S` by default.
+            arguments: what belongs to it.
 
         Raises:
             ControlError: no gateway runs, it refused, or it does not answer.
         """
+        seconds = ANSWER_LIMIT_S if limit_s is None else limit_s
         try:
-            async with asyncio.timeout(ANSWER_LIMIT_S), self._connected() as (reader, writer):
+            async with asyncio.timeout(seconds), self._connected() as (reader, writer):
                 await write_line(writer, {"do": do, **arguments})
-                return _result(await read_line(reader))
+                while (line := await self._read(reader)) is not None and "ok" not in line:
+                    pass  # a sign that it works on it
+                return _result(line)
         except TimeoutError as error:
-            msg = f"the gateway has not answered within {ANSWER_LIMIT_S:g} seconds; it may hang"
-            raise ControlError(msg) from error
+            raise self._hung(seconds) from error
 
     async def turn(
         self, arguments: JsonObject, on_event: EventSink, decide: Decide = _refuse
@@ -81,14 +94,15 @@ class ControlClient:
             decide: asked about tool calls that need a word of the owner's.
 
         Raises:
-            ControlError: no gateway runs, or it refused.
+            ControlError: no gateway runs, it refused, or it shows no sign of life for
+                `SILENCE_LIMIT_S`.
 
         Cancellation:
             The connection is closed, which stops the turn.
         """
         async with self._connected() as (reader, writer):
             await write_line(writer, {"do": "turn", **arguments})
-            while (line := await read_line(reader)) is not None and "ok" not in line:
+            while (line := await self._read(reader)) is not None and "ok" not in line:
                 if "question" in line:
                     # The number tells this answer from one that comes after its time.
                     answer: JsonObject = {"number": line.get("number")}
@@ -96,6 +110,23 @@ class ControlClient:
                 elif (event := event_from_json(line)) is not None:
                     await on_event(event)
             return from_json(TurnOutcome, _result(line))
+
+    async def _read(self, reader: asyncio.StreamReader) -> JsonObject | None:
+        """Return what the gateway says next; one that works on something says so now and then."""
+        try:
+            async with asyncio.timeout(SILENCE_LIMIT_S):
+                return await read_line(reader)
+        except TimeoutError as error:
+            raise self._hung(SILENCE_LIMIT_S) from error
+
+    def _hung(self, seconds: float) -> ControlError:
+        pid = self.pid
+        which = f"the gateway with process id {pid}" if pid else "the gateway"
+        end = f"end it with kill -9 {pid}" if pid else "end its process"
+        return ControlError(
+            f"{which} has not answered within {seconds:g} seconds and may hang; nanobot gateway "
+            f"logs shows what it did last; {end} and start it again"
+        )
 
     @asynccontextmanager
     async def _connected(
@@ -110,7 +141,9 @@ class ControlClient:
                 reader, writer = await asyncio.open_unix_connection(
                     socket_address(self.folder, folder_fd), limit=MAX_LINE_BYTES
                 )
-        except (OSError, TimeoutError) as error:
+        except (TimeoutError, BlockingIOError) as error:
+            raise self._hung(CONNECT_LIMIT_S) from error
+        except OSError as error:
             raise _absent() from error
         finally:
             os.close(folder_fd)

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nanobot_core.app.wire import (
     MAX_LINE_BYTES,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 32
 REQUEST_LIMIT_S = 30.0
 """Seconds that a caller has to say what it wants."""
+ALIVE_INTERVAL_S = 5.0
+"""Seconds between signs of life to a caller whose request takes long."""
 STOP_LIMIT_S = 4.5
 _BUSY = b'{"ok": false, "error": "the gateway has too many callers; try again later"}\n'
 
@@ -248,7 +250,8 @@ class ControlServer:
         work.add_done_callback(self._working.discard)
         hearing = self._spawn(connection.listen(), name=f"control:{name}:listen")
         try:
-            await asyncio.wait({work, hearing}, return_when=asyncio.FIRST_COMPLETED)
+            while not await _any_done(work, hearing):
+                await connection.send({"alive": True})
         finally:
             hearing.cancel()
             if not work.done():
@@ -263,6 +266,14 @@ class ControlServer:
 
 def _refusal(reason: str) -> JsonObject:
     return {"ok": False, "error": reason}
+
+
+async def _any_done(*tasks: asyncio.Task[Any]) -> bool:
+    """Wait for the first of `tasks`, for a while."""
+    done, _ = await asyncio.wait(
+        tasks, timeout=ALIVE_INTERVAL_S, return_when=asyncio.FIRST_COMPLETED
+    )
+    return bool(done)
 
 
 async def _awaited(work: Awaitable[JsonValue]) -> JsonValue:

@@ -101,6 +101,7 @@ def handlers(parts: Parts, request_stop: Callable[[], None]) -> Mapping[str, Han
         "reload": partial(_reload, parts),
         "retry": partial(_retry, parts),
         "drop": partial(_drop, parts),
+        "delete_session": partial(_delete_session, parts),
     }
 
 
@@ -174,6 +175,10 @@ async def _retry(parts: Parts, connection: Connection) -> JsonValue:
 
 async def _drop(parts: Parts, connection: Connection) -> JsonValue:
     return await parts.bus.drop(connection.text("id"))
+
+
+async def _delete_session(parts: Parts, connection: Connection) -> JsonValue:
+    return await parts.bot.pipeline.delete_session(connection.text("key"))
 
 
 def plain(value: DataclassInstance) -> JsonObject:

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from nanobot_core.cli.options import Options, open_agent
-from nanobot_core.config.environment import process_environment, resolve_home
+from nanobot_core.cli.options import Options, open_agent, running_gateway
 from nanobot_core.errors import NoProvider
 from nanobot_core.events import TurnFinished
 from nanobot_core.ids import new_id
@@ -52,7 +51,7 @@ class Backend(Protocol):
 @asynccontextmanager
 async def open_backend(options: Options, view: View) -> AsyncIterator[Backend]:
     """Return who answers here; questions about tool calls are asked in `view`."""
-    if client := _gateway(options):
+    if client := running_gateway(options):
         yield _Gateway(client, view)
         return
     async with open_agent(options) as bot:
@@ -61,20 +60,6 @@ async def open_backend(options: Options, view: View) -> AsyncIterator[Backend]:
 
             await bot.plugins.register(TerminalApproval(view.paused), "terminal")
         yield _Local(bot)
-
-
-def _gateway(options: Options) -> ControlClient | None:
-    """Return the gateway that runs, unless other options than its own were given."""
-    if options.config or options.profile or options.safe or options.without:
-        return None
-    # The gateway knows its configuration; reading it here would be half of a command's time.
-    folder = resolve_home(process_environment()) / "gateway"
-    if not (folder / "control.sock").exists():
-        return None
-    from nanobot_core.app.client import ControlClient
-
-    client = ControlClient(folder)
-    return client if client.is_there else None
 
 
 def _has_terminal() -> bool:

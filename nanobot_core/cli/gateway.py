@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -166,20 +167,56 @@ def stop(ctx: typer.Context) -> None:
 
 async def _stop(client: ControlClient, limit_s: float) -> None:
     pid = client.pid
-    await client.call("stop")
+    with _watched(pid) as has_ended:
+        await client.call("stop")
+        try:
+            async with asyncio.timeout(limit_s):
+                # Its socket and its lock are gone some time before the process.
+                while client.pid == pid is not None or not has_ended():  # noqa: ASYNC110 - another process, which nothing here can await
+                    await asyncio.sleep(STOP_POLL_S)
+        except TimeoutError:
+            fail(
+                f"the gateway with process id {pid} still runs after {limit_s:g} seconds; "
+                f"end it with kill -9 {pid}"
+            )
+
+
+@contextmanager
+def _watched(pid: int | None) -> Iterator[Callable[[], bool]]:
+    """Yield what tells whether a process has ended; one that is unknown counts as ended."""
     try:
-        async with asyncio.timeout(limit_s):
-            # Its socket is gone some time before the process; another one may follow at once.
-            while pid is not None and client.pid == pid:  # noqa: ASYNC110 - another process, which nothing here can await
-                await asyncio.sleep(STOP_POLL_S)
-    except TimeoutError:
-        fail(f"the gateway with process id {pid} still runs after {limit_s:g} seconds; end it")
+        # A number may be given to another process at once, and a descriptor may not.
+        descriptor = os.pidfd_open(pid) if pid is not None else None
+    except ProcessLookupError:
+        descriptor = pid = None
+    except (AttributeError, OSError):  # another system than Linux, or one that forbids it
+        descriptor = None
+    try:
+        yield partial(_has_ended, pid, descriptor)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _has_ended(pid: int | None, descriptor: int | None) -> bool:
+    if descriptor is not None:
+        return bool(select.select([descriptor], [], [], 0)[0])
+    try:
+        if pid is not None:
+            os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return pid is None
 
 
 @app.command("reload")
 def reload_(ctx: typer.Context) -> None:
     """Have the gateway read its configuration and plugins again, and apply the difference."""
-    typer.echo(run_async(gateway_client(ctx).call("reload")))
+    from nanobot_core.app.client import CHANGE_LIMIT_S
+
+    typer.echo(run_async(gateway_client(ctx).call("reload", limit_s=CHANGE_LIMIT_S)))
 
 
 @app.command()

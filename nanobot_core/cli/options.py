@@ -83,6 +83,35 @@ def gateway_client(ctx: Context) -> ControlClient:
     return ControlClient(home_of(ctx) / "gateway")
 
 
+def running_gateway(options: Options) -> ControlClient | None:
+    """Return the gateway that runs here, which owns the sessions; ``None`` when none does.
+
+    Its configuration counts, which is not read here: that would be half of a command's time.
+
+    Raises:
+        ControlError: it runs, and the options ask for another configuration than its own.
+    """
+    from nanobot_core.config.environment import process_environment, resolve_home
+
+    folder = resolve_home(process_environment()) / "gateway"
+    if not (folder / "control.sock").exists():
+        return None
+    from nanobot_core.app.client import ControlClient
+    from nanobot_core.app.wire import ControlError
+
+    client = ControlClient(folder)
+    if not client.is_there:
+        return None
+    if options.config or options.profile or options.safe or options.without:
+        msg = (
+            "a gateway runs here and owns the sessions, with options of its own; leave out "
+            "--config, --profile, --safe and --without, stop it with nanobot gateway stop, or "
+            "name another home with NANOBOT_HOME"
+        )
+        raise ControlError(msg)
+    return client
+
+
 def load_catalogue(options: Options, loaded: LoadedConfig) -> Catalogue:
     """Return what is installed and what of it may run."""
     from nanobot_core.plugins.catalogue import Catalogue

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanobot_core.cli.options import Options, open_agent, options_of
+from nanobot_core.cli.options import Options, open_agent, options_of, running_gateway
 from nanobot_core.cli.output import fail, print_json, printable, render_table, run_async
 from nanobot_core.messages import Message, message_to_json
 
@@ -109,11 +109,7 @@ def delete(
             fail("nobody can be asked here: add --yes to delete the session", 2)
         typer.confirm(f"Delete session '{key}' for good?", abort=True)
 
-    async def work() -> bool:
-        async with _store(options_of(ctx)) as store:
-            return await store.delete(key)
-
-    if not run_async(work()):
+    if not run_async(_delete(options_of(ctx), key)):
         fail(_unknown(key))
 
 
@@ -150,6 +146,22 @@ async def _store(options: Options) -> AsyncIterator[SessionStore]:
     finally:
         await store.aclose()
         await agent.plugins.stop()
+
+
+async def _delete(options: Options, key: str) -> bool:
+    """Have the running gateway delete a session, which it may have in memory; else do it here."""
+    from nanobot_core.app.lock import GatewayLock
+    from nanobot_core.config.environment import process_environment, resolve_home
+
+    if client := running_gateway(options):
+        return await client.call("delete_session", key=key) is True
+    # A gateway that starts meanwhile must not open what is being deleted.
+    lock = GatewayLock.acquire(resolve_home(process_environment()) / "gateway")
+    try:
+        async with _store(options) as store:
+            return await store.delete(key)
+    finally:
+        lock.release()
 
 
 async def _read(options: Options, key: str, last: int | None) -> list[Message]:

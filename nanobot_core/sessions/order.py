@@ -16,6 +16,10 @@ class KeyedLocks:
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
+    def is_held(self, key: str) -> bool:
+        """Whether somebody holds the lock of `key`, or waits for it."""
+        return key in self._locks
+
     @asynccontextmanager
     async def hold(self, key: str) -> AsyncIterator[None]:
         """Hold the lock of `key` for the length of the block."""

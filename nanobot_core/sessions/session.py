@@ -169,6 +169,19 @@ class Sessions:
                 is_told = True
             await self._clock.sleep(RETRY_S)
 
+    async def delete(self, key: str) -> bool:
+        """Delete a session from the store and from memory; False when there is none.
+
+        Raises:
+            SessionError: the store cannot delete it.
+        """
+        async with self._locks.hold(key):
+            is_deleted = await self._store.delete(key)
+            if (session := self._alive.get(key)) is not None:
+                # Whoever holds it must not store what is gone.
+                session.stored = await self._load(key)
+        return is_deleted
+
     async def _load(self, key: str) -> StoredSession:
         stored = await self._store.load(key, self._max_messages)
         if stored is not None:

@@ -15,7 +15,7 @@ from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, EventSink, Send
 from nanobot_core.agent.shortening import input_budget
 from nanobot_core.agent.tool_runner import SPOKE
 from nanobot_core.contracts.tool import no_chat
-from nanobot_core.errors import ToolError
+from nanobot_core.errors import SessionError, ToolError
 from nanobot_core.events import (
     MessageSent,
     NoticeGiven,
@@ -190,6 +190,17 @@ class TurnPipeline:
             except Exception as error:  # noqa: BLE001 - isolation point: one never ends others
                 return failed_outcome(turn, generation.hooks, error)
         return TurnOutcome(turn=turn, reply=reply)
+
+    async def delete_session(self, key: str) -> bool:
+        """Delete a session for good; False when there is none.
+
+        Raises:
+            SessionError: a turn of it is under way, or the store cannot delete it.
+        """
+        if self._order.is_held(key):
+            raise SessionError(key, "a turn of it is under way; stop it with /stop and try again")
+        async with self._order.hold(key):
+            return await self.sessions.delete(key)
 
     def _tell_end(self, outcome: TurnOutcome, hooks: Hooks, started: float) -> TurnOutcome:
         outcome = replace(outcome, duration_s=time.perf_counter() - started)

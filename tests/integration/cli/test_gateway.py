@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 import pytest
 
+from nanobot_core.app.lock import is_running
 from nanobot_core.cli.service_file import service_file
 from tests.integration.cli.conftest import CONFIG, CommandLine
 from tests.integration.cli.terminal import LIMIT_S
@@ -28,9 +30,9 @@ GATEWAY = "gateway: {port: 0, grace_s: 2}\n"
 
 @contextmanager
 def running(
-    nanobot: CommandLine, more: str = "", options: Sequence[str] = ()
+    nanobot: CommandLine, more: str = "", options: Sequence[str] = (), config: str = CONFIG
 ) -> Iterator[subprocess.Popen[str]]:
-    nanobot.configure(CONFIG + GATEWAY + more)
+    nanobot.configure(config + GATEWAY + more)
     process = subprocess.Popen(
         [*nanobot.command, *options, "gateway"],
         env=nanobot.environ,
@@ -74,6 +76,55 @@ def test_status_and_stop(nanobot: CommandLine) -> None:
         nanobot("gateway", "stop")
 
         assert process.wait(LIMIT_S) == 0
+
+
+def test_stop_waits_for_the_end_of_the_process(nanobot: CommandLine, tmp_path: Path) -> None:
+    """The lock was free before the process had ended, and so was the command."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    plugin = tmp_path / "lingering.py"
+    plugin.write_text(
+        "import atexit, pathlib\n"
+        "from nanobot_core import AppReady, on\n"
+        "@on.app_ready\n"
+        "async def app_ready(event: AppReady) -> None:\n"
+        f"    atexit.register(pathlib.Path({str(gate)!r}).read_text)\n"
+    )
+    enabled = CONFIG.replace("[scripted, extras]", f"[scripted, lingering], local: [{plugin}]")
+    with running(nanobot, config=enabled) as process:
+        stopping = subprocess.Popen(
+            [*nanobot.command, "gateway", "stop"], env=nanobot.environ, stderr=subprocess.DEVNULL
+        )
+        try:
+            with gate.open("w"):  # opened once the process is about to end
+                assert not is_running(nanobot.home / "gateway")
+                with pytest.raises(subprocess.TimeoutExpired):
+                    stopping.wait(1)
+            assert stopping.wait(LIMIT_S) == 0
+            assert process.poll() == 0
+        finally:
+            stopping.kill()
+            stopping.wait()
+
+
+def test_a_gateway_that_hangs_is_told_with_what_to_do(nanobot: CommandLine) -> None:
+    commands = (
+        ("gateway", "status"),
+        ("gateway", "stop"),
+        ("channels", "status"),
+        ("deadletters", "list"),
+        ("sessions", "delete", "cli:a", "--yes"),
+    )
+    with running(nanobot) as process, ThreadPoolExecutor(len(commands)) as at_once:
+        process.send_signal(signal.SIGSTOP)
+        told = [
+            done.stderr for done in at_once.map(lambda words: nanobot(*words, code=1), commands)
+        ]
+
+    for sentence in told:
+        assert f"the gateway with process id {process.pid} has not answered within " in sentence
+        assert "nanobot gateway logs shows what it did last" in sentence
+        assert f"end it with kill -9 {process.pid} and start it again" in sentence
 
 
 def test_a_message_is_answered_by_the_gateway(nanobot: CommandLine) -> None:
@@ -159,6 +210,50 @@ def test_ctrl_c_stops_the_turn_in_the_gateway(nanobot: CommandLine) -> None:
             assert process.wait(LIMIT_S) == 130
         # The session is free again.
         assert nanobot("agent", "-m", "say free").stdout == "free\n"
+
+
+def test_a_session_is_deleted_by_the_gateway_that_has_it_in_memory(nanobot: CommandLine) -> None:
+    """The file was gone, and the gateway went on with what it remembered."""
+    with running(nanobot):
+        nanobot("agent", "-m", "say first")
+        nanobot("sessions", "delete", "cli:direct", "--yes")
+        assert "no session" in nanobot("sessions", "delete", "cli:direct", "--yes", code=1).stderr
+        nanobot("agent", "-m", "say second")
+        assert "2 messages in context" in nanobot("agent", "-m", "/status").stdout
+        records = json.loads(nanobot("sessions", "export", "cli:direct", "--json").stdout)
+        assert [record["content"] for record in records] == ["say second", "second"]
+
+
+def test_a_session_at_work_is_not_deleted(nanobot: CommandLine) -> None:
+    with running(nanobot):
+        process = subprocess.Popen(
+            [*nanobot.command, "agent", "-m", "hang long"],
+            env=nanobot.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        with process.stdout as stdout:
+            assert os.read(stdout.fileno(), 9) == b"It begins"
+            told = nanobot("sessions", "delete", "cli:direct", "--yes", code=1).stderr
+            assert "a turn of it is under way; stop it with /stop and try again" in told
+            process.send_signal(signal.SIGINT)
+            assert process.wait(LIMIT_S) == 130
+        nanobot("sessions", "delete", "cli:direct", "--yes")
+
+
+@pytest.mark.parametrize(
+    "options", [("--safe",), ("--without", "extras"), ("--profile", "night")], ids=" ".join
+)
+def test_beside_a_gateway_no_other_process_writes_its_sessions(
+    nanobot: CommandLine, options: tuple[str, ...]
+) -> None:
+    with running(nanobot, "profiles: {night: {}}\n"):
+        nanobot("agent", "-m", "say first")
+        for command in (("agent", "-m", "say x"), ("sessions", "delete", "cli:direct", "--yes")):
+            assert "owns the sessions" in nanobot(*options, *command, code=1).stderr
+        assert len(nanobot("sessions", "list").stdout.splitlines()) == 2
 
 
 def test_a_stale_socket_hides_no_agent(nanobot: CommandLine) -> None:

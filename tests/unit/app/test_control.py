@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,12 +14,12 @@ import pytest
 
 from nanobot_core import Nanobot
 from nanobot_core.agent.run import ignore_event
-from nanobot_core.app import control, wire
+from nanobot_core.app import client as client_module, control, wire
 from nanobot_core.app.client import ControlClient
 from nanobot_core.app.wire import ControlError
 from nanobot_core.events import RunEvent, TextStreamed, ToolCallStarted
 from nanobot_core.messages import JsonObject
-from tests.gateways import Platform, running, turn_begun, until, write_config
+from tests.gateways import GatewayProcess, Platform, running, turn_begun, until, write_config
 
 pytestmark = pytest.mark.anyio
 ASK = {"approval": [{"tool": "*", "action": "ask"}]}
@@ -325,8 +326,6 @@ async def test_without_a_gateway_the_sentence_says_what_to_do(tmp_path: Path) ->
 async def test_a_gateway_that_does_not_answer_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nanobot_core.app import client as client_module
-
     monkeypatch.setattr(client_module, "ANSWER_LIMIT_S", 0.2)
     (tmp_path / "gateway").mkdir()
     silent = asyncio.Event()
@@ -340,6 +339,77 @@ async def test_a_gateway_that_does_not_answer_is_told(
         with pytest.raises(ControlError, match="has not answered within"):
             await ControlClient(tmp_path / "gateway").call("status")
         silent.set()
+
+
+async def test_a_gateway_that_falls_silent_in_a_turn_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``nanobot agent`` waited without end for a gateway that was stopped by SIGSTOP."""
+    monkeypatch.setattr(client_module, "SILENCE_LIMIT_S", 0.2)
+    write_config(tmp_path)
+    async with GatewayProcess(tmp_path) as process:
+        process.send(signal.SIGSTOP)
+        client = ControlClient(tmp_path / "gateway")
+        with pytest.raises(ControlError, match=f"kill -9 {process.pid} and start it again"):
+            await client.turn(asked("hi"), ignore_event)
+        process.send(signal.SIGCONT)
+
+
+async def test_a_long_request_shows_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "ALIVE_INTERVAL_S", 0.01)
+    async with gateway(tmp_path), connected(tmp_path) as (reader, writer):
+        writer.write(json.dumps({"do": "turn", **asked("hang")}).encode() + b"\n")
+        async with asyncio.timeout(10):
+            signs = 0
+            while signs < 3:
+                signs += json.loads(await reader.readline()) == {"alive": True}
+
+
+async def test_signs_of_life_are_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "ANSWER_LIMIT_S", 5.0)
+    (tmp_path / "gateway").mkdir()
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'{"alive": true}\n{"alive": true}\n{"ok": true, "result": 7}\n')
+        await writer.drain()
+        writer.close()
+
+    path = str(tmp_path / "gateway" / "control.sock")
+    async with await asyncio.start_unix_server(answer, path):
+        assert await ControlClient(tmp_path / "gateway").call("status") == 7
+
+
+async def test_a_deleted_session_is_forgotten_by_the_gateway_too(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as (bot, client):
+        await client.turn(asked("say first"), ignore_event)
+        held = await bot.pipeline.sessions.open("cli:t")
+        assert held.messages
+
+        assert await client.call("delete_session", key="cli:t") is True
+        assert held.messages == ()
+        assert await client.call("delete_session", key="cli:t") is False
+        await client.turn(asked("say second"), ignore_event)
+        texts = [message.text async for message in bot.sessions.read("cli:t")]
+        assert len(texts) == 2
+        assert "first" not in "".join(texts)
+
+
+async def test_a_session_at_work_is_not_deleted(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as (bot, client), asyncio.TaskGroup() as group:
+        await client.turn(asked("say first"), ignore_event)
+        begun = asyncio.Event()
+
+        async def hear(_: RunEvent) -> None:
+            begun.set()
+
+        turn = group.create_task(client.turn(asked("stream words"), hear))
+        await asyncio.wait_for(begun.wait(), 10)
+        with pytest.raises(ControlError, match="a turn of it is under way"):
+            await client.call("delete_session", key="cli:t")
+        assert (await bot.pipeline.sessions.open("cli:t")).messages
+        turn.cancel()
 
 
 def _sessions(home: Path) -> str:
