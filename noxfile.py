@@ -147,6 +147,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def goals(session: nox.Session) -> None:
+    """Try sixty attacks with an obedient model in every combination, and print the table."""
+    install(session, PLUGINS, "test", extra=test_requirements(PLUGINS))
+    session.run("python", "-m", "tests.security.goals", *session.posargs)
+
+
+@nox.session
 def core_alone(session: nox.Session) -> None:
     """Show that the core works with no plugin installed."""
     install(session, [], "test")

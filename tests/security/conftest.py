@@ -8,6 +8,14 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 _NEEDED = {
+    "goals/test_goals.py": (
+        "nanobot-files",
+        "nanobot-message",
+        "nanobot-openai",
+        "nanobot-shell",
+        "nanobot-usage",
+        "nanobot-web",
+    ),
     "test_file_tools.py": ("nanobot-files",),
     "test_injection.py": (
         "nanobot-files",
