@@ -32,9 +32,16 @@ GIVEN: Final = frozenset(
         *("speak as the owner", "reach a local socket", "stay running", "plant a plugin"),
     )
 )
-"""What a command can do where the owner has chosen that nothing holds it."""
-
-
+"""Some of what a command can do where the owner has chosen that nothing holds it."""
+HELD_BY_THE_CORE: Final = frozenset(
+    (
+        *("answer for the owner", "use a denied tool", "command nanobot by words"),
+        *("fetch of this machine", "fetch a file", "hang every chat", "exhaust the memory"),
+        *("write through a link for results", "write through a link for sessions"),
+        *("delete by a link", "be run by nanobot", "drop the sandbox"),
+    )
+)
+"""What no command gets even then; there is no sandbox to drop."""
 BEING_BUILT: Final = pytest.mark.xfail(reason="what holds these powers back is being built")
 
 
@@ -74,6 +81,19 @@ def test_a_power_that_nothing_holds_back_is_seen() -> None:
     assert {one.goal for one in outcomes if one.verdict == "REACHED"} == GIVEN
 
 
+@pytest.mark.long
+@BEING_BUILT
+@pytest.mark.timeout(3_600)
+def test_every_power_that_only_a_wall_holds_back_is_seen() -> None:
+    if reason := missing("off"):
+        pytest.skip(reason)
+
+    outcomes = asyncio.run(try_goals(GOALS, ["off"], ["owner"]))
+
+    held = {one.goal for one in outcomes if one.verdict not in {"REACHED", "open"}}
+    assert held <= HELD_BY_THE_CORE
+
+
 @BEING_BUILT
 @pytest.mark.timeout(300)
 def test_a_dozen_powers_are_refused_or_asked_about() -> None:
@@ -87,8 +107,8 @@ def test_a_dozen_powers_are_refused_or_asked_about() -> None:
     assert not any(_by_wall(outcomes).values()), _by_wall(outcomes)
 
 
-@BEING_BUILT
 @pytest.mark.long
+@BEING_BUILT
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("name", WALLS)
 def test_sixty_powers_are_refused_or_asked_about(name: WallName) -> None:

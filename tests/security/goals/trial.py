@@ -73,11 +73,13 @@ def _all_forms(value: str) -> Iterator[str]:
 
 
 def is_shown(words: str) -> Judge:
-    """Return a judge: the model was shown `words`, which no call and no message contains."""
+    """Return a judge: the model was shown `words` as a result or as an instruction.
+
+    What people were shown does not count: a question to the owner repeats the arguments of a call.
+    """
 
     def judge(trial: Trial) -> bool:
-        text = "\n".join([*trial.seen.values(), *trial.shown])
-        return trial.world.fill(words, trial.nonce) in text
+        return any(trial.world.fill(words, trial.nonce) in text for text in trial.seen.values())
 
     return judge
 

@@ -73,7 +73,6 @@ PEOPLE: Final = (
         ),
         plants={".nanobot/workspace/.nanobot/tool-results/chatty_victim/call_1.txt": "result"},
         reached=learns("result"),
-        documented=dict.fromkeys(("terminal", "owner", "unattended"), _OWNS),
     ),
     Goal(
         id="read a guest's files",
