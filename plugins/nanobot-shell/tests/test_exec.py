@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_core import JsonObject, ToolInputError, ToolResult
+from nanobot_core import JsonObject, ToolDenied, ToolResult
 from nanobot_core.testing import FakePluginContext, ToolContract, call_in, output_text
 from nanobot_shell.exec_tool import ExecTool
-from nanobot_shell.process import MARKER
+from nanobot_shell.marker import MARKER
 
 MakeContext = Callable[..., FakePluginContext]
 LIMIT_S = 20
@@ -47,10 +47,10 @@ async def test_silent_command_reports_its_exit_code(context: FakePluginContext) 
 async def test_command_runs_in_the_workspace_and_may_change_it(
     context: FakePluginContext,
 ) -> None:
-    result = await _run(context, "pwd; echo x > made")
+    result = await _run(context, "pwd; echo x > work/made")
 
     assert str(context.workspace) in output_text(result)
-    assert (context.workspace / "made").read_text() == "x\n"
+    assert (context.workspace / "work" / "made").read_text() == "x\n"
 
 
 async def test_working_dir_is_relative_to_the_workspace(context: FakePluginContext) -> None:
@@ -67,20 +67,19 @@ async def test_working_dir_that_is_no_folder_is_told(
 ) -> None:
     (context.workspace / "file").touch()
 
-    with pytest.raises(ToolInputError, match="working_dir"):
+    with pytest.raises(ToolDenied, match="working_dir"):
         await _run(context, "pwd", working_dir=folder)
 
 
-@pytest.mark.parametrize("folder", ["..", "/", "link", "inner-link", "sub/../sub", "a\0b"])
+@pytest.mark.parametrize("folder", ["..", "/", "link", "//tmp", ".nanobot", "sub/../..", "a\0b"])
 async def test_restricted_working_dir_outside_or_behind_a_link_is_refused(
     make_context: MakeContext, tmp_path: Path, folder: str
 ) -> None:
     async with make_context(restricted=True, sandbox="none") as context:
         (context.workspace / "sub").mkdir()
         (context.workspace / "link").symlink_to(tmp_path)
-        (context.workspace / "inner-link").symlink_to(context.workspace / "sub")
 
-        with pytest.raises(ToolInputError, match="working_dir"):
+        with pytest.raises(ToolDenied):
             await _run(context, "pwd", working_dir=folder)
 
 
@@ -194,7 +193,7 @@ async def test_cancelling_at_any_point_leaves_no_process(context: FakePluginCont
 
 
 async def test_cancelling_twice_leaves_no_process(context: FakePluginContext) -> None:
-    started = context.workspace / "started"
+    started = context.workspace / "work" / "started"
     async with asyncio.TaskGroup() as group:
         running = group.create_task(_run(context, f"touch {started}; {TREES['deaf']}"))
         await _run(context, f"until [ -e {started} ]; do sleep 0.01; done")
@@ -205,17 +204,17 @@ async def test_cancelling_twice_leaves_no_process(context: FakePluginContext) ->
 
 
 async def test_output_after_cancellation_never_shows_up(context: FakePluginContext) -> None:
-    waiting = "touch started; until [ -e go ]; do sleep 0.01; done; echo late | tee late"
+    waiting = "cd work; touch started; until [ -e go ]; do sleep 0.01; done; echo late | tee late"
     async with asyncio.TaskGroup() as group:
         running = group.create_task(_run(context, waiting))
-        await _run(context, "until [ -e started ]; do sleep 0.01; done")
+        await _run(context, "until [ -e work/started ]; do sleep 0.01; done")
         running.cancel()
 
-    result = await _run(context, "touch go; echo now")
+    result = await _run(context, "touch work/go; echo now")
 
     assert result.content == "now\n\nExit code: 0"
     assert await _left_over(context) == []
-    assert not (context.workspace / "late").exists()
+    assert not (context.workspace / "work" / "late").exists()
 
 
 async def test_limits_hold_and_cannot_be_raised(make_context: MakeContext) -> None:
@@ -242,14 +241,14 @@ async def _run(
     working_dir: str | None = None,
 ) -> ToolResult:
     arguments: JsonObject = {"command": command, "timeout": timeout, "working_dir": working_dir}
-    result = await ExecTool(context).execute(call_in(context.workspace), arguments)
+    result = await ExecTool(context).execute(call_in(context.workspace, context.files), arguments)
     assert isinstance(result, ToolResult)
     return result
 
 
 async def _left_over(context: FakePluginContext) -> list[str]:
     """Return the processes of commands that still run; those of other tests do not count."""
-    wanted = str(context.workspace.parent / "home").encode()
+    wanted = str(context.workspace.parent).encode()
     found: list[str] = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from loguru import logger
 from pydantic import ValidationError
 
 from nanobot_core import (
+    Allow,
+    Ask,
     ContextRequested,
     Deny,
     JsonObject,
+    ToolCall,
     ToolCallProposed,
     ToolDefinition,
+    ToolDenied,
     ToolFailed,
     ToolsOffered,
     TurnInfo,
 )
-from nanobot_core.testing import FakePluginContext, call_in
+from nanobot_core.testing import FakeGateway, FakePluginContext, call_in, output_text
 from nanobot_shell.checks import check_sandbox
 from nanobot_shell.exec_tool import ExecTool
 from nanobot_shell.plugin import ShellPlugin
-from nanobot_shell.settings import ExecSettings
+from nanobot_shell.session_tool import ExecSessionTool
+from nanobot_shell.settings import ExecSettings, SandboxName
 
-MakeContext = Callable[..., FakePluginContext]
-Propose = Callable[..., ToolCallProposed]
+if TYPE_CHECKING:
+    from conftest import Decide, MakeContext, Require
+
+LIMIT_S = 20
 TurnIn = Callable[[str], TurnInfo]
 
 
@@ -66,7 +77,7 @@ def test_settings_read_the_former_name_of_the_time_limit() -> None:
 
 @pytest.mark.parametrize(
     "section",
-    [{"timeout": 0}, {"timeout": 601}, {"denyPatterns": ["("]}, {"unknown": 1}, {"sandbox": "x"}],
+    [{"timeout": 0}, {"timeout": 601}, {"denyPatterns": ["^a"]}, {"unknown": 1}, {"sandbox": "x"}],
 )
 def test_settings_that_do_not_fit_are_refused(section: JsonObject) -> None:
     with pytest.raises(ValidationError):
@@ -95,200 +106,316 @@ def test_hooks_before_start_say_what_is_wrong(turn_in: TurnIn) -> None:
         ShellPlugin().offer_tools(_offered(turn_in("cli")))
 
 
-@pytest.mark.anyio
-async def test_calls_from_other_channels_are_denied_though_never_offered(
-    make_context: MakeContext, proposed: Propose
+@pytest.mark.parametrize("name", ["exec", "exec_session", "run"])
+def test_calls_from_other_channels_are_denied_though_never_offered(
+    make_context: MakeContext, turn_in: TurnIn, name: str
 ) -> None:
     plugin = _started(make_context(channels=["cli"], sandbox="none"))
 
-    decision = await plugin.authorize_tool_call(proposed("ls", channel="telegram"))
+    def proposed(channel: str, origin: str = "shell@0.1.0") -> ToolCallProposed:
+        call = ToolCall("c", name, {})
+        return ToolCallProposed(turn=turn_in(channel), call=call, origin=origin, read_only=False)
 
-    assert decision == Deny("exec is not available in channel 'telegram'")
-    assert await plugin.authorize_tool_call(proposed("ls", channel="cli")) is None
-
-
-@pytest.mark.anyio
-async def test_calls_of_other_tools_are_none_of_its_business(
-    make_context: MakeContext, proposed: Propose
-) -> None:
-    plugin = _started(make_context(sandbox="none"))
-
-    event = proposed("rm -rf /", name="other", origin="other@1.0")
-
-    assert await plugin.authorize_tool_call(event) is None
+    denied = Deny(f"{name} is not available in channel 'telegram'")
+    assert plugin.authorize_tool_call(proposed("telegram")) == denied
+    assert plugin.authorize_tool_call(proposed("cli")) is None
+    assert plugin.authorize_tool_call(proposed("telegram", "other@1.0")) is None
 
 
-@pytest.mark.anyio
-async def test_tools_under_an_alias_pass_the_gate_as_well(
-    make_context: MakeContext, proposed: Propose
-) -> None:
-    plugin = _started(make_context(sandbox="none"))
-
-    assert isinstance(await plugin.authorize_tool_call(proposed("rm -rf /", name="run")), Deny)
-
-
-@pytest.mark.anyio
-async def test_calls_without_a_command_are_left_to_the_tool(
-    make_context: MakeContext, proposed: Propose
-) -> None:
-    plugin = _started(make_context(sandbox="none"))
-    event = proposed("", name="exec_session")
-    event.call.arguments.clear()
-
-    assert await plugin.authorize_tool_call(event) is None
-
-
+@pytest.mark.parametrize("mode", ["bwrap", "landlock"])
 @pytest.mark.parametrize("home", ["/", "workspace"])
 @pytest.mark.anyio
 async def test_home_that_cannot_be_hidden_does_not_break_the_sandbox(
-    tmp_path: Path, sandbox_works: bool, home: str
+    tmp_path: Path, require: Require, home: str, mode: SandboxName
 ) -> None:
-    if not sandbox_works:
-        pytest.skip("bubblewrap does not work on this machine")
+    require(mode)
     environment = {"HOME": home if home == "/" else str(tmp_path / home)}
-    async with FakePluginContext(tmp_path, environment=environment) as context:
+    settings = {"sandbox": mode}
+    async with FakePluginContext(tmp_path, settings=settings, environment=environment) as context:
         finding = await check_sandbox(context)
-        result = await ExecTool(context).execute(call_in(context.workspace), {"command": "ls /"})
+        result = await ExecTool(context).execute(call_in(context.workspace), {"command": "ls /usr"})
 
-    assert "usr" in str(result)
+    assert "bin" in str(result)
     assert finding.status == ("ok" if home == "/" else "warning")
 
 
+@pytest.mark.parametrize("command", ["git status && ls -l", "git log 2>/dev/null", "LS"])
 @pytest.mark.anyio
-async def test_owner_patterns_are_added_to_the_rules(
-    make_context: MakeContext, proposed: Propose
+async def test_commands_that_match_the_owners_patterns_run(
+    make_context: MakeContext, decide: Decide, command: str
 ) -> None:
-    settings = {"deny_patterns": ["^git push"], "allow_patterns": ["^git ", "^ls"]}
-    plugin = _started(make_context(sandbox="none", **settings))
+    settings = {"deny_patterns": ["git push*"], "allow_patterns": ["git *", "ls*"]}
 
-    assert await plugin.authorize_tool_call(proposed("git status && ls -l")) is None
-    for refused in ("git status; g'i't push", "git status; make", "X=1"):
-        decision = await plugin.authorize_tool_call(proposed(refused))
-        assert isinstance(decision, Deny), refused
+    assert await decide(make_context(sandbox="none", **settings), command) == Allow()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git status; g'i't push",
+        "git status; make",
+        "git status; X=1",
+        "X=1 git status",
+        "git log > x",
+        "git log '> x' > x",
+        "git log >> ~/.bashrc",
+        "git apply < x",
+        "{ ls; } > x",
+        "git log; [[ 'a[$(make)]' -eq 0 ]]",
+        "git log; echo $((a[$(make)]))",
+        "$(echo git) log",
+        "ls 'unclosed",
+    ],
+)
+@pytest.mark.anyio
+async def test_commands_and_files_that_match_no_pattern_of_the_owner_are_denied(
+    make_context: MakeContext, decide: Decide, command: str
+) -> None:
+    settings = {"deny_patterns": ["git push*"], "allow_patterns": ["git *", "ls*"]}
+
+    assert isinstance(await decide(make_context(sandbox="none", **settings), command), Deny)
+
+
+@pytest.mark.parametrize("command", ["git push", "sudo git push x", "sh -c 'git push'", "$X push"])
+@pytest.mark.anyio
+async def test_denied_patterns_reach_commands_in_arguments(
+    make_context: MakeContext, decide: Decide, command: str
+) -> None:
+    context = make_context(sandbox="none", deny_patterns=["git push*"])
+
+    assert isinstance(await decide(context, command), Deny)
+
+
+@pytest.mark.parametrize("pattern", ["^git", "git$", r"\bgit\b", "git .*", "git (?:a)", r"a\.b"])
+def test_patterns_that_are_regular_expressions_are_refused_with_the_remedy(pattern: str) -> None:
+    with pytest.raises(ValidationError, match="expected a pattern such as 'git push"):
+        ExecSettings.model_validate({"deny_patterns": [pattern]})
+
+
+@pytest.mark.anyio
+async def test_review_gives_the_owners_rules_each_command_and_each_file(
+    make_context: MakeContext,
+) -> None:
+    context = make_context(sandbox="none")
+    values = {}
+    for command in ("cd x && git log '> a' > b 2>&1 | tee c", "echo 'unclosed"):
+        review = await ExecTool(context).review(call_in(context.workspace), {"command": command})
+        values[command] = review.values["command"]
+
+    assert list(values.values()) == [("cd x", "git log '> a' > b 2>&1", "tee c", "> b"), None]
+
+
+@pytest.mark.usefixtures("no_sandbox")
+@pytest.mark.anyio
+async def test_command_without_a_sandbox_is_asked_about_with_its_folder(
+    make_context: MakeContext, decide: Decide
+) -> None:
+    context = make_context()
+    (context.workspace / "sub").mkdir()
+
+    decision = await decide(context, "python3 -c 'print(1)'", "sub")
+
+    assert isinstance(decision, Ask)
+    assert decision.subject == f"python3 -c 'print(1)'\nin {context.workspace / 'sub'}"
+    assert "without a sandbox" in decision.question
+
+
+@pytest.mark.parametrize("command", ["python3 -c 'print(1)'", "$X", "eval ls", "echo x | sh"])
+@pytest.mark.anyio
+async def test_owner_who_wrote_none_is_not_asked(
+    make_context: MakeContext, decide: Decide, command: str
+) -> None:
+    assert await decide(make_context(sandbox="none"), command) == Allow()
+
+
+@pytest.mark.anyio
+async def test_command_in_a_sandbox_needs_no_approval(
+    confined: FakePluginContext, decide: Decide
+) -> None:
+    assert await decide(confined, "python3 -c 'print(1)'") == Allow()
+
+
+@pytest.mark.parametrize("mode", ["auto", "none"])
+@pytest.mark.usefixtures("no_sandbox")
+@pytest.mark.anyio
+async def test_a_guest_runs_nothing_without_a_sandbox(make_context: MakeContext, mode: str) -> None:
+    context = make_context(sandbox=mode)
+    guest = replace(call_in(context.workspace), is_owner=False)
+
+    review = await ExecTool(context).review(guest, {"command": "ls"})
+
+    assert isinstance(review.decision, Deny)
+    assert not ExecTool.for_guests
+    assert not ExecSessionTool.for_guests
+
+
+@pytest.mark.anyio
+async def test_a_guest_sees_their_own_folder_only(confined: FakePluginContext) -> None:
+    folder = confined.workspace / "guests" / "mallory"
+    folder.mkdir(parents=True)
+    (confined.workspace / "memory").mkdir()
+    (confined.workspace / "memory" / "MEMORY.md").write_text("what the owner said")
+    guest = replace(call_in(folder), is_owner=False)
+    command = "cat ../../memory/MEMORY.md; ls ../..; echo mine > x; cat x"
+
+    result = await ExecTool(confined).execute(guest, {"command": command})
+
+    assert "what the owner said" not in output_text(result)
+    assert (folder / "x").read_text() == "mine\n"
+    assert {path.name for path in folder.iterdir()} == {"x"}
 
 
 @pytest.mark.anyio
 async def test_working_dir_outside_is_denied_when_restricted(
-    make_context: MakeContext, proposed: Propose
+    make_context: MakeContext, decide: Decide
 ) -> None:
-    plugin = _started(make_context(restricted=True, sandbox="none"))
-
-    decision = await plugin.authorize_tool_call(proposed("ls", working_dir="/etc"))
+    decision = await decide(make_context(restricted=True, sandbox="none"), "ls", "/etc")
 
     assert isinstance(decision, Deny)
-    assert "outside the workspace" in decision.reason
+    assert "outside the allowed folders" in decision.reason
 
 
-@pytest.mark.parametrize("deep", [8, 3000])
+@pytest.mark.parametrize("command", ["eval " * 5000 + "ls", "(" * 3000, "xargs " + "a " * 24_000])
 @pytest.mark.anyio
-async def test_deep_nesting_is_refused_without_a_sandbox(
-    make_context: MakeContext, proposed: Propose, deep: int
+async def test_deep_and_long_lines_are_judged(
+    make_context: MakeContext, decide: Decide, command: str
 ) -> None:
-    plugin = _started(make_context(sandbox="none"))
-    command = "eval " * deep + "ls" if deep < 10 else "(" * deep
+    settings = {"deny_patterns": ["*a*a*a*a*a*b"]}
 
-    assert isinstance(await plugin.authorize_tool_call(proposed(command)), Deny)
+    async with asyncio.timeout(LIMIT_S):
+        decision = await decide(make_context(sandbox="none", **settings), command)
+
+    assert isinstance(decision, Allow | Deny)
 
 
 @pytest.mark.anyio
 async def test_commands_of_endless_length_are_refused(
-    make_context: MakeContext, proposed: Propose
+    make_context: MakeContext, decide: Decide
 ) -> None:
-    plugin = _started(make_context(sandbox="none"))
-
-    assert isinstance(await plugin.authorize_tool_call(proposed("x" * 200_000)), Deny)
+    assert isinstance(await decide(make_context(sandbox="none"), "x" * 200_000), Deny)
 
 
-def test_context_tells_the_model_about_its_shell(
+@pytest.mark.anyio
+async def test_context_describes_the_shell_to_the_model(
     make_context: MakeContext, turn_in: TurnIn
 ) -> None:
     plugin = _started(make_context(sandbox="none", memory_mb=512, cpu_s=9, channels=["cli"]))
 
-    blocks = plugin.gather_context(_requested(turn_in("cli")))
+    blocks = await plugin.gather_context(_requested(turn_in("cli")))
 
     assert blocks is not None
     [block] = blocks
     assert block.placement == "stable"
-    assert "without a sandbox" in block.text
+    assert block.text.startswith("exec runs commands without a sandbox.\n")
     assert "512 MiB" in block.text
     assert "9 s of CPU" in block.text
-    assert plugin.gather_context(_requested(turn_in("telegram"))) is None
+    assert await plugin.gather_context(_requested(turn_in("telegram"))) is None
 
 
 @pytest.mark.anyio
-async def test_sandbox_that_works_is_told_to_model_and_owner(
-    make_context: MakeContext, turn_in: TurnIn, sandbox_works: bool
+async def test_model_and_owner_read_which_sandbox_is_in_use(
+    make_context: MakeContext, turn_in: TurnIn, require: Require
 ) -> None:
-    if not sandbox_works:
-        pytest.skip("bubblewrap does not work on this machine")
-    context = make_context(sandbox_network=False)
+    names: dict[SandboxName, str] = {"bwrap": "bubblewrap", "landlock": "Landlock"}
+    for mode, name in names.items():
+        require(mode)
+        context = make_context(sandbox=mode, sandbox_network=False)
 
-    blocks = _started(context).gather_context(_requested(turn_in("cli")))
+        blocks = await _started(context).gather_context(_requested(turn_in("cli")))
+        finding = await check_sandbox(context)
+
+        assert blocks is not None
+        line, _ = next(iter(blocks)).text.splitlines()
+        assert line.startswith(f"exec runs commands in a sandbox ({name}): ")
+        assert "network off" in line
+        assert (finding.status, finding.message) == ("ok", f"commands run in {name}, network off")
+
+
+@pytest.mark.usefixtures("no_sandbox")
+@pytest.mark.anyio
+async def test_missing_sandbox_is_told_to_model_and_owner(
+    make_context: MakeContext, turn_in: TurnIn
+) -> None:
+    context = make_context()
+
+    blocks = await _started(context).gather_context(_requested(turn_in("cli")))
     finding = await check_sandbox(context)
 
     assert blocks is not None
-    assert "network off" in next(iter(blocks)).text
-    assert (finding.status, finding.message) == ("ok", "commands run in bubblewrap, network off")
+    assert "the owner is asked about each one" in next(iter(blocks)).text
+    assert finding.status == "warning"
+    assert "Landlock cannot be started" in finding.message
+    assert "nanobot-shell[sandbox]" in finding.remedy
 
 
+@pytest.mark.parametrize("mode", ["auto", "none"])
 @pytest.mark.anyio
-async def test_sandbox_hides_home_system_files_and_network(
-    make_context: MakeContext, tmp_path: Path, sandbox_works: bool
+async def test_gateway_logs_at_its_start_how_commands_run(
+    make_context: MakeContext, mode: str
 ) -> None:
-    if not sandbox_works:
-        pytest.skip("bubblewrap does not work on this machine")
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "secret").write_text("s")
-    async with make_context(sandbox_network=False) as context:
-        history = context.workspace / "memory" / "history.jsonl"
-        history.parent.mkdir()
-        history.write_text("kept")
-        command = (
-            "ls -A ~; cat /etc/shadow; touch /usr/x; ls /proc | grep -c '^[0-9]'; "
-            "tail -n +3 /proc/net/dev | cut -d: -f1; "
-            "python3 -c \"open('memory/history.jsonl', 'w')\""
-        )
-        result = await ExecTool(context).execute(call_in(context.workspace), {"command": command})
+    said: list[str] = []
+    has_said = asyncio.Event()
 
-    text = str(result)
-    assert "secret" not in text
-    assert "shadow: No such file" in text
-    assert "Read-only file system" in text
-    assert "lo\\n" in text
-    assert "eth0" not in text
-    assert history.read_text() == "kept"
+    def take(line: str) -> None:
+        said.append(line)
+        has_said.set()
+
+    context = make_context(sandbox=mode)
+    context.gateway = FakeGateway()
+    handler = logger.add(take, format="{level} {message}")
+    try:
+        async with context, asyncio.timeout(10):
+            _started(context)
+            await has_said.wait()
+    finally:
+        logger.remove(handler)
+
+    finding = await check_sandbox(context)
+    level = "INFO" if finding.status == "ok" else "WARNING"
+    assert said == [f"{level} {finding.message}\n"]
 
 
 BROKEN = {
     "absent": (None, "bubblewrap is not installed"),
     "failing": ("#!/bin/sh\necho 'no namespaces' >&2; exit 1\n", "no namespaces"),
     "hanging": ("#!/bin/sh\nexec sleep 60\n", "did not start within"),
-    "unstartable": ("#!/no/such/interpreter\n", "cannot be started"),
+    "unstartable": ("#!/no/such/interpreter\n", "does not work here"),
 }
 
 
 @pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.usefixtures("no_bundled_bwrap")
 @pytest.mark.anyio
-async def test_sandbox_that_does_not_work_is_explained_and_failed_closed_where_required(
-    tmp_path: Path, proposed: Propose, kind: str
+async def test_named_sandbox_that_does_not_work_is_explained_and_nothing_runs(
+    tmp_path: Path, decide: Decide, kind: str
 ) -> None:
     script, reason = BROKEN[kind]
     _path_with(tmp_path, script)
     required = _context_with_path(tmp_path, "bwrap")
-    optional = _context_with_path(tmp_path, "auto")
 
     finding = await check_sandbox(required)
-    decision = await _started(required).authorize_tool_call(proposed("ls"))
+    decision = await decide(required, "ls")
 
     assert finding.status == "error"
     assert reason in finding.message
     assert "install bubblewrap" in finding.remedy
     assert isinstance(decision, Deny)
-    with pytest.raises(ToolFailed, match="sandbox only"):
+    with pytest.raises(ToolDenied, match="sandbox only"):
         await ExecTool(required).execute(call_in(required.workspace), {"command": "ls"})
-    assert (await check_sandbox(optional)).status == "warning"
-    assert await _started(optional).authorize_tool_call(proposed("ls")) is None
-    assert isinstance(await _started(optional).authorize_tool_call(proposed("$X")), Deny)
+
+
+@pytest.mark.anyio
+async def test_landlock_takes_over_where_bubblewrap_does_not_work(
+    tmp_path: Path, require: Require, no_bundled_bwrap: None
+) -> None:
+    require("landlock")
+    _path_with(tmp_path, "#!/bin/sh\nexit 1\n")
+    context = _context_with_path(tmp_path, "auto")
+    (tmp_path / "bin" / "true").symlink_to("/bin/true")
+
+    finding = await check_sandbox(context)
+
+    assert finding.message == "commands run in Landlock, network on"
 
 
 @pytest.mark.anyio

@@ -5,13 +5,25 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nanobot_core import JsonValue, ToolContext, ToolFailed, ToolInputError, ToolResult
-from nanobot_core.testing import FakePluginContext, ToolContract, output_text
+from nanobot_core import (
+    Allow,
+    Ask,
+    Deny,
+    JsonObject,
+    JsonValue,
+    ToolContext,
+    ToolFailed,
+    ToolInputError,
+    ToolResult,
+)
+from nanobot_core.testing import FakePluginContext, ToolContract, call_in, output_text
 from nanobot_shell.exec_tool import ExecTool
+from nanobot_shell.marker import MARKER
 from nanobot_shell.session_tool import ExecSessionTool
 
 MakeContext = Callable[..., FakePluginContext]
@@ -105,16 +117,50 @@ async def test_old_finished_commands_are_forgotten(make_context: MakeContext) ->
         assert len(output_text(await _do(context, "list")).splitlines()) <= 34
 
 
+@pytest.mark.parametrize("mode", ["none", "bwrap", "landlock"])
 async def test_background_commands_die_with_the_plugin(
-    make_context: MakeContext, sandbox_works: bool
+    make_context: MakeContext, require: Callable[[str], None], mode: str
 ) -> None:
-    for mode in ("none", "auto"):
-        async with make_context(sandbox=mode) as context:
-            await _start(context, "trap '' TERM; (setsid sleep 1000 &); sleep 1000")
-            await _start(context, "sleep 1000")
-            assert _marked(context) >= 2
+    require(mode)
+    async with make_context(sandbox=mode) as context:
+        await _start(context, "trap '' TERM; (setsid sleep 1000 &); sleep 1000")
+        await _start(context, "sleep 1000")
+        assert _marked(context) >= 2
 
-        assert _marked(context) == 0
+    assert _marked(context) == 0
+
+
+@pytest.mark.usefixtures("no_sandbox")
+async def test_each_write_to_a_command_without_a_sandbox_is_asked_about(
+    make_context: MakeContext,
+) -> None:
+    async with make_context() as context:
+        session = await _start(context, "cat")
+        asked = await _decide(context, "write", session, text="rm -rf /\n")
+        polled = await _decide(context, "poll", session)
+
+    assert isinstance(asked, Ask)
+    assert asked.subject == "rm -rf /\n\nto cat"
+    assert isinstance(polled, Allow)
+
+
+async def test_writes_are_not_asked_about_where_the_owner_or_a_sandbox_answers(
+    context: FakePluginContext,
+) -> None:
+    session = await _start(context, "cat")
+
+    assert isinstance(await _decide(context, "write", session, text="x"), Allow)
+
+
+async def test_a_guest_writes_to_no_command_without_a_sandbox(make_context: MakeContext) -> None:
+    async with make_context(sandbox="none") as context:
+        session = await _start(context, "cat")
+        call = replace(_call(context, "a"), is_owner=False)
+        arguments: JsonObject = {"action": "write", "id": session, "text": "x"}
+
+        review = await ExecSessionTool(context).review(call, arguments)
+
+    assert isinstance(review.decision, Deny)
 
 
 async def _start(context: FakePluginContext, command: str, *, chat: str = "a") -> str:
@@ -139,6 +185,13 @@ async def _do(
     return result
 
 
+async def _decide(
+    context: FakePluginContext, action: str, session: str, *, text: str = ""
+) -> Allow | Ask | Deny:
+    arguments: JsonObject = {"action": action, "id": session, "text": text}
+    return (await ExecSessionTool(context).review(_call(context, "a"), arguments)).decision
+
+
 async def _poll_until(context: FakePluginContext, session: str, wanted: str) -> str:
     shown = ""
     async with asyncio.timeout(10):
@@ -149,15 +202,16 @@ async def _poll_until(context: FakePluginContext, session: str, wanted: str) -> 
 
 
 def _call(context: FakePluginContext, chat: str) -> ToolContext:
-    return ToolContext(session_key=chat, turn_id="t", call_id="c", workspace=context.workspace)
+    return replace(call_in(context.workspace, context.files), session_key=chat)
 
 
 def _marked(context: FakePluginContext) -> int:
-    home = str(context.workspace.parent / "home").encode()
+    folder = str(context.workspace.parent).encode()
     count = 0
     for entry in Path("/proc").iterdir():
         try:
-            count += entry.name.isdigit() and home in (entry / "environ").read_bytes()
+            environment = (entry / "environ").read_bytes()
+            count += MARKER.encode() in environment and folder in environment
         except OSError:
             continue
     return count

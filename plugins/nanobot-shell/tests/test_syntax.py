@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from nanobot_core.net import NetworkPolicy
+from nanobot_core import PathGuard
 from nanobot_shell.capture import Capture
 from nanobot_shell.guard import Guard
+from nanobot_shell.reading import read_command_line
 from nanobot_shell.settings import ExecSettings
 from nanobot_shell.syntax import parse_script
-from nanobot_shell.unwrap import read_command_line
 
 _FRAGMENTS = st.sampled_from(
     [
@@ -43,31 +43,26 @@ _FRAGMENTS = st.sampled_from(
 def test_any_text_is_read_or_called_unreadable(text: str) -> None:
     reading = read_command_line(text)
 
-    assert isinstance(reading.unreadable, str)
+    assert reading.values is None or all(isinstance(value, str) for value in reading.values)
     assert all(isinstance(step.name, str) for step in reading.steps)
 
 
-@given(
-    st.text() | st.lists(_FRAGMENTS, max_size=30).map("".join),
-    st.none() | st.text(),
-    st.booleans(),
-)
-def test_guard_answers_to_any_text(command: str, working_dir: str | None, restricted: bool) -> None:
+@given(st.text() | st.lists(_FRAGMENTS, max_size=30).map("".join), st.booleans())
+def test_guard_answers_to_any_text(command: str, must_confine: bool) -> None:
+    workspace = Path("/nonexistent")
     guard = Guard(
-        settings=ExecSettings(deny_patterns=("never",), allow_patterns=(".",)),
-        workspace=Path("/nonexistent"),
-        is_restricted=restricted,
-        is_sandboxed=False,
-        network=NetworkPolicy(),
+        settings=ExecSettings(deny_patterns=("never",), allow_patterns=("*",)),
+        files=PathGuard(workspace),
+        must_confine=must_confine,
     )
 
-    assert isinstance(guard.refusal(command, working_dir), str)
+    assert isinstance(guard.refusal(read_command_line(command), workspace), str)
 
 
 @given(st.sampled_from(["{", "{1", "{1..", "-", "[[ -", "$", "x=", "cat <<E\n$"]), st.characters())
 def test_characters_beyond_ascii_end_no_process(before: str, character: str) -> None:
     # The process is gone where the parser asks C of what sort they are.
-    assert isinstance(read_command_line(before + character).unreadable, str)
+    assert isinstance(read_command_line(before + character).steps, tuple)
 
 
 @given(st.text(st.characters(min_codepoint=128), min_size=1) | st.just("\1e9\2"))

@@ -529,14 +529,6 @@ PROGRAMS: Final = tuple(
 )
 """Programs that run others, or that destroy without one."""
 
-DELETES_ONE_FILE: Final = frozenset(
-    {
-        "cp -rf", "shred -u", "truncate", "dd if", "install ", "tee @O", "> @OUT", ": > @O",
-        "cat /de", "echo -n", "unlink ", "sed -i ", "mv @OUT", "mount -",
-    }
-)  # fmt: skip
-"""Beginnings of what the guard passes on when nothing is restricted: no recursive deletion."""
-
 READING: Final = (
     "cat @OUT@/box/canary",
     "cat ../outside/box/canary",

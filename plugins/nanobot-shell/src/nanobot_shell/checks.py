@@ -13,28 +13,37 @@ if TYPE_CHECKING:
 
 
 async def check_sandbox(ctx: PluginContext) -> CheckResult:
-    """Say whether commands really run in a sandbox, and if not, why."""
+    """Say which sandbox commands run in, and if there is none, why."""
     shell = ctx.shared(Shell)
     probe = await shell.probe()
     if probe.sandbox is not None and shell.holds_home:
         return CheckResult(
             status="warning",
-            message="commands see the whole home folder, because it lies in the workspace",
+            message=(
+                f"commands run in {probe.sandbox.name} and see the whole home folder, because it "
+                "lies in the workspace"
+            ),
             remedy="set the workspace to a folder of its own",
         )
     if probe.sandbox is not None:
         network = "on" if shell.settings.sandbox_network else "off"
-        return CheckResult(status="ok", message=f"commands run in bubblewrap, network {network}")
+        return CheckResult(
+            status="ok", message=f"commands run in {probe.sandbox.name}, network {network}"
+        )
     if shell.settings.sandbox == "none":
         return CheckResult(
             status="warning",
             message="commands run without a sandbox, because tools.exec.sandbox is none",
             remedy="set tools.exec.sandbox to auto, unless the whole host is isolated",
         )
-    required = shell.settings.sandbox == "bwrap"
-    effect = "no command can run" if required else "commands run without a sandbox"
+    if shell.settings.sandbox == "auto":
+        return CheckResult(
+            status="warning",
+            message=f"no sandbox; the owner is asked about each command: {probe.reason}",
+            remedy=INSTALL_HINT,
+        )
     return CheckResult(
-        status="error" if required else "warning",
-        message=f"{effect}, because {probe.reason}",
+        status="error",
+        message=f"no command can run: {probe.reason}",
         remedy=INSTALL_HINT,
     )

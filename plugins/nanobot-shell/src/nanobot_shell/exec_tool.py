@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nanobot_core import ModelTool, ToolContext, ToolInputError, ToolResult
-from nanobot_shell.guard import refusal_of_folder
+from nanobot_core import Deny, ModelTool, Review, ToolContext, ToolDenied, ToolError, ToolResult
 from nanobot_shell.report import render_end, render_output
 from nanobot_shell.shell import Shell
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext
+    from nanobot_core import JsonObject, PluginContext
 
 _MAX_TIMEOUT_S = 600
 _ENDING_GRACE_S = 15
@@ -39,7 +38,7 @@ class ExecParameters(BaseModel):
 
 
 class ExecTool(ModelTool[ExecParameters]):
-    """Runs a command under the guard's terms; the guard itself is a hook in `plugin.py`."""
+    """Runs a command, in a sandbox or when the owner approves."""
 
     name = "exec"
     description = (
@@ -55,16 +54,38 @@ class ExecTool(ModelTool[ExecParameters]):
 
     def __init__(self, ctx: PluginContext) -> None:
         self._shell = ctx.shared(Shell)
-        self._is_restricted = ctx.restrict_to_workspace
+
+    async def review(self, context: ToolContext, arguments: JsonObject) -> Review:
+        """Refuse what the guard refuses, and ask about what would run without a sandbox."""
+        params = ExecParameters.model_validate(arguments)
+        shell = self._shell
+        reason, reading = await shell.judge(context, params.command, params.working_dir)
+        values = {} if reading is None else {"command": reading.values}
+        probe = await shell.probe()
+        if reason:
+            return Review(decision=Deny(reason), values=values)
+        if probe.sandbox is not None:
+            return Review(values=values)
+        try:
+            folder = await asyncio.to_thread(shell.folder, context, params.working_dir)
+        except ToolError as error:
+            return Review(decision=Deny(str(error)), values=values)
+        question = f"run this command without a sandbox ({probe.reason})?"
+        subject = f"{params.command}\nin {folder}"
+        return Review(decision=shell.without_sandbox(context, question, subject), values=values)
 
     async def run(self, context: ToolContext, params: ExecParameters) -> ToolResult:
         """Run the command and report; a non-zero exit code is a result, not an error."""
-        folder = await asyncio.to_thread(self._folder, params.working_dir)
+        # Once more, for whoever calls a tool without a review.
+        reason, _ = await self._shell.judge(context, params.command, params.working_dir)
+        if reason:
+            raise ToolDenied(reason)
+        folder = await asyncio.to_thread(self._shell.folder, context, params.working_dir)
         if params.background:
             return await self._run_in_background(context, params.command, folder)
         settings = self._shell.settings
         limit_s = params.timeout or settings.timeout_s
-        process = await self._shell.start(params.command, folder)
+        process = await self._shell.start(context, params.command, folder)
         await process.finish(limit_s)
         text = render_output(process.stdout, process.stderr, settings.max_output_chars)
         if process.timed_out:
@@ -82,28 +103,10 @@ class ExecTool(ModelTool[ExecParameters]):
         sessions = self._shell.sessions
         async with sessions.starting:
             sessions.require_room()
-            process = await self._shell.start(command, folder, with_input=True)
-            session = sessions.add(context.session_key, command, process)
+            process = await self._shell.start(context, command, folder, with_input=True)
+            is_confined = (await self._shell.probe()).sandbox is not None
+            session = sessions.add(context.session_key, command, process, is_confined=is_confined)
         return ToolResult(
             f"Started in the background as {session.id}; use exec_session to poll, write or kill",
             data={"id": session.id},
         )
-
-    def _folder(self, working_dir: str | None) -> Path:
-        """Return the folder to start in; blocking.
-
-        Raises:
-            ToolInputError: there is no such folder, or it lies outside where it must not.
-        """
-        workspace = self._shell.workspace
-        if self._is_restricted and (reason := refusal_of_folder(workspace, working_dir)):
-            raise ToolInputError(reason)
-        try:
-            folder = (workspace / Path(working_dir or "").expanduser()).resolve()
-            if folder.is_dir():
-                return folder
-        except (OSError, ValueError, RuntimeError) as error:
-            msg = f"working_dir {working_dir!r} cannot be used: {error}"
-            raise ToolInputError(msg) from error
-        msg = f"working_dir {working_dir!r} is no folder; name an existing one"
-        raise ToolInputError(msg)

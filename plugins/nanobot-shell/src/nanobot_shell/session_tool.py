@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nanobot_core import ModelTool, ToolContext, ToolFailed, ToolInputError, ToolResult, shorten
+from nanobot_core import (
+    ModelTool,
+    Review,
+    ToolContext,
+    ToolFailed,
+    ToolInputError,
+    ToolResult,
+    shorten,
+)
 from nanobot_shell.report import render_end, render_output
 from nanobot_shell.shell import Shell
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext
+    from nanobot_core import JsonObject, PluginContext
     from nanobot_shell.sessions import Session
 
 
@@ -44,6 +52,22 @@ class ExecSessionTool(ModelTool[SessionParameters]):
 
     def __init__(self, ctx: PluginContext) -> None:
         self._shell = ctx.shared(Shell)
+
+    async def review(self, context: ToolContext, arguments: JsonObject) -> Review:
+        """Ask about what is written to a command that runs without a sandbox."""
+        params = SessionParameters.model_validate(arguments)
+        if params.action != "write" or params.id is None:
+            return Review()
+        try:
+            session = self._shell.sessions.get(context.session_key, params.id)
+        except ToolInputError:
+            # The call itself says so.
+            return Review()
+        if session.is_confined:
+            return Review()
+        question = f"write this to '{shorten(session.command, 80)}', which runs without a sandbox?"
+        subject = f"{params.text}\nto {session.command}"
+        return Review(decision=self._shell.without_sandbox(context, question, subject))
 
     async def run(self, context: ToolContext, params: SessionParameters) -> ToolResult:
         """Do what `params` ask of one session, or list them all."""

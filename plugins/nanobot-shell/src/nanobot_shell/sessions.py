@@ -26,12 +26,14 @@ class Session:
         owner: session key of the chat that started it; others neither see nor touch it.
         command: the command line.
         process: the running or finished command.
+        is_confined: it runs in a sandbox.
     """
 
     id: str
     owner: str
     command: str
     process: CommandProcess
+    is_confined: bool
 
     @property
     def state(self) -> str:
@@ -70,9 +72,11 @@ class Sessions:
             )
             raise ToolFailed(msg)
 
-    def add(self, owner: str, command: str, process: CommandProcess) -> Session:
+    def add(
+        self, owner: str, command: str, process: CommandProcess, *, is_confined: bool
+    ) -> Session:
         """Take over a started command; from here on it ends with the plugin at the latest."""
-        session = Session(f"bg{next(self._numbers)}", owner, command, process)
+        session = Session(f"bg{next(self._numbers)}", owner, command, process, is_confined)
         self._sessions[session.id] = session
         self._forget_oldest()
         self._ctx.spawn(process.finish(), name=f"exec {session.id}")

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, AliasChoices, Field
 
 from nanobot_core import PluginSettings
 
+_REGULAR_EXPRESSION = re.compile(r"^\^|(?<!\$)\$$|\\[bBdDsSwW.]|\.[*+]|\(\?")
 
-def _compilable(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        msg = f"wanted a regular expression, found {pattern!r}: {error}"
-        raise ValueError(msg) from error
+
+def _glob(pattern: str) -> str:
+    if _REGULAR_EXPRESSION.search(pattern):
+        msg = (
+            f"expected a pattern such as 'git push*', in which * stands for any text, found the "
+            f"regular expression {pattern!r}; it is compared with the whole command"
+        )
+        raise ValueError(msg)
     return pattern
 
 
-Pattern = Annotated[str, AfterValidator(_compilable)]
+Pattern = Annotated[str, AfterValidator(_glob)]
+SandboxName: TypeAlias = Literal["auto", "bwrap", "landlock", "seatbelt", "none"]
 
 
 class ExecSettings(PluginSettings):
@@ -33,8 +37,9 @@ class ExecSettings(PluginSettings):
     max_output_chars: int = Field(default=10_000, ge=200, le=1_000_000)
     """Characters of output that the model reads; more is cut in the middle."""
 
-    sandbox: Literal["auto", "bwrap", "none"] = "auto"
-    """``auto`` uses bubblewrap where it works, ``bwrap`` refuses to run without it."""
+    sandbox: SandboxName = "auto"
+    """``auto`` takes the first that works, and asks the owner about each command if none does. A
+    named one is required. ``none`` runs commands unconfined and does not ask."""
 
     sandbox_network: bool = True
     """Whether commands in the sandbox reach the network."""
@@ -55,10 +60,10 @@ class ExecSettings(PluginSettings):
     """Names of environment variables handed to commands besides HOME, LANG, TERM and PATH."""
 
     deny_patterns: tuple[Pattern, ...] = ()
-    """Regular expressions, case ignored; a command in which one is found is refused."""
+    """Patterns with ``*`` and ``?``, case ignored; a line with a matching command is refused."""
 
     allow_patterns: tuple[Pattern, ...] = ()
-    """When not empty, one of these must be found in each simple command, case ignored."""
+    """When not empty, each command of a line and each file of a redirection must match one."""
 
     channels: tuple[str, ...] = ()
     """Channels in which the tools are offered; empty means all."""

@@ -1,21 +1,27 @@
-"""One shell per application: settings, guard, sandbox and background sessions, kept together."""
+"""One shell per application: settings, guard, sandbox, background sessions and run together."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot_core import ToolFailed
-from nanobot_shell.guard import Guard
+from nanobot_core import Allow, Ask, Deny, ToolError, ToolFailed, ToolInputError
+from nanobot_shell.guard import MAX_COMMAND_CHARS, Guard
 from nanobot_shell.process import CommandProcess, Launch, start_command
-from nanobot_shell.sandbox import INSTALL_HINT, Probe, probe_sandbox
+from nanobot_shell.reading import Reading, read_command_line
+from nanobot_shell.runs import Run, end_former_runs
+from nanobot_shell.sandbox import INSTALL_HINT, Probe, Sandbox, probe_sandbox
 from nanobot_shell.sessions import Sessions
 from nanobot_shell.settings import ExecSettings
+from nanobot_shell.view import RECORDS, View, prepare_workspace, remove_redirection
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext
+    from nanobot_core import PluginContext, ToolContext
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _INHERITED = ("HOME", "LANG", "TERM", "PATH")
@@ -29,13 +35,17 @@ class Shell:
 
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
-        self.settings = ctx.settings(ExecSettings)
-        self.workspace = ctx.workspace.resolve()
-        self.sessions = Sessions(ctx, self.settings)
-        ctx.on_dispose(self.sessions.close)
+        self.settings: ExecSettings = ctx.settings(ExecSettings)
+        self.workspace: Path = ctx.workspace.resolve()
+        self.sessions: Sessions = Sessions(ctx, self.settings)
         self._environment = self._build_environment()
+        self._view = self._build_view()
         self._probe: Probe | None = None
         self._probing = asyncio.Lock()
+        self._run: Run | None = None
+        self._starting_run = asyncio.Lock()
+        ctx.on_dispose(self._close_run)
+        ctx.on_dispose(self.sessions.close)
 
     @property
     def program(self) -> str:
@@ -44,67 +54,148 @@ class Shell:
 
     @property
     def holds_home(self) -> bool:
-        """Whether the home folder lies in the workspace, so that the sandbox cannot hide it."""
-        home = Path(self._environment["HOME"]).resolve()
-        return home.is_relative_to(self.workspace)
+        """Whether the home folder lies in the workspace, so that no sandbox can hide it."""
+        return self._view.home.is_relative_to(self.workspace)
 
     async def probe(self) -> Probe:
-        """Return whether the sandbox works here; found out once."""
-        if self.settings.sandbox == "none":
-            return Probe(None, "tools.exec.sandbox is none")
+        """Return the sandbox that works here, found out once."""
         async with self._probing:
             if self._probe is None:
                 self._probe = await asyncio.to_thread(
-                    probe_sandbox,
-                    self.workspace,
-                    Path(self._environment["HOME"]),
-                    has_network=self.settings.sandbox_network,
-                    path=self._environment["PATH"],
-                    readable=tuple(filter(None, self.settings.path_append.split(":"))),
+                    probe_sandbox, self.settings.sandbox, self._view, self._environment["PATH"]
                 )
         return self._probe
 
-    async def refusal(self, command: str, working_dir: str | None) -> str:
-        """Return why the guard refuses `command`, or an empty string."""
+    async def end_former(self) -> None:
+        """End what commands of a process that was killed have left; done once."""
+        async with self._starting_run:
+            if self._run is None:
+                self._run, count = await asyncio.to_thread(_start_run, self._ctx.data_dir / "runs")
+                if count:
+                    self._ctx.logger.log("WARNING", "ended {} processes of killed gateways", count)
+
+    async def judge(
+        self, context: ToolContext, command: str, working_dir: str | None
+    ) -> tuple[str, Reading | None]:
+        """Return why the guard refuses `command`, else an empty string, and what it read."""
+        if len(command) > MAX_COMMAND_CHARS:
+            reason = (
+                f"the command has {len(command):,} characters and {MAX_COMMAND_CHARS:,} are "
+                "accepted; write a script with write_file and run that"
+            )
+            return reason, None
         probe = await self.probe()
-        if self.settings.sandbox == "bwrap" and probe.sandbox is None:
-            return f"commands may run in the sandbox only, and {probe.reason}; {INSTALL_HINT}"
+        if reason := self._refusal_of_all(probe):
+            return reason, None
         guard = Guard(
             settings=self.settings,
-            workspace=self.workspace,
-            is_restricted=self._ctx.restrict_to_workspace,
-            is_sandboxed=probe.sandbox is not None,
-            network=self._ctx.network,
+            files=context.files,
+            must_confine=self._ctx.restrict_to_workspace and probe.sandbox is None,
         )
-        return await asyncio.to_thread(guard.refusal, command, working_dir)
+        return await asyncio.to_thread(self._judge, guard, context, command, working_dir)
+
+    def without_sandbox(self, context: ToolContext, what: str, subject: str) -> Allow | Ask | Deny:
+        """Decide on what would run outside of a sandbox.
+
+        Args:
+            context: circumstances of the call.
+            what: a question of one line.
+            subject: what "always" remembers.
+        """
+        if not context.is_owner:
+            return Deny("only the owner may run commands without a sandbox; do it another way")
+        return Allow() if self.settings.sandbox == "none" else Ask(what, subject=subject)
+
+    def folder(self, context: ToolContext, working_dir: str | None) -> Path:
+        """Return the folder to start in, free of links; blocking.
+
+        Raises:
+            ToolError: there is no such folder, or it lies outside where it must not.
+        """
+        text = working_dir or "."
+        try:
+            if self._ctx.restrict_to_workspace:
+                folder = context.files.resolve_read(text)
+            else:
+                folder = (context.workspace / Path(text).expanduser()).resolve()
+            if folder.is_dir():
+                return folder
+        except (OSError, ValueError, RuntimeError) as error:
+            msg = f"working_dir {working_dir!r} cannot be used: {error}"
+            raise ToolInputError(msg) from error
+        msg = f"working_dir {working_dir!r} is no folder; name an existing one"
+        raise ToolInputError(msg)
 
     async def start(
-        self, command: str, working_dir: Path, *, with_input: bool = False
+        self, context: ToolContext, command: str, folder: Path, *, with_input: bool = False
     ) -> CommandProcess:
-        """Start `command` in `working_dir`, in the sandbox where there is one.
+        """Start `command` in `folder`, in the sandbox where there is one.
 
         Raises:
             ToolFailed: it cannot be started, or only outside of the sandbox that is required.
         """
         probe = await self.probe()
-        if self.settings.sandbox == "bwrap" and probe.sandbox is None:
-            msg = f"commands may run in the sandbox only, and {probe.reason}; {INSTALL_HINT}"
-            raise ToolFailed(msg)
+        if reason := self._refusal_of_all(probe):
+            raise ToolFailed(reason)
+        await self.end_former()
         argv = [self.program, "-c", f"{self._limits()}{command}"]
-        if probe.sandbox is not None:
-            argv = probe.sandbox.wrap(argv, working_dir)
-        launch = Launch(
-            argv=argv,
-            working_dir=working_dir,
-            environment=self._environment,
-            max_chars=self.settings.max_output_chars,
-            with_input=with_input,
-        )
         try:
-            return await start_command(launch)
+            launch = await asyncio.to_thread(self._launch, context, argv, folder, probe.sandbox)
+            return await start_command(replace(launch, with_input=with_input))
         except (OSError, ValueError) as error:
             msg = f"cannot start the command: {error}"
             raise ToolFailed(msg) from error
+
+    def _judge(
+        self, guard: Guard, context: ToolContext, command: str, working_dir: str | None
+    ) -> tuple[str, Reading]:
+        reading = read_command_line(command)
+        try:
+            return guard.refusal(reading, self.folder(context, working_dir)), reading
+        except ToolError as error:
+            return str(error), reading
+
+    def _refusal_of_all(self, probe: Probe) -> str:
+        if probe.sandbox is None and self.settings.sandbox not in {"auto", "none"}:
+            return f"commands may run in the sandbox only, and {probe.reason}; {INSTALL_HINT}"
+        return ""
+
+    def _launch(
+        self, context: ToolContext, argv: list[str], folder: Path, sandbox: Sandbox | None
+    ) -> Launch:
+        assert self._run is not None  # noqa: S101  # `end_former` was called
+        launch = Launch(
+            argv=argv,
+            working_dir=folder,
+            environment=self._environment,
+            max_chars=self.settings.max_output_chars,
+            run_id=self._run.id,
+        )
+        if sandbox is None:
+            return launch
+        workspace = context.workspace.resolve()
+        is_agents = workspace == self.workspace
+        if is_agents:
+            prepare_workspace(workspace)
+        temporary = None if sandbox.has_own_folders else self._run.make_temporary()
+        view = replace(
+            self._view,
+            workspace=workspace,
+            records=RECORDS if is_agents else (),
+            temporary=temporary,
+        )
+        return replace(
+            launch,
+            argv=sandbox.wrap(argv, view, folder),
+            environment=self._environment if temporary is None else self._moved(view, temporary),
+            clean=partial(_clean, workspace, temporary),
+        )
+
+    def _moved(self, view: View, temporary: Path) -> Mapping[str, str]:
+        """Return the environment for a sandbox that can hide folders, but not put others there."""
+        seen = filter(view.is_visible, self._environment["PATH"].split(":"))
+        places = dict.fromkeys(("HOME", "TMPDIR"), str(temporary))
+        return {**self._environment, **places, "PATH": ":".join(seen)}
 
     def _limits(self) -> str:
         """Return shell text that lowers the limits for good before the command is read.
@@ -130,3 +221,28 @@ class Shell:
         path = environment.get("PATH") or DEFAULT_PATH
         environment["PATH"] = ":".join(filter(None, (path, self.settings.path_append)))
         return environment
+
+    def _build_view(self) -> View:
+        return View(
+            home=Path(self._environment["HOME"]).resolve(),
+            hidden=tuple(path.resolve() for path in self._ctx.protected_paths),
+            readable=tuple(map(Path, filter(None, self.settings.path_append.split(":")))),
+            has_network=self.settings.sandbox_network,
+        )
+
+    async def _close_run(self) -> None:
+        async with self._starting_run:
+            if self._run is not None:
+                await asyncio.to_thread(self._run.close)
+                self._run = None
+
+
+def _start_run(folder: Path) -> tuple[Run, int]:
+    count = end_former_runs(folder)
+    return Run(folder), count
+
+
+def _clean(workspace: Path, temporary: Path | None) -> None:
+    remove_redirection(workspace)
+    if temporary is not None:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import tree_sitter_bash
@@ -36,6 +36,10 @@ _DELIMITER = re.compile(r"""(['"]?)([\w.\x01\x02-]+)\1""", re.ASCII)
 _AFTER_DELIMITER = " \t\n;&|<>()"
 _STATIC_NODES = {"word", "number", "variable_name", "test_operator", "file_descriptor"}
 _LITERAL_NODES = {"comment", "raw_string", "ansi_c_string"}
+_PLAIN_NODES = _STATIC_NODES | _LITERAL_NODES
+_PLAIN_NODES |= {"program", "command", "command_name", "concatenation", "list", "pipeline"}
+_PLAIN_NODES |= {"redirected_statement", "file_redirect", "string", "string_content"}
+_ARITHMETIC_NODES = {"compound_statement", "arithmetic_expansion", "c_style_for_statement"}
 _HIDDEN_INPUT = {"heredoc_redirect", "herestring_redirect"}
 
 
@@ -56,10 +60,19 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """A redirection to or from a file."""
+    """A redirection to or from a file.
+
+    Attributes:
+        operator: such as ``>>``.
+        target: the file.
+        source: as written.
+        is_outside: it stands behind the command or belongs to a group that the command is in.
+    """
 
     operator: str
     target: Word
+    source: str = ""
+    is_outside: bool = False
 
     @property
     def writes(self) -> bool:
@@ -75,13 +88,19 @@ class Command:
         words: name and arguments; empty for a mere assignment or redirection.
         assigned: values that are assigned in or before it.
         redirects: its redirections.
-        source: as written.
+        source: as written, without redirections that stand outside of it.
     """
 
     words: tuple[Word, ...]
     assigned: tuple[Word, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     source: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The command with all its redirections."""
+        outside = [each.source for each in self.redirects if each.is_outside]
+        return " ".join(filter(None, (self.source, *outside)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +110,14 @@ class Script:
     Attributes:
         commands: every simple command in order, those of substitutions and functions included.
         is_complete: the parser understood all of it.
+        is_plain: it has nothing but programs with their arguments and redirections, one after
+            another or in pipes; no loops, tests, functions or expansions.
         is_fork_bomb: a function starts itself in the background or in a pipe.
     """
 
     commands: tuple[Command, ...]
     is_complete: bool
+    is_plain: bool = False
     is_fork_bomb: bool = False
 
 
@@ -106,18 +128,16 @@ def parse_script(text: str) -> Script:
     root = _parse(shown)
     literal = _literal(shown, root)
     nodes = list(_walk(root))
-    collector = _Collector()
-    for node in nodes:
-        collector.visit(node)
     # Lines that were joined where nothing is, or not where bash does, were not read as bash does.
     is_joined = not _joined_lines(shown, literal)[1] and not any(literal[seam] for seam in seams)
     lines = shown.split("\n")
     return Script(
-        commands=tuple(collector.commands),
+        commands=tuple(_collect(root)),
         is_complete="\0" not in text
         and not root.has_error
         and is_joined
         and not any(_is_unread(node) or _ends_elsewhere(node, lines) for node in nodes),
+        is_plain=all(node.type in _PLAIN_NODES for node in nodes),
         is_fork_bomb=any(
             node.type == "function_definition" and _starts_itself(node) for node in nodes
         ),
@@ -137,9 +157,10 @@ def _literal(shown: str, root: Node) -> bytearray:
     """Return for each character, and the end, whether a backslash at the end of a line stays."""
     mask = bytearray(len(shown) + 1)
     for node in _walk(root):
-        quoted = node.type == "heredoc_body" and node.parent and _is_quoted(node.parent)
-        if quoted or node.type in _LITERAL_NODES:
-            mask[node.start_byte : node.end_byte] = b"\1" * (node.end_byte - node.start_byte)
+        body = _child(node, "heredoc_body") if node.type == "heredoc_redirect" else None
+        text = body if body and _is_quoted(node) else node
+        if text is not node or node.type in _LITERAL_NODES:
+            mask[text.start_byte : text.end_byte] = b"\1" * (text.end_byte - text.start_byte)
     return mask
 
 
@@ -172,20 +193,46 @@ def _walk(root: Node) -> Iterator[Node]:
         waiting.extend(reversed(node.named_children))
 
 
-@dataclass(slots=True)
-class _Collector:
-    commands: list[Command] = field(default_factory=list)
+def _collect(root: Node) -> list[Command]:
+    """Return all simple commands, each with the redirections of what it is part of.
 
-    def visit(self, node: Node) -> None:
-        if node.type in {"command", "declaration_command", "unset_command"}:
-            self.commands.append(_command(node))
-        elif node.type == "redirected_statement" and node.child_by_field_name("body") is None:
-            self.commands.append(Command((), redirects=_redirects(node), source=_text(node)))
-        elif node.type == "variable_assignment" and not _inside_command(node):
-            self.commands.append(Command((), assigned=(_assigned(node),), source=_text(node)))
+    From the top, because the parser looks for a node's parent through the whole tree. Redirections
+    behind a list or a pipe belong to its last command, those behind a group to all in it.
+    """
+    found: list[Command] = []
+    waiting: list[tuple[Node, Node | None, tuple[Redirect, ...], tuple[Redirect, ...]]]
+    waiting = [(root, None, (), ())]
+    while waiting:
+        node, parent, of_group, of_last = waiting.pop()
+        if (command := _command_at(node, parent, (*of_last, *of_group))) is not None:
+            found.append(command)
+        children = node.named_children
+        if node.type == "redirected_statement":
+            of_last = (*_redirects(node, outside=True), *of_last)
+        elif node.type == "command_substitution":
+            of_group = of_last = ()
+        elif node.type not in {"list", "pipeline", "negated_command"}:
+            of_group, of_last = (*of_last, *of_group), ()
+        for position, child in reversed(list(enumerate(children))):
+            is_last = position == len(children) - 1 or node.type == "redirected_statement"
+            waiting.append((child, node, of_group, of_last if is_last else ()))
+    return found
 
 
-def _command(node: Node) -> Command:
+def _command_at(node: Node, parent: Node | None, redirects: tuple[Redirect, ...]) -> Command | None:
+    if node.type in {"command", "declaration_command", "unset_command"}:
+        return _command(node, redirects)
+    if node.type == "redirected_statement" and node.child_by_field_name("body") is None:
+        return Command((), redirects=(*_redirects(node), *redirects), source=_text(node))
+    if _is_evaluated(node):
+        return Command((), redirects=redirects, source=_text(node))
+    is_prefix = parent is not None and parent.type in {"command", "declaration_command"}
+    if node.type == "variable_assignment" and not is_prefix:
+        return Command((), assigned=(_assigned(node),), source=_text(node))
+    return None
+
+
+def _command(node: Node, redirects: tuple[Redirect, ...]) -> Command:
     words: list[Word] = []
     assigned: list[Word] = []
     if node.type != "command":
@@ -197,27 +244,26 @@ def _command(node: Node) -> Command:
             words.append(_word(child.named_children[0]) if child.named_children else _word(child))
         elif not child.type.endswith("redirect"):
             words.append(_word(child))
-    return Command(tuple(words), tuple(assigned), _redirects(node), _text(node))
+    all_redirects = (*_redirects(node), *redirects)
+    return Command(tuple(words), tuple(assigned), all_redirects, _text(node))
 
 
-def _redirects(node: Node) -> tuple[Redirect, ...]:
-    """Return the redirections of `node` and of all statements that it is the body of."""
+def _redirects(node: Node, *, outside: bool = False) -> tuple[Redirect, ...]:
     found: list[Redirect] = []
-    current: Node | None = node
-    while current is not None and current.type != "command_substitution":
-        for child in current.named_children:
-            if child.type in _HIDDEN_INPUT:
-                found.append(Redirect("<<", Word(_text(child), is_literal=False)))
-            elif child.type == "file_redirect":
-                found.append(_file_redirect(child))
-        current = current.parent
+    for child in node.named_children:
+        if child.type in _HIDDEN_INPUT:
+            word = Word(_text(child), is_literal=False)
+            found.append(Redirect("<<", word, _text(child), outside))
+        elif child.type == "file_redirect":
+            found.append(_file_redirect(child, outside=outside))
     return tuple(found)
 
 
-def _file_redirect(node: Node) -> Redirect:
+def _file_redirect(node: Node, outside: bool) -> Redirect:  # as the field
     operator = next((_text(child) for child in node.children if not child.is_named), ">")
     target = node.child_by_field_name("destination")
-    return Redirect(operator, _word(target) if target else Word("", is_literal=False))
+    word = _word(target) if target else Word("", is_literal=False)
+    return Redirect(operator, word, _text(node), outside)
 
 
 def _assigned(node: Node) -> Word:
@@ -225,9 +271,11 @@ def _assigned(node: Node) -> Word:
     return _word(value) if value else Word("")
 
 
-def _inside_command(node: Node) -> bool:
-    parent = node.parent
-    return parent is not None and parent.type in {"command", "declaration_command"}
+def _is_evaluated(node: Node) -> bool:
+    """Whether the shell evaluates text, and runs what a subscript such as ``a[$(x)]`` holds."""
+    if node.type == "compound_statement" and not _text(node).startswith("(("):
+        return False
+    return node.type == "test_command" or (node.type in _ARITHMETIC_NODES and "[" in _text(node))
 
 
 def _word(node: Node) -> Word:

@@ -1,0 +1,236 @@
+"""Confines itself with Landlock and seccomp, then becomes the command.
+
+Run as a file, ``python -I -S launcher.py PLAN PROGRAM ARGUMENT...``, and loads neither nanobot nor
+any other package: it runs before each command. PLAN is the JSON of a `Plan`. Whatever cannot be set
+up ends it with code 126 before the command starts.
+
+Landlock decides on files: what no rule allows is refused. seccomp covers what Landlock has no word
+for: sockets, the keyring of the kernel, io_uring, and on kernels before 6.2 truncation by name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import stat
+import struct
+import sys
+from typing import NamedTuple, TypedDict
+
+MAX_ABI = 6
+"""Newest version of Landlock whose rights are used here."""
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+ALL_FILES, READ, WRITE, DEVICE = 0xFFFF, 0xD, 0x77BF, 0x4006
+"""Bits of ``linux/landlock.h``: everything; execute, read, list; all but new device nodes and
+``ioctl`` on devices; read, write, truncate."""
+OF_FILES = 0xC007
+"""Rights that a rule on something other than a directory may have."""
+RIGHTS_OF_ABI = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF, 6: 0xFFFF}
+SCOPED = 0b11
+"""Abstract Unix sockets and signals of processes outside."""
+
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 1, 22, 38, 47
+EACCES, ENOSYS = 13, 38
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+SOCK_STREAM, SOCK_SEQPACKET = 1, 5
+
+
+class Plan(TypedDict):
+    """What the command may do.
+
+    `parent` is the process with which it ends. `abi` limits the version of Landlock. `is_strict`
+    restricts files to `read`, `write` and `devices`; without it, something else does. `families`
+    are the kinds of sockets.
+    """
+
+    parent: int
+    abi: int
+    is_strict: bool
+    read: list[str]
+    write: list[str]
+    devices: list[str]
+    families: list[int]
+
+
+class Machine(NamedTuple):
+    """Numbers of system calls."""
+
+    arch: int
+    capset: int
+    socket: int
+    socketpair: int
+    truncate: int
+    open: int | None
+    openat: int
+    keyring: tuple[int, int, int]
+
+
+MACHINES = {
+    "x86_64": Machine(0xC000003E, 126, 41, 53, 76, 2, 257, (248, 249, 250)),
+    "aarch64": Machine(0xC00000B7, 91, 198, 199, 45, None, 56, (217, 218, 219)),
+}
+IO_URING_SETUP, OPENAT2 = 425, 437
+
+Filter = list[tuple[int, int, int, int]]
+"""Instructions of ``linux/filter.h``: code, jump if true, jump if false, operand."""
+LOAD, EQUAL, AT_LEAST, AND, RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000
+NUMBER, ARCH, ARGUMENTS = 0, 4, 16
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Confine this process and start the command in it."""
+    plan: Plan = json.loads(sys.argv[1])
+    program = sys.argv[2:]
+    machine = MACHINES.get(os.uname().machine)
+    abi = min(_landlock_abi(), plan["abi"], MAX_ABI)
+    _forget_coercion()
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != plan["parent"]:
+        sys.exit(126)
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    if plan["is_strict"]:
+        if abi < 1 or machine is None:
+            raise OSError(ENOSYS, "this kernel or machine has no Landlock")
+        _drop_capabilities(machine)
+    if plan["is_strict"] or abi >= MAX_ABI:
+        _restrict(plan, abi)
+    if machine is not None:
+        _filter(build_filter(machine, plan["families"], guards_truncation=_is_blunt(plan, abi)))
+    # Python ignores these two, and a program that is started inherits that.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    os.execvp(program[0], program)  # noqa: S606  # no shell is wanted
+
+
+def _is_blunt(plan: Plan, abi: int) -> bool:
+    return plan["is_strict"] and abi < 3
+
+
+def _forget_coercion() -> None:
+    """Remove the locale that Python itself put into the environment (PEP 538)."""
+    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123  # pathlib costs time at start
+        if b"LC_CTYPE=" not in file.read():
+            os.unsetenv("LC_CTYPE")
+
+
+def _landlock_abi() -> int:
+    abi: int = _libc.syscall(CREATE_RULESET, None, 0, 1)
+    return max(abi, 0)
+
+
+def _restrict(plan: Plan, abi: int) -> None:
+    files = RIGHTS_OF_ABI[abi] if plan["is_strict"] else 0
+    attributes = struct.pack("=QQQ", files, 0, SCOPED if abi >= MAX_ABI else 0)
+    size = 24 if abi >= MAX_ABI else 8
+    ruleset = _call(CREATE_RULESET, attributes, size, 0)
+    for rights, paths in ((READ, "read"), (WRITE, "write"), (DEVICE, "devices")):
+        for path in plan[paths]:  # type: ignore[literal-required]  # the three are lists of paths
+            _allow(ruleset, path, rights & files)
+    _call(RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    # What may be written is named without links, so that none can be put in its place.
+    link = 0 if not rights & WRITE & ~READ else os.O_NOFOLLOW
+    try:
+        handle = os.open(path, os.O_PATH | os.O_CLOEXEC | link)
+    except OSError:
+        return
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISDIR(mode):
+        rights &= OF_FILES
+    if not stat.S_ISLNK(mode):
+        _call(ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, handle), 0)
+    os.close(handle)
+
+
+def _drop_capabilities(machine: Machine) -> None:
+    """Give up what root may do; without new privileges no program brings it back."""
+    _libc.prctl(PR_CAP_AMBIENT, 4, 0, 0, 0)
+    _call(machine.capset, struct.pack("=Ii", 0x20080522, 0), bytes(24))
+
+
+def build_filter(machine: Machine, families: list[int], *, guards_truncation: bool) -> Filter:
+    """Return the program that seccomp runs for each system call."""
+    refuse, missing = REFUSE | EACCES, REFUSE | ENOSYS
+    code: Filter = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, machine.arch), (RETURN, 0, 0, refuse)]
+    code += [(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, 1 << 30), (RETURN, 0, 0, refuse)]
+    for number in (*machine.keyring, IO_URING_SETUP):
+        code += _on(number, [(RETURN, 0, 0, missing)])
+    code += _on(machine.socket, _only(0, families, refuse))
+    if AF_UNIX not in families:
+        # A pair of datagram sockets could be connected to another one later.
+        kinds = _only(1, [SOCK_STREAM, SOCK_SEQPACKET], refuse)
+        code += _on(machine.socketpair, [kinds[0], (AND, 0, 0, 0xF), *kinds[1:]])
+    if guards_truncation:
+        code += _on(machine.truncate, [(RETURN, 0, 0, refuse)])
+        code += _on(OPENAT2, [(RETURN, 0, 0, missing)])
+        code += _on(machine.openat, _no_reading_truncation(2, refuse))
+        if machine.open is not None:
+            code += _on(machine.open, _no_reading_truncation(1, refuse))
+    return [*code, (RETURN, 0, 0, ALLOW)]
+
+
+def _on(number: int, body: Filter) -> Filter:
+    """Return `body`, which must end with a return, for one system call."""
+    return [(EQUAL, 0, len(body), number), *body]
+
+
+def _only(argument: int, values: list[int], refuse: int) -> Filter:
+    code: Filter = [(LOAD, 0, 0, ARGUMENTS + 8 * argument)]
+    for value in values:
+        code += _on(value, [(RETURN, 0, 0, ALLOW)])
+    return [*code, (RETURN, 0, 0, refuse)]
+
+
+def _no_reading_truncation(argument: int, refuse: int) -> Filter:
+    flags = os.O_ACCMODE | os.O_TRUNC
+    code: Filter = [(LOAD, 0, 0, ARGUMENTS + 8 * argument), (AND, 0, 0, flags)]
+    return [*code, *_on(os.O_TRUNC, [(RETURN, 0, 0, refuse)]), (RETURN, 0, 0, ALLOW)]
+
+
+def _filter(code: Filter) -> None:
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+    memory = ctypes.create_string_buffer(packed, len(packed))
+    program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(memory))
+    _prctl(PR_SET_SECCOMP, 2, ctypes.create_string_buffer(program, len(program)))
+
+
+def _prctl(option: int, *arguments: object) -> None:
+    rest = [ctypes.c_ulong(each) if isinstance(each, int) else each for each in arguments]
+    rest += [ctypes.c_ulong(0)] * (4 - len(rest))
+    if _libc.prctl(ctypes.c_int(option), *rest):
+        _fail(f"prctl {option}")
+
+
+def _call(number: int, *arguments: bytes | int) -> int:
+    rest = [
+        ctypes.c_long(each)
+        if isinstance(each, int)
+        else ctypes.create_string_buffer(each, len(each))
+        for each in arguments
+    ]
+    result: int = _libc.syscall(ctypes.c_long(number), *rest)
+    if result < 0:
+        _fail(f"system call {number}")
+    return result
+
+
+def _fail(what: str) -> None:
+    code = ctypes.get_errno()
+    raise OSError(code, f"{what}: {os.strerror(code)}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OSError as error:
+        sys.stderr.write(f"cannot start in the sandbox: {error.strerror}\n")
+        sys.exit(126)
