@@ -33,6 +33,8 @@ _STATE = (
     (".nanobot",),
 )
 """The agent's own records inside the workspace; other parts of nanobot write them."""
+_CONVERSATIONS = "sessions"
+"""Below the workspace: what anyone has said to the agent, so reading it needs an approval."""
 _MAX_PATH_BYTES, _MAX_NAME_BYTES = 4_096, 255
 _ROOT = Folder(Path("/"))
 
@@ -54,9 +56,9 @@ class PathGuard:
 
     A path is in one of three places. Inside the allowed folders it may be used. nanobot's own
     folder, the configuration, devices and pseudo file systems (``/dev``, ``/proc``, ``/sys``), the
-    agent's records and git's own files are refused always. Anything else is refused where the
-    guard is restricted, and otherwise needs the owner's approval: `judge` says so, and `granting`
-    returns a guard that has it.
+    agent's records and git's own files are refused always. Anything else, and the sessions, is
+    refused where the guard is restricted, and otherwise needs the owner's approval: `judge` says
+    so, and `granting` returns a guard that has it.
 
     Names are compared without regard to case and to Unicode spelling, as some file systems do, so a
     name that only looks like one of these is refused too.
@@ -286,16 +288,30 @@ class PathGuard:
             return _CLOSED
         if access == "write" and ".git" in folded:
             return "it belongs to git, which runs what stands in its files; use git itself"
-        workspace = self._folded_opened[0]
-        if folded[: len(workspace)] == workspace:
-            reason = _state_objection(access, folded[len(workspace) :])
-            if reason:
-                return reason
+        if reason := self._record_objection(access, folded):
+            return reason
+        if self._restricted and self._below_workspace(folded)[:1] == (_CONVERSATIONS,):
+            return "it holds other conversations"
         is_askable = access == "write" and self._is_guarded(folded)
         if self._restricted and not is_askable and not self._is_allowed(access, path):
             roots = ", ".join(f"'{root}'" for root in self._roots(access))
             return f"it is outside the allowed folders ({roots}); use a path inside them"
         return None
+
+    def _record_objection(self, access: Access, folded: tuple[str, ...]) -> str | None:
+        """Return why the agent's own records may not be used so, if `folded` is one of them."""
+        names = self._below_workspace(folded)
+        if access == "write" and any(names[: len(state)] == state for state in _STATE):
+            return "it belongs to the agent's own records; leave it as it is and use another name"
+        opened = _longest_prefix(folded, self._folded_opened) > len(self._folded_opened[0])
+        if names[:1] == (".nanobot",) and not opened:
+            return "it belongs to nanobot itself, or to another conversation"
+        return None
+
+    def _below_workspace(self, folded: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names below the workspace; none for another place."""
+        workspace = self._folded_opened[0]
+        return folded[len(workspace) :] if folded[: len(workspace)] == workspace else ()
 
     def _approval_reason(self, access: Access, path: Path) -> str | None:
         """Return why `path` needs an approval that this guard does not have, if so."""
@@ -303,6 +319,8 @@ class PathGuard:
             return None
         if access == "write" and self._is_guarded(_fold(path)):
             return "it steers the agent, and the owner has not approved the change"
+        if self._below_workspace(_fold(path))[:1] == (_CONVERSATIONS,):
+            return "it holds other conversations, and the owner has not approved it"
         if not self._is_allowed(access, path):
             return "it is outside the workspace, and the owner has not approved it"
         return None
@@ -378,14 +396,6 @@ def _pseudo_objection(path: Path) -> str | None:
     if names[:2] == ("dev", "shm") or names[:1] not in _PSEUDO:
         return None
     return f"'/{names[0]}' holds devices and views of the system, not files; use a command"
-
-
-def _state_objection(access: Access, names: tuple[str, ...]) -> str | None:
-    if access == "write" and any(names[: len(state)] == state for state in _STATE):
-        return "it belongs to the agent's own records; leave it as it is and use another name"
-    if names[:1] == (".nanobot",) and names[1:2] != ("tool-results",):
-        return "it belongs to nanobot itself; only 'tool-results' may be read there"
-    return None
 
 
 def _fold(path: Path) -> tuple[str, ...]:

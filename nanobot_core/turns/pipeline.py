@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from nanobot_core.config.models import Settings
     from nanobot_core.contracts.memory import MemoryBackend
     from nanobot_core.contracts.plugin import ContextBlock
-    from nanobot_core.paths import PathGuard
     from nanobot_core.plugins.generation import Generation
     from nanobot_core.plugins.host import PluginHost
     from nanobot_core.turns.reach import Reach
@@ -292,7 +291,7 @@ class TurnPipeline:
         metadata = work.session.state.metadata
         chosen = work.request.model or _text(metadata, "model") or defaults.model
         offered = await work.tools.offered()
-        files = await self._files(work.info)
+        files = await asyncio.to_thread(self.reach.guard_for, work.info)
         messages = await self.requests.build(
             RequestParts(
                 turn=work.info,
@@ -337,11 +336,6 @@ class TurnPipeline:
                 record=work.recorder.record,
             )
         )
-
-    async def _files(self, turn: TurnInfo) -> PathGuard:
-        if turn.is_owner:  # the common case, and the same guard each time
-            return self.reach.guard_for(turn)
-        return await asyncio.to_thread(self.reach.guard_for, turn)
 
     async def _said_meanwhile(self, work: _Turn) -> Sequence[Message]:
         """Return what arrived for the session, as the running turn takes it up."""

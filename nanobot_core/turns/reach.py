@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.results import ResultFiles
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.events import TurnInfo
 
+MAX_GUARDS = 256
+"""Guards that are kept; making one asks the file system for links."""
 GUESTS_FOLDER = "guests"
 STEERING = (
     *("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md"),
@@ -29,8 +32,8 @@ class Reach:
 
     The owner may use the workspace; paths outside are refused where
     ``tools.restrict_to_workspace`` says so, and asked about otherwise. A guest may use a folder of
-    their own and the long results of their session, and nothing else unless ``tools.guests`` says
-    so.
+    their own, and nothing else unless ``tools.guests`` says so. Long results can be read in the
+    session that they belong to.
 
     Args:
         loaded: the configuration.
@@ -43,36 +46,44 @@ class Reach:
         self._protected = loaded.protected_paths
         self._media = loaded.home / "media"
         self._results = results
-        self._owners = self._guard(self._workspace, restricted=self._tools.restrict_to_workspace)
+        self._guards: dict[tuple[str, str, str, bool], PathGuard] = {}
 
     def guard_for(self, turn: TurnInfo) -> PathGuard:
-        """Return the guard for the calls of a turn. Blocks for guests, whose folder it makes."""
+        """Return the guard for the calls of a turn. Blocks; makes the folder of a guest."""
+        key = (turn.session_key, turn.channel, first_part(turn.sender_id), turn.is_owner)
+        guard = self._guards.get(key)
+        if guard is None:
+            if len(self._guards) >= MAX_GUARDS:
+                self._guards.clear()
+            guard = self._guards[key] = self._made_for(turn)
+        return guard
+
+    def _made_for(self, turn: TurnInfo) -> PathGuard:
+        results = self._results.folder_of(turn.session_key)
         if turn.is_owner:
-            return self._owners
+            restricted = self._tools.restrict_to_workspace
+            return self._guard(self._workspace, results, restricted=restricted)
         steering = [self._workspace / name for name in STEERING]
         if self._tools.guests.files == "workspace":
-            return self._guard(self._workspace, guarded=steering)
+            return self._guard(self._workspace, results, guarded=steering)
         name = safe_name(f"{turn.channel}:{first_part(turn.sender_id)}")
         Folder(self._workspace).make(f"{GUESTS_FOLDER}/{name}")
-        return self._guard(
-            self._workspace / GUESTS_FOLDER / name,
-            guarded=steering,
-            read_roots=[self._results.folder_of(turn.session_key)],
-        )
+        own = self._workspace / GUESTS_FOLDER / name
+        return self._guard(own, results, guarded=steering)
 
     def _guard(
         self,
         workspace: Path,
+        results: Path,
         *,
         restricted: bool = True,
-        guarded: list[Path] | None = None,
-        read_roots: list[Path] | None = None,
+        guarded: Sequence[Path] = (),
     ) -> PathGuard:
         return PathGuard(
             workspace,
             restricted=restricted,
             protected=self._protected,
             unlisted=self._media,
-            guarded=guarded or (),
-            read_roots=read_roots or (),
+            guarded=guarded,
+            read_roots=[results],
         )

@@ -209,13 +209,25 @@ def test_memory_files_for_people_are_writable(workspace: Path) -> None:
         assert guard.resolve_write(name) == workspace / name
 
 
-def test_records_are_readable_except_the_hidden_folder(workspace: Path) -> None:
-    guard = PathGuard(workspace)
+def test_sessions_are_read_with_an_approval_only(workspace: Path) -> None:
+    guard = PathGuard(workspace, restricted=False)
 
-    assert guard.may_read(workspace / "sessions/cli.jsonl")
-    assert guard.may_read(workspace / ".nanobot/tool-results/s/1.txt")
-    with pytest.raises(ToolDenied, match="belongs to nanobot"):
-        guard.resolve_read(".nanobot/journal.db")
+    assert guard.judge("read", "sessions/cli.jsonl").needs_approval
+    assert guard.judge("read", "Sessions").needs_approval
+    assert not guard.may_read(workspace / "sessions/cli.jsonl")
+    with pytest.raises(ToolDenied, match="other conversations"):
+        PathGuard(workspace).judge("read", "sessions/cli.jsonl")
+
+
+def test_of_the_hidden_folder_only_what_was_opened_is_read(workspace: Path) -> None:
+    guard = PathGuard(workspace, read_roots=[workspace / ".nanobot/tool-results/own"])
+
+    assert guard.may_read(workspace / ".nanobot/tool-results/own/1.txt")
+    for name in (".nanobot/tool-results/other/1.txt", ".nanobot/journal.db", ".nanobot"):
+        with pytest.raises(ToolDenied, match="belongs to nanobot"):
+            guard.resolve_read(name)
+    with pytest.raises(ToolDenied, match="own records"):
+        guard.resolve_write(".nanobot/tool-results/own/1.txt")
 
 
 def test_protected_file_is_neither_read_nor_written(workspace: Path, tmp_path: Path) -> None:
