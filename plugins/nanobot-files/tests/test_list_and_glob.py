@@ -89,8 +89,13 @@ async def test_state_of_nanobot_is_not_searched(bench: Bench) -> None:
     bench.put(".nanobot/tool-results/s/1.txt")
     bench.put(".nanobot/journal.txt")
 
+    bench.put("sessions/telegram_1.txt")
+
     assert "No file" in await bench.text(GlobTool, pattern="*.txt")
-    assert "1.txt" in await bench.text(GlobTool, pattern="*.txt", path=".nanobot/tool-results")
+    with pytest.raises(ToolDenied):
+        await bench.text(GlobTool, pattern="*.txt", path=".nanobot/tool-results")
+    # The bench's owner approves.
+    assert "1.txt" in await bench.text(GlobTool, pattern="*.txt", path="sessions")
 
 
 async def test_newest_file_comes_first(bench: Bench) -> None:

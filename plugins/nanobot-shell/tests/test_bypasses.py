@@ -454,11 +454,12 @@ _LINES = st.lists(
     min_size=1,
     max_size=3,
 ).map(lambda drawn: "".join(command + end for command, end in drawn).rstrip("|&; \n"))
+LONG = (pytest.mark.long, pytest.mark.timeout(900))
 PROPERTY = settings(max_examples=60, deadline=None)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=LONG)])
 def test_what_is_taken_for_confined_touches_nothing_outside(tmp_path: Path, rounds: int) -> None:
     """Runs what passes, in a folder that the test throws away."""
     counts = [0, 0]

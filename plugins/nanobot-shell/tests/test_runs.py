@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -29,8 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="there is no /proc"),
 ]
 LIMIT_S = 20
-ALL = 5
-"""Processes that the commands start: a shell, three times ``sleep``, one ``cat``."""
+PIPES = ("one", "two")
 GATEWAY = """
 import asyncio, sys
 from pathlib import Path
@@ -41,8 +41,10 @@ async def main(folder, mode):
     environment = {"HOME": str(folder / "home"), "PATH": "/usr/bin:/bin"}
     settings = {"sandbox": mode}
     async with FakePluginContext(folder, settings=settings, environment=environment) as context:
-        for command in ("sleep 1000 & setsid sleep 1000 & wait", "(setsid sleep 1000 &)"):
-            arguments = {"command": f"{command}; echo; cat", "background": True}
+        commands = {"one": "sleep 1000 & setsid sleep 1000 & wait", "two": "(setsid sleep 1000 &)"}
+        for pipe, command in commands.items():
+            line = f"exec 9<>work/{pipe}; {command}; cat"
+            arguments = {"command": line, "background": True}
             await ExecTool(context).execute(call_in(context.workspace), arguments)
         print("ready", flush=True)
         await asyncio.sleep(1000)
@@ -57,29 +59,28 @@ async def test_commands_of_a_killed_gateway_are_ended_at_the_next_start(
 ) -> None:
     require(mode)
     with gateway(tmp_path, mode) as killed:
-        await started(tmp_path)
+        await commands_are(tmp_path, {True})
         killed.kill()
     context = FakePluginContext(tmp_path, settings={"sandbox": mode})
     context.gateway = FakeGateway()
 
-    async with context, asyncio.timeout(LIMIT_S):
+    async with context:
         ShellPlugin().start(context)
-        while marked(tmp_path):
-            await context.shared(Shell).end_former()
-            await asyncio.sleep(0.01)
+        await commands_are(tmp_path, {False})
 
     assert list((tmp_path / "data" / "example" / "runs").iterdir()) == []
 
 
 async def test_commands_of_a_gateway_that_runs_are_left_alone(tmp_path: Path) -> None:
     with gateway(tmp_path, "none") as running:
-        before = await started(tmp_path)
+        await commands_are(tmp_path, {True})
         async with FakePluginContext(tmp_path) as context:
             await context.shared(Shell).end_former()
 
-            assert marked(tmp_path) == before
+            await commands_are(tmp_path, {True})
         running.kill()
     assert end_former_runs(tmp_path / "data" / "example" / "runs") >= 3
+    await commands_are(tmp_path, {False})
 
 
 def test_commands_of_another_folder_are_left_alone(tmp_path: Path) -> None:
@@ -97,6 +98,10 @@ def test_commands_of_another_folder_are_left_alone(tmp_path: Path) -> None:
 
 @contextmanager
 def gateway(folder: Path, mode: str) -> Iterator[subprocess.Popen[str]]:
+    work = folder / "workspace" / "work"
+    work.mkdir(parents=True)
+    for pipe in PIPES:
+        os.mkfifo(work / pipe)
     command = [sys.executable, "-c", GATEWAY, str(folder), mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -107,24 +112,21 @@ def gateway(folder: Path, mode: str) -> Iterator[subprocess.Popen[str]]:
             process.send_signal(signal.SIGKILL)
 
 
-async def started(folder: Path) -> set[int]:
-    """Return the processes of the gateway's commands as soon as they all run."""
+async def commands_are(folder: Path, wanted: set[bool]) -> None:
+    """Wait until all commands of the gateway run, or none."""
+    found: set[bool] = set()
     async with asyncio.timeout(LIMIT_S):
-        found: set[int] = set()
-        while len(found) < ALL:
+        while found != wanted:
             await asyncio.sleep(0.01)
-            found = marked(folder)
-    return found
+            found = {is_held(folder / "workspace" / "work" / pipe) for pipe in PIPES}
 
 
-def marked(folder: Path) -> set[int]:
-    """Return the processes of commands that were started for `folder`."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        try:
-            environment = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
-        except OSError:
-            continue
-        if MARKER.encode() in environment and str(folder).encode() in environment:
-            found.add(int(entry.name))
-    return found
+def is_held(pipe: Path) -> bool:
+    """Whether a process has the pipe open for reading: fifo(7)."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return False
+    return True

@@ -123,9 +123,8 @@ async def test_background_commands_die_with_the_plugin(
 ) -> None:
     require(mode)
     async with make_context(sandbox=mode) as context:
-        await _start(context, "trap '' TERM; (setsid sleep 1000 &); sleep 1000")
-        await _start(context, "sleep 1000")
-        assert _marked(context) >= 2
+        for command in ("trap '' TERM; (setsid sleep 1000 &); echo up; sleep 1000", "echo up; cat"):
+            await _poll_until(context, await _start(context, command), "up")
 
     assert _marked(context) == 0
 

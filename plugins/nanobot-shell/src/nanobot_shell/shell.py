@@ -70,7 +70,15 @@ class Shell:
         """End what commands of a process that was killed have left; done once."""
         async with self._starting_run:
             if self._run is None:
-                self._run, count = await asyncio.to_thread(_start_run, self._ctx.data_dir / "runs")
+                folder = self._ctx.data_dir / "runs"
+                loop = asyncio.get_running_loop()
+                starting = loop.run_in_executor(None, _start_run, folder)
+                try:
+                    self._run, count = await asyncio.shield(starting)
+                except asyncio.CancelledError:
+                    # The thread goes on, and what it opens must be closed.
+                    self._run, _ = await starting
+                    raise
                 if count:
                     self._ctx.logger.log("WARNING", "ended {} processes of killed gateways", count)
 
