@@ -162,3 +162,22 @@ def test_a_webhook_that_would_not_be_safe_is_refused(webhook: dict[str, str]) ->
     with pytest.raises(ValidationError) as raised:
         TelegramSettings.model_validate({"webhook": webhook})
     assert webhook.get("secret", "a secret") not in str(raised.value)
+
+
+@pytest.mark.parametrize(("secret", "proofs"), [(SECRET, 1), (SECRET[:-1], 0)])
+async def test_the_server_learns_who_knows_the_secret(
+    ctx_with: MakeContext, secret: str, proofs: int
+) -> None:
+    """Strangers must not use up what nanobot-http allows Telegram."""
+    called: list[None] = []
+    app = build_app(ctx_with(webhook=WEBHOOK))
+
+    async def extended(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+        extension = {"nanobot.caller": {"proven": lambda: called.append(None)}}
+        await app({**scope, "extensions": extension}, receive, send)
+
+    transport = httpx.ASGITransport(app=extended)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as telegram:
+        await telegram.post("/", headers={"X-Telegram-Bot-Api-Secret-Token": secret})
+
+    assert len(called) == proofs

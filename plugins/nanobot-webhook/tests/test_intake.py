@@ -322,3 +322,18 @@ async def test_the_log_holds_no_content_and_no_signature(bench: MakeBench) -> No
     assert "msg_2" in text
     assert "canary" not in text
     assert "v1," not in text
+
+
+async def test_strangers_without_end_fill_no_log(bench: MakeBench) -> None:
+    lines: list[str] = []
+    sink = logger.add(lambda line: lines.append(str(line)), level="INFO", format="{message}")
+    try:
+        async with bench() as it:
+            for _ in range(5):
+                assert (await it.client.post("/webhook", content=b"{}")).status_code == 401
+            await it.clock.advance(60)
+            assert (await it.client.post("/webhook", content=b"{}")).status_code == 401
+    finally:
+        logger.remove(sink)
+    told = [line.partition(";")[0] for line in lines if "signature" in line]
+    assert told == ["refused without a signature: 1", "refused without a signature: 5"]

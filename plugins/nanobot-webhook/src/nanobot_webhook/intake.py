@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _FULL_WAIT_S = 30
 _DOWN_WAIT_S = 5
+_WARNING_INTERVAL_S = 60.0
+"""Least seconds between two lines of the log about strangers, who may come without end."""
 
 
 def build_app(ctx: PluginContext) -> AsgiApp:
@@ -51,6 +53,8 @@ class Intake:
         self._log = ctx.logger
         self._settings = ctx.settings(WebhookSettings)
         self._door = ctx.shared(Door)
+        self._unsigned = 0
+        self._quiet_until_s = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -79,12 +83,22 @@ class Intake:
             # Megabytes of base64 would hold up every other chat.
             payload = await asyncio.to_thread(_read, key, head, body)
         except SignatureRefused as error:
-            self._log.warning("a message was refused: {}", error)
+            self._warn(error)
             return _refusal(401, str(error))
         except PayloadRefused as error:
             return _refusal(400, str(error))
         _count_as_proven(request.scope)
         return await self._publish(inbox, head, payload)
+
+    def _warn(self, error: SignatureRefused) -> None:
+        self._unsigned += 1
+        now_s = self._ctx.clock.monotonic_s()
+        if now_s >= self._quiet_until_s:
+            self._quiet_until_s = now_s + _WARNING_INTERVAL_S
+            self._log.warning(
+                "refused without a signature: {}; the last: {}", self._unsigned, error
+            )
+            self._unsigned = 0
 
     async def _publish(self, inbox: Inbox, head: SignedHead, payload: MessagePayload) -> Response:
         message = build_inbound(payload, head.id, datetime.fromtimestamp(head.timestamp, UTC))
