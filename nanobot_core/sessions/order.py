@@ -17,7 +17,7 @@ class KeyedLocks:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def is_held(self, key: str) -> bool:
-        """Whether somebody holds the lock of `key`, or waits for it."""
+        """Whether the lock of `key` is held or waited for."""
         return key in self._locks
 
     @asynccontextmanager

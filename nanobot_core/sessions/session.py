@@ -170,7 +170,7 @@ class Sessions:
             await self._clock.sleep(RETRY_S)
 
     async def delete(self, key: str) -> bool:
-        """Delete a session from the store and from memory; False when there is none.
+        """Delete a session from the store and from memory; False if it does not exist.
 
         Raises:
             SessionError: the store cannot delete it.
@@ -178,7 +178,7 @@ class Sessions:
         async with self._locks.hold(key):
             is_deleted = await self._store.delete(key)
             if (session := self._alive.get(key)) is not None:
-                # Whoever holds it must not store what is gone.
+                # Anyone who holds it must not store what is gone.
                 session.stored = await self._load(key)
         return is_deleted
 

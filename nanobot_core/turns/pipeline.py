@@ -191,7 +191,7 @@ class TurnPipeline:
         return TurnOutcome(turn=turn, reply=reply)
 
     async def delete_session(self, key: str) -> bool:
-        """Delete a session for good; False when there is none.
+        """Delete a session for good; False if it does not exist.
 
         Raises:
             SessionError: a turn of it is under way, or the store cannot delete it.

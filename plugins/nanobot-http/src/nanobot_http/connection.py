@@ -50,7 +50,7 @@ class BoundedConnection(H11Protocol):
     uvicorn bounds the size of headers and the pause between requests. It waits for the rest of a
     request's head, and for a peer that does not read, as long as the connection stays open. When
     there are too many connections, the one that has waited longest for its peer makes room: peers
-    that open connections and say nothing keep nobody out.
+    that open connections and say nothing keep no one out.
     """
 
     head_limit_s = HEAD_LIMIT_S

@@ -125,7 +125,7 @@ def _stands_alone(mark: str, name: str) -> bool:
 def _flanks(text: str, start: int, end: int) -> tuple[bool, bool]:
     """Return whether a run of marks may open, and whether it may close, where CommonMark says so.
 
-    CommonMark lets ``a*b*c``, ``f(*), g(*)`` and ``x=_y_`` be formatted; nobody means it so.
+    CommonMark lets ``a*b*c``, ``f(*), g(*)`` and ``x=_y_`` be formatted; no one means it so.
     """
     mark, is_strong = text[start], end - start > 1
     before, behind = text[start - 1 : start] or " ", text[end : end + 1] or " "

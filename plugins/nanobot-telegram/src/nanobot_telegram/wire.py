@@ -15,7 +15,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def _on_one_line(name: str) -> str:
-    """Return what people see of a name that somebody has given themselves."""
+    """Return what people see of a name that its bearer has chosen."""
     flat = " ".join(name.split())
     return "".join(letter for letter in flat if letter.isprintable() or letter in _JOINERS)
 
