@@ -34,8 +34,7 @@ def hook_points() -> dict[str, HookPoint[..., Any]]:
 def render_kinds() -> str:
     """Return the table of kinds."""
     rows = [
-        f"| {kind.value} | {rule.summary} | {_limit(rule.limit_s)} |"
-        for kind, rule in RULES.items()
+        f"| {kind.value} | {rule.summary} | {rule.limit_s:g} s |" for kind, rule in RULES.items()
     ]
     return "\n".join(["| kind | rule | limit |", "| --- | --- | --- |", *rows])
 
@@ -111,9 +110,10 @@ def render_contract(name: str) -> str:
 def _hook(point: HookPoint[..., Any]) -> str:
     rule = RULES[point.kind]
     facts = [f"*{point.kind.value}*", rule.summary]
-    limit_s = None if point.name == "present_approval" else rule.limit_s
-    if limit_s is not None:
-        facts.append(f"at most {limit_s:g} s")
+    if point.limit_s is not None:
+        facts.append(f"at most {point.limit_s:g} s")
+    if point.reaches:
+        facts.append(f"its owner reads: {point.reaches}")
     if point.field:
         facts.append(f"replaces `{point.field}` of the event")
     links = _links(point.declaration)
@@ -185,7 +185,3 @@ def _default(item: dataclasses.Field[Any]) -> str:
     if item.default_factory is not dataclasses.MISSING:
         return f"`{getattr(item.default_factory, '__name__', '…')}()`"
     return "required"
-
-
-def _limit(limit_s: float | None) -> str:
-    return "none" if limit_s is None else f"{limit_s:g} s"

@@ -76,7 +76,7 @@ def _troubles(reports: list[PluginReport]) -> Iterator[Finding]:
 
 def _clashes(host: PluginHost) -> Iterator[Finding]:
     for clash in host.clashes:
-        message = f"{' and '.join(clash.plugins)} claim '{clash.name}', so each name is spelt out"
+        message = f"{' and '.join(clash.plugins)} claim '{clash.name}': {clash.outcome}"
         yield Finding("core", "tools", "warning", message, clash.remedy)
 
 

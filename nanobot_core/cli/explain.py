@@ -104,7 +104,7 @@ def hook(
     as_json: AsJson = False,
 ) -> None:
     """Tell what a hook promises, and which plugins implement it, in the order of their calls."""
-    from nanobot_core.hooks.caller import declared_hooks
+    from nanobot_core.hooks.caller import Refusal, declared_hooks
     from nanobot_core.hooks.kinds import RULES
 
     points = declared_hooks()
@@ -117,7 +117,12 @@ def hook(
         try:
             await agent.plugins.start()
             found = agent.plugins.hooks.implementations.get(name, ())
-            return [f"{item.plugin}@{item.version}" for item in found]
+            return [
+                f"{item.plugin} does not run, so this refuses"
+                if isinstance(item.function, Refusal)
+                else f"{item.plugin}@{item.version}"
+                for item in found
+            ]
         finally:
             await agent.plugins.stop()
 
@@ -127,6 +132,7 @@ def hook(
             "hook": name,
             "kind": f"{kind.value}: {RULES[kind].summary}",
             "contract": inspect.cleandoc(points[name].declaration.__doc__ or ""),
+            "reaches": points[name].reaches,
             "implemented_by": run_async(implementers()),
         },
         as_json=as_json,

@@ -62,23 +62,33 @@ def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
     _tell_remedies(reports)
     for clash in clashes:
         claimants = " and ".join(clash.plugins)
-        _say(f"tool '{clash.name}' is claimed by {claimants}; {clash.remedy}", aside=True)
+        said = f"tool '{clash.name}' is claimed by {claimants}: {clash.outcome}; {clash.remedy}"
+        _say(said, aside=True)
 
 
 @app.command()
 def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> None:
     """Show all that a plugin gives, reaches and reads; it is not imported."""
     options = options_of(ctx)
-    selection = _selection(load_catalogue(options, load_settings(options)), plugin_id)
+    loaded = load_settings(options)
+    catalogue = load_catalogue(options, loaded)
+    selection = _selection(catalogue, plugin_id)
+    is_described = selection.plugin.manifest is not None
+    if selection.enabled and not is_described:  # what every start does as well
+        catalogue.examine_undescribed(loaded.home / "cache")
+        selection = _selection(catalogue, plugin_id)
     plugin = selection.plugin
     manifest = plugin.manifest
+    reaches = manifest.capabilities if manifest else ()
     if as_json:
-        print_json({**asdict(plugin), "state": selection.state, "reason": selection.reason})
+        facts = {**asdict(plugin), "reaches": reaches}
+        print_json({**facts, "state": selection.state, "reason": selection.reason})
         return
     _say(f"{plugin.id} {plugin.version} ({plugin.distribution}): {plugin.summary}")
     _say(f"state: {selection.state}, {selection.reason}")
-    if manifest is None:
+    if not is_described:
         _say("undescribed: it has no manifest, and is examined when it is enabled")
+    if manifest is None:
         return
     for item in manifest.declarations:
         _say(f"{item.kind}: {item.name}" + (f", {item.summary}" if item.summary else ""))
@@ -88,7 +98,8 @@ def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) ->
             _say(f"environment: {name}")
     for title, values in (
         ("hook", tuple(manifest.hooks)),
-        ("reaches", tuple(dict.fromkeys(manifest.capabilities))),
+        ("reaches", reaches),
+        ("not agreed to", catalogue.consents.news_of(plugin)),
         ("host", manifest.facts.hosts),
         ("requires", manifest.facts.requires),
     ):
@@ -179,17 +190,34 @@ def top(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
-    """Let a plugin run, and show what it reaches. Comments in the file are kept."""
+    """Let a plugin run, agree to all that it reaches, and show that. Comments are kept.
+
+    One that has no manifest is examined in a process of its own.
+    """
+    from nanobot_core.plugins.catalogue import described
+    from nanobot_core.plugins.consent import agree
+
     options = options_of(ctx)
-    catalogue = load_catalogue(options, load_settings(options))
+    loaded = load_settings(options)
+    catalogue = load_catalogue(options, loaded)
     plugin = _selection(catalogue, plugin_id).plugin
-    capabilities = plugin.manifest.capabilities if plugin.manifest else ()
-    reaches = ", ".join(dict.fromkeys(capabilities)) or "nothing that it declares"
+    problem = plugin.problem
+    if plugin.manifest is None and not problem:
+        try:
+            plugin = described(plugin, loaded.home / "cache")
+        except PluginError as error:
+            problem = error.reason
+    news = catalogue.consents.news_of(plugin)
+    agree(loaded.home, [plugin])
     changed = _move(options, plugin_id, source="plugins.disabled", target="plugins.enabled")
     word = "is enabled" if changed else "was enabled already"
-    _say(f"{plugin_id} {word}; it reaches: {reaches}")
-    if plugin.problem:
-        _say(f"it cannot run yet: {plugin.problem}", aside=True)
+    reaches = ", ".join(plugin.manifest.capabilities if plugin.manifest else ())
+    unknown = "not known" if plugin.manifest is None else "nothing that it declares"
+    _say(f"{plugin_id} {word}; it reaches: {reaches or unknown}")
+    if news:
+        _say(f"new since you last agreed: {', '.join(news)}")
+    if problem:
+        _say(f"it cannot run yet: {problem}", aside=True)
 
 
 @app.command()
@@ -262,7 +290,8 @@ def _clashes(catalogue: Catalogue, aliases: dict[str, str]) -> tuple[NameClash, 
     claims: dict[str, list[str]] = {}
     for plugin, declaration in catalogue.declared("tools"):
         claims.setdefault(plugin.id, []).append(declaration.name)
-    return assign_tool_names(claims, aliases).clashes
+    keepers = {item.plugin.id for item in catalogue.selections.values() if item.plugin.bundled}
+    return assign_tool_names(claims, aliases, keepers).clashes
 
 
 def _clash_data(clash: NameClash) -> dict[str, object]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 FAILURES_TO_OPEN = 3
+"""Failures in a row, or calls that never ended, after which an implementation is left out."""
 FIRST_PAUSE_S = 30.0
 LONGEST_PAUSE_S = 600.0
 
@@ -37,7 +39,9 @@ class Account:
 class Circuit:
     """Three failures in a row open it; after a pause one trial call decides.
 
-    The pause doubles from 30 seconds to 10 minutes while trials fail.
+    The pause doubles from 30 seconds to 10 minutes while trials fail. Three calls that go on
+    although their time is up open it as well, and there is no trial until one of them has ended:
+    what cannot be stopped must not add up.
     """
 
     now_s: Callable[[], float]
@@ -46,12 +50,15 @@ class Circuit:
     pause_s: float = FIRST_PAUSE_S
     opened_at_s: float | None = None
     trial_running: bool = field(default=False)
+    left_behind: int = 0
 
     @property
     def state(self) -> CircuitState:
         """Whether calls go through, are left out, or one may try."""
         if self.opened_at_s is None:
             return "closed"
+        if self.left_behind >= FAILURES_TO_OPEN:
+            return "open"
         return "half-open" if self.now_s() >= self.opened_at_s + self.pause_s else "open"
 
     def admits(self) -> bool:
@@ -84,6 +91,19 @@ class Circuit:
             self.pause_s = min(self.pause_s * 2, LONGEST_PAUSE_S)
         elif self.failures < FAILURES_TO_OPEN or self.opened_at_s is not None:
             return
+        self._open()
+
+    def leave_behind(self, call: asyncio.Future[Any]) -> None:
+        """Count a call that goes on although its time is up, until it ends."""
+        self.left_behind += 1
+        call.add_done_callback(self._ended)
+        if self.left_behind >= FAILURES_TO_OPEN and self.opened_at_s is None:
+            self._open()
+
+    def _ended(self, call: asyncio.Future[Any]) -> None:
+        self.left_behind -= 1
+
+    def _open(self) -> None:
         self.opened_at_s = self.now_s()
         self.on_open()
 

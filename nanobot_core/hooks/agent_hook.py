@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from nanobot_core.hooks import specs
 from nanobot_core.hooks.account import Circuit
 from nanobot_core.hooks.implementation import Implementation
-from nanobot_core.hooks.kinds import RULES
 from nanobot_core.hooks.markers import HookPoint
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class AgentHook:
             if getattr(type(self), name) is getattr(AgentHook, name):
                 continue
             point = getattr(specs, name)
-            limit_s = RULES[point.kind].limit_s if isinstance(point, HookPoint) else None
+            limit_s = point.limit_s if isinstance(point, HookPoint) else None
             found[name] = (
                 Implementation(
                     plugin="run",

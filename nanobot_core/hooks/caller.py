@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core.hooks import callers, specs
+from nanobot_core.hooks.account import Circuit
 from nanobot_core.hooks.callers import (
     AdmitMessage,
     AuthorizeToolCall,
@@ -34,7 +36,7 @@ _CALLERS: dict[Kind, type[callers.Caller]] = {
     Kind.GATHER: Gather,
     Kind.WRAP: WrapModelCall,
 }
-_GATES: dict[str, type[callers.Caller]] = {
+_GATES: dict[str, type[callers.Gate]] = {
     "admit_message": AdmitMessage,
     "authorize_tool_call": AuthorizeToolCall,
 }
@@ -45,6 +47,32 @@ _GATES: dict[str, type[callers.Caller]] = {
 def declared_hooks() -> dict[str, HookPoint[..., Any]]:
     """Return every hook of ``specs.py`` by name, in the order of the file."""
     return {name: point for name, point in vars(specs).items() if isinstance(point, HookPoint)}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An implementation that gives one answer, and that is no."""
+
+    answer: object
+
+    def __call__(self, event: object) -> object:
+        """Return the answer."""
+        return self.answer
+
+
+def closed_gate(hook: str, plugin: str, reason: str) -> Implementation:
+    """Return what stands for the gate of a plugin that does not run: it refuses for `reason`."""
+    refusal = Refusal(_GATES[hook].refusal(reason))
+    return Implementation(plugin=plugin, hook=hook, function=refusal, circuit=Circuit(lambda: 0.0))
+
+
+GATES: frozenset[str] = frozenset(_GATES)
+"""Hooks that may refuse: a plugin that has one and does not run refuses all that it would judge."""
+
+
+def judged_by(hook: str) -> str:
+    """Return what a gate judges, in words for people: ``tool call``."""
+    return _GATES[hook].judged
 
 
 class Hooks:

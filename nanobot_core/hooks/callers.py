@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from nanobot_core.contracts.plugin import Allow, Ask, Decision, Deny, Refuse, Rewrite
 from nanobot_core.errors import HookError, LimitError
 from nanobot_core.hooks.implementation import (
     HookRuntime,
     Implementation,
+    Interlude,
     invoke,
-    invoke_apart,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Observe(Caller, Generic[E]):
         """Tell `event`; failures are reported and leave the others untouched."""
         for implementation in self.implementations:
             try:
-                await invoke(implementation, event)
+                await invoke(implementation, self.runtime, event)
             except HookError as error:
                 self.runtime.report(error)
 
@@ -104,7 +104,7 @@ class Chain(Caller, Generic[E, V]):
         name = self.point.field
         for implementation in self.implementations:
             try:
-                value = await invoke(implementation, event, check=self._check)
+                value = await invoke(implementation, self.runtime, event, check=self._check)
             except HookError as error:
                 self.runtime.report(error)
                 if implementation.options.critical:
@@ -123,7 +123,9 @@ class First(Caller, Generic[E, V]):
         """Return the first answer, or ``None`` when nobody has one."""
         for implementation in self.implementations:
             try:
-                value: V | None = await invoke(implementation, event, check=self._check)
+                value: V | None = await invoke(
+                    implementation, self.runtime, event, check=self._check
+                )
             except HookError as error:
                 self.runtime.report(error)
                 continue
@@ -143,7 +145,7 @@ class Gather(Caller, Generic[E, V]):
 
     async def _collect(self, implementation: Implementation, event: E) -> list[tuple[str, V]]:
         try:
-            items: list[V] = await invoke(implementation, event, check=self._items)
+            items: list[V] = await invoke(implementation, self.runtime, event, check=self._items)
         except HookError as error:
             self.runtime.report(error)
             return []
@@ -168,26 +170,55 @@ class Verdict:
     call: ToolCall
 
 
-class AdmitMessage(Caller):
+class Gate(Caller):
+    """Base of the callers of gates: what fails, and what cannot be asked, refuses.
+
+    Attributes:
+        judged: what it is that the gate judges, in words for people.
+    """
+
+    judged: ClassVar[str]
+
+    @staticmethod
+    def refusal(reason: str) -> object:
+        """Return the answer of the hook that refuses."""
+        raise NotImplementedError
+
+
+class AdmitMessage(Gate):
     """Asks whether a message may come in; one refusal is enough, a failure refuses."""
+
+    judged: ClassVar[str] = "channel message"
+
+    @staticmethod
+    def refusal(reason: str) -> Refuse:
+        """Return the answer that refuses."""
+        return Refuse(reason)
 
     async def __call__(self, event: MessageReceived) -> Refuse | None:
         """Return the first refusal, or ``None``."""
         for implementation in self.implementations:
             try:
-                refusal: Refuse | None = await invoke_apart(
-                    implementation, self.runtime.spawn, event, check=self._check
+                refusal: Refuse | None = await invoke(
+                    implementation, self.runtime, event, check=self._check
                 )
             except HookError as error:
                 self.runtime.report(error)
-                return Refuse(f"plugin '{implementation.plugin}' failed: {error.reason}")
+                return self.refusal(_unable(implementation))
             if refusal is not None:
                 return refusal
         return None
 
 
-class AuthorizeToolCall(Caller):
+class AuthorizeToolCall(Gate):
     """Asks whether a tool call may run; the strongest answer wins, a failure denies."""
+
+    judged: ClassVar[str] = "tool call"
+
+    @staticmethod
+    def refusal(reason: str) -> Deny:
+        """Return the answer that refuses."""
+        return Deny(reason)
 
     async def __call__(self, event: ToolCallProposed) -> Verdict:
         """Return the verdict: Deny, else Ask, else Allow; a later policy sees earlier rewrites."""
@@ -207,13 +238,24 @@ class AuthorizeToolCall(Caller):
         self, implementation: Implementation, event: ToolCallProposed
     ) -> Decision | None:
         try:
-            decision: Decision | None = await invoke_apart(
-                implementation, self.runtime.spawn, event, check=self._check
+            decision: Decision | None = await invoke(
+                implementation, self.runtime, event, check=self._check
             )
         except HookError as error:
             self.runtime.report(error)
-            return Deny(f"the policy of plugin '{implementation.plugin}' failed: {error.reason}")
+            return self.refusal(_unable(implementation))
         return decision
+
+
+def _unable(implementation: Implementation) -> str:
+    """Say that a gate cannot judge, and how its owner does without it."""
+    plugin, last = implementation.plugin, implementation.account.last_error
+    is_open = implementation.circuit.state != "closed"
+    reason = f"it is left out after repeated failures, the last one: {last}" if is_open else last
+    return (
+        f"the policy of plugin '{plugin}' failed: {reason}; to do without it, run nanobot plugins "
+        f"disable {plugin}"
+    )
 
 
 ModelCall = Callable[["ChatRequest"], Awaitable["LLMResponse"]]
@@ -243,10 +285,12 @@ class WrapModelCall(Caller):
         try:
             response = await invoke(
                 implementation,
+                self.runtime,
                 event,
                 attempt,
                 passes=attempt.is_not_the_plugins,
                 check=self._check,
+                interlude=attempt,
             )
         except HookError as error:
             self.runtime.report(error)
@@ -259,25 +303,27 @@ class WrapModelCall(Caller):
         return answer
 
 
-class _NextCall:
+class _NextCall(Interlude):
     """``call_next`` for one implementation: usable once, remembers what came of it."""
 
     def __init__(self, proceed: ModelCall) -> None:
+        super().__init__()
         self._proceed = proceed
-        self._used = False
         self.response: LLMResponse | None = None
         self.error: Exception | None = None
 
     async def __call__(self, request: ChatRequest) -> LLMResponse:
-        if self._used:
-            msg = "call_next was already used"
+        if self.begun.done() or self.is_closed:
+            msg = "call_next was already used" if self.begun.done() else "call_next came too late"
             raise RuntimeError(msg)
-        self._used = True
+        self.begun.set_result(None)
         try:
             self.response = await self._proceed(request)
         except Exception as error:
             self.error = error
             raise
+        finally:
+            self.ended.set_result(None)
         return self.response
 
     def is_not_the_plugins(self, error: BaseException) -> bool:

@@ -45,6 +45,6 @@ class DetachedQueues:
         while queue:
             implementation, event = queue.popleft()
             try:
-                await invoke(implementation, event)
+                await invoke(implementation, self._runtime, event)
             except HookError as error:
                 self._runtime.report(error)

@@ -15,7 +15,7 @@ from nanobot_core.hooks.account import Account, Circuit
 from nanobot_core.hooks.caller import Hooks, declared_hooks
 from nanobot_core.hooks.detached import DetachedQueues
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
-from nanobot_core.hooks.kinds import RULES, Kind
+from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import PROJECT, HookPoint, options_of, point_of
 from nanobot_core.text import nearest
 
@@ -144,9 +144,7 @@ def _compile(
     limits: Mapping[str, float],
 ) -> Implementation:
     account, circuit = ledger.entry(registrant.id, point.name)
-    # A person who is asked needs longer than any hook; tools.approval_timeout_s is the limit.
-    limit_s = None if point.name == "present_approval" else RULES[point.kind].limit_s
-    limit_s = limits.get(f"{registrant.id}.{point.name}", limits.get(point.name, limit_s or 0.0))
+    of_hook = limits.get(point.name, point.limit_s)
     return Implementation(
         plugin=registrant.id,
         version=registrant.version,
@@ -154,7 +152,7 @@ def _compile(
         function=_with_declared_arguments(found, point.declaration),
         options=options_of(found.function),
         wish=-1 if found.tryfirst else 1 if found.trylast else 0,
-        limit_s=limit_s or None,
+        limit_s=limits.get(f"{registrant.id}.{point.name}", of_hook),
         account=account,
         circuit=circuit,
     )

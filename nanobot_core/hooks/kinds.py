@@ -26,37 +26,37 @@ class KindRule:
 
     Attributes:
         summary: the rule in one sentence, as the hook reference prints it.
-        limit_s: seconds one implementation may take; ``None`` means no limit.
+        limit_s: seconds one implementation may take.
         fails_closed: a failure stops what the hook guards instead of being left out.
     """
 
     summary: str
-    limit_s: float | None
+    limit_s: float
     fails_closed: bool = False
 
 
 RULES: dict[Kind, KindRule] = {
     Kind.CONTRIBUTE: KindRule(
-        "called once per activation, collects; a failure leaves the whole plugin out", None
+        "called once per activation, collects; a failure leaves the whole plugin out", 30.0
     ),
     Kind.OWN: KindRule("called on the plugin itself", 30.0),
-    Kind.OBSERVE: KindRule("in order, result ignored; a failure is logged and counted", None),
+    Kind.OBSERVE: KindRule("in order, result ignored; a failure is logged and counted", 4.0),
     Kind.DETACHED: KindRule(
-        "from a bounded queue per plugin, later and in order; overflow drops the oldest", None
+        "from a bounded queue per plugin, later and in order; overflow drops the oldest", 30.0
     ),
     Kind.CHAIN: KindRule(
         "in order, each sees the former's result; None means unchanged; a failure is skipped "
         "unless the implementation is marked critical",
-        5.0,
+        4.0,
     ),
     Kind.GATE: KindRule(
         "in order, strongest answer wins (deny, ask, rewrite, allow); a failure denies", 15.0, True
     ),
-    Kind.FIRST: KindRule("in order, first answer that is not None; a failure asks the next", 5.0),
+    Kind.FIRST: KindRule("in order, first answer that is not None; a failure asks the next", 4.0),
     Kind.GATHER: KindRule("side by side, collects; a failure leaves its part out", 3.0),
     Kind.WRAP: KindRule(
-        "middleware, call_next usable once; a failure before it is skipped, after it the inner "
-        "result stands",
-        None,
+        "middleware, call_next usable once, its time not counted; a failure before it is skipped, "
+        "after it the inner result stands",
+        4.0,
     ),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 import pluggy
 
-from nanobot_core.hooks.kinds import Kind
+from nanobot_core.hooks.kinds import RULES, Kind
 
 if TYPE_CHECKING:
     from nanobot_core.contracts.context import PluginContext
@@ -47,6 +47,9 @@ class HookPoint(Generic[P, R]):
     Attributes:
         name: the hook's name.
         kind: how it is called.
+        reaches: what implementing it lets a plugin do, in words for the owner; empty where it
+            neither sees, changes nor decides anything.
+        limit_s: seconds one call may take; ``None`` where a person is waited for.
         generation: rises when the meaning of the hook changes.
         field: of a chain, the field of the event that implementations replace.
         result: what an implementation may return besides None; of a gather hook, what it yields.
@@ -57,12 +60,16 @@ class HookPoint(Generic[P, R]):
         self,
         declaration: Callable[P, R],
         kind: Kind,
+        reaches: str,
         *,
         field: str = "",
         result: tuple[type, ...] = (),
+        waits_for_person: bool = False,
     ) -> None:
         self.name: str = declaration.__name__
         self.kind = kind
+        self.reaches = reaches
+        self.limit_s: float | None = None if waits_for_person else RULES[kind].limit_s
         self.field = field
         self.result = result
         self.generation = 1
@@ -149,49 +156,55 @@ def declare_contribution(
         declaration: takes the context of the plugin that contributes, returns what it gives; its
             body is not used.
     """
-    return HookPoint(declaration, Kind.CONTRIBUTE)
+    return HookPoint(declaration, Kind.CONTRIBUTE, f"takes part in {declaration.__name__}")
 
 
-def contribute(declaration: Callable[P, R]) -> HookPoint[P, R]:
+def contribute(reaches: str) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
     """Declare a hook by which plugins give something."""
-    return HookPoint(declaration, Kind.CONTRIBUTE)
+    return lambda declaration: HookPoint(declaration, Kind.CONTRIBUTE, reaches)
 
 
 def own(declaration: Callable[P, R]) -> HookPoint[P, R]:
-    """Declare a hook of a plugin's own life."""
-    return HookPoint(declaration, Kind.OWN)
+    """Declare a hook of a plugin's own life, which shows it nothing but its own context."""
+    return HookPoint(declaration, Kind.OWN, "")
 
 
-def observe(declaration: Callable[P, R]) -> HookPoint[P, R]:
+def observe(reaches: str) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
     """Declare a hook that is told of something and waited for."""
-    return HookPoint(declaration, Kind.OBSERVE)
+    return lambda declaration: HookPoint(declaration, Kind.OBSERVE, reaches)
 
 
-def detached(declaration: Callable[P, R]) -> HookPoint[P, R]:
+def detached(reaches: str) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
     """Declare a hook that is told of something later."""
-    return HookPoint(declaration, Kind.DETACHED)
+    return lambda declaration: HookPoint(declaration, Kind.DETACHED, reaches)
 
 
-def gate(*result: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
+def gate(reaches: str, *result: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
     """Declare a hook that may refuse, answering with one of `result`."""
-    return lambda declaration: HookPoint(declaration, Kind.GATE, result=result)
+    return lambda declaration: HookPoint(declaration, Kind.GATE, reaches, result=result)
 
 
-def first(result: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
+def first(
+    reaches: str, result: type, *, waits_for_person: bool = False
+) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
     """Declare a hook whose first answer counts."""
-    return lambda declaration: HookPoint(declaration, Kind.FIRST, result=(result,))
+    return lambda declaration: HookPoint(
+        declaration, Kind.FIRST, reaches, result=(result,), waits_for_person=waits_for_person
+    )
 
 
-def gather(item: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
+def gather(reaches: str, item: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
     """Declare a hook that collects instances of `item` side by side."""
-    return lambda declaration: HookPoint(declaration, Kind.GATHER, result=(item,))
+    return lambda declaration: HookPoint(declaration, Kind.GATHER, reaches, result=(item,))
 
 
-def wrap(result: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
+def wrap(reaches: str, result: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
     """Declare a hook that stands around something which gives a `result`."""
-    return lambda declaration: HookPoint(declaration, Kind.WRAP, result=(result,))
+    return lambda declaration: HookPoint(declaration, Kind.WRAP, reaches, result=(result,))
 
 
-def chain(field: str, result: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
+def chain(reaches: str, field: str, result: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
     """Declare a hook whose implementations replace `field` of the event one after another."""
-    return lambda declaration: HookPoint(declaration, Kind.CHAIN, field=field, result=(result,))
+    return lambda declaration: HookPoint(
+        declaration, Kind.CHAIN, reaches, field=field, result=(result,)
+    )

@@ -1,8 +1,10 @@
 """Every hook of nanobot. This module is also ``on``: ``@on.before_turn`` marks an implementation.
 
 Each declaration is a contract: when it is called, what each return value means, what happens by
-default. Order, time limit and failure follow from the kind (see ``kinds.py``). All hooks but the
-contributions may be sync or async. Events are frozen; new facts come as new fields.
+default. Order, time limit and failure follow from the kind (see ``kinds.py``). The first words of a
+declaration tell the owner what implementing the hook lets a plugin do; they are empty where it
+neither sees, changes nor decides anything. All hooks but the contributions may be sync or async.
+Events are frozen; new facts come as new fields.
 """
 
 # The parameters of a declaration are names for implementers, not for these empty bodies.
@@ -88,7 +90,7 @@ if TYPE_CHECKING:
 # --- what a plugin gives ---------------------------------------------------------------------
 
 
-@contribute
+@contribute("")
 def contribute_hookspecs() -> Iterable[ContributionHook[object]]:
     """Name the hooks of the plugin's own, made with `declare_contribution`.
 
@@ -97,82 +99,82 @@ def contribute_hookspecs() -> Iterable[ContributionHook[object]]:
     """
 
 
-@contribute
+@contribute("")
 def describe_plugin() -> PluginFacts:
     """State what the code cannot tell: needs, order, what the plugin reaches."""
 
 
-@contribute
+@contribute("")
 def contribute_settings() -> Iterable[SettingsSection]:
     """Say where the plugin's settings stand and which models they have."""
 
 
-@contribute
+@contribute("gives the model tools")
 def contribute_tools(ctx: PluginContext) -> Iterable[Tool | LazyTool]:
     """Give tools. Called before the first turn that may use tools."""
 
 
-@contribute
+@contribute("receives and sends messages")
 def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
     """Give channels. Each is created when its section enables it."""
 
 
-@contribute
+@contribute("sends conversations to a model service")
 def contribute_providers(ctx: PluginContext) -> Iterable[ProviderSpec]:
     """Give providers. One is created when a model resolves to it."""
 
 
-@contribute
+@contribute("keeps what is remembered")
 def contribute_memory(ctx: PluginContext) -> Iterable[MemorySpec]:
     """Give memory backends; ``memory.backend`` chooses one."""
 
 
-@contribute
+@contribute("keeps conversations")
 def contribute_stores(ctx: PluginContext) -> Iterable[StoreSpec]:
     """Give session stores and buses; the settings choose one of each."""
 
 
-@contribute
+@contribute("runs as long as the gateway")
 def contribute_services(ctx: PluginContext) -> Iterable[ServiceSpec]:
     """Give services that run as long as the gateway."""
 
 
-@contribute
+@contribute("runs on a schedule")
 def contribute_jobs(ctx: PluginContext) -> Iterable[SystemJob]:
     """Give jobs on a schedule."""
 
 
-@contribute
+@contribute("answers slash commands")
 def contribute_commands(ctx: PluginContext) -> Iterable[SlashCommand]:
     """Give slash commands."""
 
 
-@contribute
+@contribute("adds commands to the terminal")
 def contribute_cli() -> Iterable[CliGroup]:
     """Give subcommands of ``nanobot``."""
 
 
-@contribute
+@contribute("adds instructions for the model")
 def contribute_skills(ctx: PluginContext) -> Iterable[SkillSource]:
     """Give folders of skills."""
 
 
-@contribute
+@contribute("answers HTTP requests")
 def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
     """Give HTTP applications to mount in the gateway."""
 
 
-@contribute
+@contribute("hears voice messages")
 def contribute_transcribers(ctx: PluginContext) -> Iterable[TranscriberSpec]:
     """Give transcription providers."""
 
 
-@contribute
+@contribute("")
 def contribute_checks() -> Iterable[Check]:
     """Give checks for ``nanobot doctor``."""
 
 
-@contribute
+@contribute("runs other plugins")
 def contribute_isolators() -> Iterable[IsolatorSpec]:
     """Give ways to run tool plugins in processes of their own; the first by plugin id is used."""
 
@@ -206,42 +208,42 @@ def stop(ctx: PluginContext, reason: StopCause) -> None:
 # --- the work of the agent -------------------------------------------------------------------
 
 
-@observe
+@observe("")
 def app_ready(event: AppReady) -> None:
     """Everything is started and the first turn may come."""
 
 
-@observe
+@observe("")
 def app_draining(event: AppDraining) -> None:
     """No new turns are admitted; those under way may still finish."""
 
 
-@gate(Refuse)
+@gate("reads every message and decides who is let in", Refuse)
 def admit_message(event: MessageReceived) -> Refuse | None:
     """Refuse a message that the access lists let in; None has nothing against it."""
 
 
-@chain("message", InboundMessage)
+@chain("reads and changes messages to the agent", "message", InboundMessage)
 def rewrite_inbound(event: MessageAdmitted) -> InboundMessage | None:
     """Replace a message before it is stored; channel, chat and ids must stay as they are."""
 
 
-@observe
+@observe("reads messages")
 def before_turn(event: TurnStarted) -> None:
     """The user's message is stored and the request is not yet built."""
 
 
-@detached
+@detached("reads answers")
 def after_turn(event: TurnOutcome) -> None:
     """A turn is over, its messages are stored and its reply is on the way."""
 
 
-@detached
+@detached("reads errors")
 def on_error(event: ErrorRaised) -> None:
     """A turn, a channel, a job or a plugin failed."""
 
 
-@gather(ContextBlock)
+@gather("reads conversations and adds to what the model reads", ContextBlock)
 def gather_context(event: ContextRequested) -> Iterable[ContextBlock] | None:
     """Add passages to what the model reads; None or empty adds nothing.
 
@@ -250,7 +252,7 @@ def gather_context(event: ContextRequested) -> Iterable[ContextBlock] | None:
     """
 
 
-@chain("tools", tuple)
+@chain("takes tools from the model", "tools", tuple)
 def offer_tools(event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
     """Return fewer tools than ``event.tools``; additions are ignored.
 
@@ -259,17 +261,17 @@ def offer_tools(event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
     """
 
 
-@first(str)
+@first("chooses the model", str)
 def choose_model(event: ModelRequested) -> str | None:
     """Name another model for this call; None leaves it to others and to the configuration."""
 
 
-@observe
+@observe("follows each model call")
 def before_iteration(event: IterationStarted) -> None:
     """A model call is about to be made."""
 
 
-@wrap(LLMResponse)
+@wrap("reads and changes model requests and responses", LLMResponse)
 def wrap_model_call(
     event: ModelCallRequested, call_next: Callable[[ChatRequest], Awaitable[LLMResponse]]
 ) -> LLMResponse:
@@ -281,27 +283,27 @@ def wrap_model_call(
     """
 
 
-@detached
+@detached("reads answers while they are written")
 def on_stream(event: StreamBatch) -> None:
     """Deltas of the last 50 ms or more."""
 
 
-@detached
+@detached("follows each model call")
 def on_stream_end(event: StreamEnded) -> None:
     """The stream of one model call is over."""
 
 
-@observe
+@observe("reads tool calls")
 def after_iteration(event: IterationFinished) -> None:
     """A model call gave an answer."""
 
 
-@observe
+@observe("reads tool calls")
 def before_execute_tools(event: ToolBatchStarted) -> None:
     """The tool calls of one response are about to run; `authorize_tool_call` is the veto."""
 
 
-@gate(Allow, Rewrite, Ask, Deny)
+@gate("allows, changes and denies tool calls", Allow, Rewrite, Ask, Deny)
 def authorize_tool_call(event: ToolCallProposed) -> Decision | None:
     """Allow, rewrite, ask about or deny one call, on every path that can run a tool.
 
@@ -310,17 +312,17 @@ def authorize_tool_call(event: ToolCallProposed) -> Decision | None:
     """
 
 
-@chain("result", ToolOutcome)
+@chain("reads and changes tool results", "result", ToolOutcome)
 def rewrite_tool_result(event: ToolResultReady) -> ToolOutcome | None:
     """Replace a result before the model, the store or any other hook sees it."""
 
 
-@detached
+@detached("reads tool calls and their results")
 def after_execute_tool(event: ToolCallFinished) -> None:
     """A call is over and its result stored."""
 
 
-@first(Ticket)
+@first("answers approval questions in the owner's name", Ticket, waits_for_person=True)
 def present_approval(event: ApprovalRequested) -> Ticket | None:
     """Ask the owner about a call and wait for the answer; nobody answering means no.
 
@@ -328,36 +330,36 @@ def present_approval(event: ApprovalRequested) -> Ticket | None:
     """
 
 
-@detached
+@detached("reads approval questions and their answers")
 def approval_resolved(event: ApprovalResolved) -> None:
     """A question about a call was answered or expired."""
 
 
-@chain("content", str)
+@chain("reads and changes answers", "content", str)
 def finalize_content(event: ContentReady) -> str | None:
     """Replace the complete answer before it is stored and sent."""
 
 
-@chain("message", OutboundMessage)
+@chain("reads and changes messages from the agent", "message", OutboundMessage)
 def rewrite_outbound(event: MessageComposed) -> OutboundMessage | None:
     """Replace a message before it is stored for delivery; without content nothing is sent."""
 
 
-@detached
+@detached("reads messages from the agent")
 def after_delivery(event: DeliveryFinished) -> None:
     """A message was delivered, or given up."""
 
 
-@observe
+@observe("reads conversations")
 def before_compaction(event: CompactionStarted) -> None:
     """The oldest part of the history is about to be summarised; save what must not be lost."""
 
 
-@observe
+@observe("reads conversations")
 def after_compaction(event: CompactionFinished) -> None:
     """The oldest part of the history was replaced by a summary in the request."""
 
 
-@detached
+@detached("reads what model calls cost")
 def usage_recorded(event: UsageRecorded) -> None:
     """One model call of any source was paid for."""

@@ -17,7 +17,7 @@ from nanobot_core.errors import (
     PluginLoadFailed,
     PluginRejected,
 )
-from nanobot_core.hooks.caller import declared_hooks
+from nanobot_core.hooks.caller import GATES, declared_hooks
 from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant, compile_plugin
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.active import ActivePlugin, Source
@@ -217,6 +217,22 @@ def _warn_of_key(problem: ConfigProblem) -> None:
     logger.warning("{}", problem)
 
 
+class UndeclaredHook(PluginRejected):
+    """Code that does more than its manifest says.
+
+    Attributes:
+        gates: the gates that the code has.
+    """
+
+    def __init__(self, plugin: str, hook: str, gates: frozenset[str]) -> None:
+        super().__init__(
+            plugin,
+            f"it implements '{hook}', which its manifest does not declare",
+            "run nanobot plugins build",
+        )
+        self.gates: frozenset[str] = gates
+
+
 def _check_declared(plugin_id: str, compiled: CompiledPlugin, manifest: Manifest) -> None:
     """Refuse code that does more than its manifest says."""
     points = declared_hooks()
@@ -228,8 +244,4 @@ def _check_declared(plugin_id: str, compiled: CompiledPlugin, manifest: Manifest
         if hook in kinds and not manifest.of_kind(kinds[hook]) and not manifest.facts.tool_names:
             declared = False
         if not declared:
-            raise PluginRejected(
-                plugin_id,
-                f"it implements '{hook}', which its manifest does not declare",
-                "run nanobot plugins build",
-            )
+            raise UndeclaredHook(plugin_id, hook, GATES & set(compiled))

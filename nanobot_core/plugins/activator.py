@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from nanobot_core.contracts.context import Contributed
 from nanobot_core.errors import ConfigError, PluginError, PluginNotFound, PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
-from nanobot_core.plugins.activation import Activation
+from nanobot_core.plugins.activation import Activation, UndeclaredHook
 from nanobot_core.plugins.active import ActivePlugin
 from nanobot_core.plugins.context import HostContext
 from nanobot_core.plugins.generation import Generation
-from nanobot_core.plugins.roster import Roster, brings_tools, listens
+from nanobot_core.plugins.report import Condition
+from nanobot_core.plugins.roster import Roster
+from nanobot_core.plugins.triggers import brings_tools, listens
 from nanobot_core.text import nearest
 from nanobot_core.tools.registry import ToolRegistry
 
@@ -51,6 +53,9 @@ class PluginActivator(Roster):
         except (PluginError, ConfigError):
             await self.stop()
             raise
+        async with self._changing:
+            await asyncio.to_thread(self.catalogue.remember, self._loaded.home)
+            self._commit({})
 
     async def activate(self, plugin_id: str) -> ActivePlugin:
         """Return the plugin, imported and started if it is not yet, after those it requires.
@@ -196,6 +201,8 @@ class PluginActivator(Roster):
         finally:
             if fresh:
                 await self._take_in(fresh)
+            elif self._closed_plugins() != self._closed:
+                self._commit({})
         return self._active[plugin_id]
 
     async def _build(
@@ -214,10 +221,17 @@ class PluginActivator(Roster):
                 await self._build(needed, activation, catalogue, fresh)
             fresh[plugin_id] = await activation.of_installed(plugin)
         except PluginError as error:
-            self._troubled[plugin_id] = ("import-error", _whose(error, plugin_id), error.remedy)
+            gates = frozenset[str]()
+            if isinstance(error, UndeclaredHook) and error.plugin == plugin_id:
+                gates = error.gates
+            self._troubled[plugin_id] = Condition(
+                "import-error", _whose(error, plugin_id), error.remedy, gates
+            )
             raise
         except ConfigError as error:
-            self._troubled[plugin_id] = ("settings-error", str(error), "mend its settings")
+            self._troubled[plugin_id] = Condition(
+                "settings-error", str(error), "correct its settings"
+            )
             raise
 
     async def _runnable(self, plugin_id: str, catalogue: Catalogue) -> InstalledPlugin:
@@ -229,9 +243,9 @@ class PluginActivator(Roster):
             raise PluginNotFound(plugin_id, "it is not installed", "see nanobot plugins list")
         if not selection.enabled:
             raise PluginError(plugin_id, selection.reason, selection.remedy)
-        state, reason, remedy = self._troubled.get(plugin_id, ("found", "", ""))
-        if state == "quarantined":
-            raise PluginError(plugin_id, reason, remedy)
+        condition = self._troubled.get(plugin_id)
+        if condition is not None and condition.state == "quarantined":
+            raise PluginError(plugin_id, condition.reason, condition.remedy)
         return selection.plugin
 
     async def _try_activate(self, plugin_id: str) -> None:
@@ -243,12 +257,26 @@ class PluginActivator(Roster):
         except (PluginError, ConfigError) as error:
             logger.bind(plugin=plugin_id).warning("plugin left out: {}", error)
 
+    def _forget_disabled(self) -> None:
+        """Forget what was wrong with plugins that their owner has disabled or removed."""
+        for plugin_id in [*self._troubled]:
+            selection = self.catalogue.selections.get(plugin_id)
+            is_wanted = selection.wanted if selection else plugin_id in self._registered
+            if not is_wanted:
+                self._forget_trouble(plugin_id)
+
+    def _forget_trouble(self, plugin_id: str) -> None:
+        self._troubled.pop(plugin_id, None)
+        self._behind.discard(plugin_id)
+        self._failures.forget(plugin_id)
+
     def _warn_of_names(self) -> None:
         """Tell what the configuration names and there is not; each may be a slip of the pen."""
         from loguru import logger
 
+        closed = self._closed_plugins()
         for missing in self.catalogue.missing:
-            if not missing.required:
+            if not missing.required and missing.id not in closed:
                 logger.warning("plugin '{}' is not installed; {}", missing.id, missing.remedy)
         points = declared_hooks()
         plugins = self._loaded.settings.plugins

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from nanobot_core.contracts.plugin import Applied, Health, SettingsChange
 from nanobot_core.contracts.tool import LazyTool, Tool
-from nanobot_core.errors import HookError, PluginLoadFailed, PluginRejected
+from nanobot_core.errors import HookError, PluginError, PluginLoadFailed, PluginRejected
 from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant
-from nanobot_core.hooks.implementation import HookRuntime, invoke_apart
+from nanobot_core.hooks.implementation import HookRuntime, invoke
 from nanobot_core.plugins.bounded import call_within
 from nanobot_core.plugins.context import HostContext
 from nanobot_core.plugins.examine import collect, resolve_lazy_tool
@@ -89,6 +89,16 @@ class ActivePlugin:
         """The plugin's id."""
         return self.registrant.id
 
+    @property
+    def tools(self) -> tuple[Tool | LazyTool, ...]:
+        """All tools that it has collected and published."""
+        return (*(self.contributed or ()), *self.published)
+
+    @property
+    def keeps_names(self) -> bool:
+        """Whether its tools keep their short names: it comes with the core or the program."""
+        return self.source.installed is None or self.source.installed.bundled
+
     async def start(self) -> None:
         """Call the plugin's ``start``, if it has one. Once.
 
@@ -135,11 +145,11 @@ class ActivePlugin:
             await self.context.lent.take_back()
 
     async def _call_own(self, hook: str, *args: Any) -> Any:
-        """Call one hook of the plugin's own life, in a task that can be left behind."""
+        """Call one hook of the plugin's own life."""
         if hook not in self.compiled:
             return None
         [implementation] = self.compiled[hook]
-        return await invoke_apart(implementation, self.runtime.spawn, *args)
+        return await invoke(implementation, self.runtime, *args)
 
     async def change_settings(
         self, values: Mapping[str, BaseModel], sections: Mapping[str, JsonObject]
@@ -181,7 +191,7 @@ class ActivePlugin:
         return True
 
     async def contribute_by(self, hook: str) -> list[Any]:
-        """Return what the plugin gives by one hook, ours or another plugin's, in a thread.
+        """Return what the plugin gives by one hook, ours or another plugin's; called in a thread.
 
         Raises:
             PluginLoadFailed: the hook failed or did not end.
@@ -189,13 +199,19 @@ class ActivePlugin:
         if hook not in self.compiled:
             return []
         [implementation] = self.compiled[hook]
-        return await asyncio.to_thread(
-            call_within,
-            CONTRIBUTION_LIMIT_S,
-            self.id,
-            hook,
-            lambda: collect(self.id, hook, implementation.function, self.context),
+        collecting = replace(
+            implementation,
+            function=lambda: collect(self.id, hook, implementation.function, self.context),
+            options=replace(implementation.options, blocking=True),
         )
+        try:
+            found: list[Any] = await invoke(collecting, self.runtime)
+        except HookError as error:
+            if isinstance(error.__cause__, PluginError):
+                raise error.__cause__ from error
+            remedy = f"fix it, or run nanobot plugins disable {self.id}"
+            raise PluginLoadFailed(self.id, f"{hook}: {error.reason}", remedy) from error
+        return found
 
     async def collect_tools(self) -> None:
         """Ask the plugin for its tools, in a thread. Once.

@@ -13,6 +13,7 @@ from nanobot_core._version import __version__
 from nanobot_core.config.models import PluginsSettings
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginError
+from nanobot_core.plugins.consent import Consents, agree
 from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.index import InstalledPlugin, load_installed, refuse_double_ids
 from nanobot_core.plugins.isolated import describe_isolated, with_isolated
@@ -26,6 +27,7 @@ from nanobot_core.plugins.manifest import (
 from nanobot_core.plugins.selection import (
     Missing,
     Narrowing,
+    Obstacle,
     Selection,
     in_calling_order,
     missing_plugins,
@@ -40,6 +42,13 @@ class Catalogue:
         installed: what was found.
         settings: the ``plugins`` section.
         narrowing: what the command line leaves out.
+        consents: what the owner has agreed to; ``None`` means that nothing was recorded.
+
+    Attributes:
+        settings: the ``plugins`` section.
+        consents: what the owner has agreed to.
+        selections: the decisions, by plugin id.
+        missing: plugins that the configuration names and that are not installed.
     """
 
     def __init__(
@@ -47,8 +56,10 @@ class Catalogue:
         installed: Sequence[InstalledPlugin],
         settings: PluginsSettings,
         narrowing: Narrowing | None = None,
+        consents: Consents | None = None,
     ) -> None:
         self.settings = settings
+        self.consents: Consents = consents or Consents()
         self._narrowing = narrowing or Narrowing()
         self._installed = {plugin.id: plugin for plugin in installed}
         self._broken: dict[str, tuple[str, str]] = {}
@@ -70,7 +81,8 @@ class Catalogue:
         installed = load_installed(cache_dir)
         local = local_plugins(settings.local, cache_dir.parent)
         found = refuse_double_ids((*installed, *local)) if local else installed
-        return cls(with_isolated(found, settings.isolate, cache_dir), settings, narrowing)
+        isolated = with_isolated(found, settings.isolate, cache_dir)
+        return cls(isolated, settings, narrowing, Consents.load(cache_dir.parent))
 
     def enabled(self) -> tuple[InstalledPlugin, ...]:
         """Return the plugins that may run, in calling order.
@@ -79,6 +91,13 @@ class Catalogue:
             ValueError: their wishes for an order form a cycle.
         """
         return in_calling_order([item.plugin for item in self.selections.values() if item.enabled])
+
+    def lost(self) -> list[Missing]:
+        """Return the missing plugins that nothing on the command line leaves out."""
+        left_out = self._narrowing.without | self._narrowing.switched_off
+        return [
+            item for item in self.missing if item.id not in left_out and not self._narrowing.safe
+        ]
 
     def declared(self, kind: str) -> Iterator[tuple[InstalledPlugin, Declaration]]:
         """Yield the contributions of one kind that enabled plugins declare, by plugin id."""
@@ -128,22 +147,41 @@ class Catalogue:
         ]:
             for plugin in undescribed:
                 try:
-                    self._installed[plugin.id] = (
-                        dataclasses.replace(plugin, manifest=_examined(plugin, cache_dir))
-                        if plugin.isolation is None
-                        else describe_isolated(plugin, cache_dir)
-                    )
+                    self._installed[plugin.id] = described(plugin, cache_dir)
                 except PluginError as error:
                     self._broken[plugin.id] = (error.reason, error.remedy)
             self._select()
 
+    def remember(self, home: Path) -> None:
+        """Record what the enabled plugins do that were never started before. Blocks.
+
+        To install a plugin and start it is to agree to what it does then.
+        """
+        from loguru import logger
+
+        fresh = [plugin for plugin in self.enabled() if plugin.id not in self.consents.agreed]
+        if not fresh or self.consents.problem:
+            return
+        try:
+            self.consents = agree(home, fresh)
+        except PluginError as error:
+            logger.warning("{}", error)
+            return
+        for plugin in fresh:
+            if plugin.manifest is not None and plugin.manifest.reaches and not plugin.bundled:
+                reaches = ", ".join(plugin.manifest.capabilities)
+                logger.info("plugin '{}' is new; it reaches: {}", plugin.id, reaches)
+
     def look_up(self, plugin_id: str, cache_dir: Path) -> InstalledPlugin | None:
-        """Return a plugin as the environment describes it now, which changes nothing here. Blocks.
+        """Return a plugin as the environment describes it now. Blocks.
+
+        Only what the owner has agreed to is taken up here.
 
         Args:
             plugin_id: its id.
             cache_dir: as in `load`.
         """
+        self.consents = Consents.load(cache_dir.parent)
         local = local_plugins(self.settings.local, cache_dir.parent)
         found = refuse_double_ids((*load_installed(cache_dir), *local))
         found = with_isolated(found, self.settings.isolate, cache_dir)
@@ -175,10 +213,26 @@ class Catalogue:
         return tuple(found)
 
     def _select(self) -> None:
-        chosen = select(
-            tuple(self._installed.values()), self.settings, self._narrowing, self._broken
-        )
+        obstacles: dict[str, Obstacle] = {}
+        for plugin_id, plugin in self._installed.items():
+            if (obstacle := self.consents.obstacle_of(plugin)) is not None:
+                obstacles[plugin_id] = obstacle
+        for plugin_id, (reason, remedy) in self._broken.items():
+            obstacles[plugin_id] = ("import-error", reason, remedy)
+        installed = tuple(self._installed.values())
+        chosen = select(installed, self.settings, self._narrowing, obstacles)
         self.selections = {selection.plugin.id: selection for selection in chosen}
+
+
+def described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:
+    """Return `plugin` with a manifest that is derived in a child process. Blocks.
+
+    Raises:
+        PluginError: its code does not import, or breaks a rule.
+    """
+    if plugin.isolation is not None:
+        return describe_isolated(plugin, cache_dir)
+    return dataclasses.replace(plugin, manifest=_examined(plugin, cache_dir))
 
 
 def _examined(plugin: InstalledPlugin, cache_dir: Path) -> Manifest:

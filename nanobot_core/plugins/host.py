@@ -18,6 +18,7 @@ from nanobot_core.plugins.code import packages_of
 from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.exchange import RestartRequired, refuse_in_use, renew, replace_code
 from nanobot_core.plugins.isolated import describe_isolated
+from nanobot_core.plugins.report import Condition
 from nanobot_core.plugins.roster import nothing_runs
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class PluginHost(PluginActivator):
             selection = plan.catalogue.selections.get(plugin_id)
             if selection is None or active.source.installed is None:
                 continue
-            if selection.state == "import-error" or selection.plugin.problem:
+            if selection.state in {"import-error", "unconfirmed"} or selection.plugin.problem:
                 error = PluginError(plugin_id, selection.reason, selection.remedy)
                 self._note_failure(plugin_id, error, plan)
 
@@ -204,7 +205,8 @@ class PluginHost(PluginActivator):
         self._behind.add(plugin_id)
         state: State = "restart-required" if isinstance(error, RestartRequired) else "degraded"
         reason = f"it goes on as it was: {error}"
-        self._troubled[plugin_id] = (state, reason, getattr(error, "remedy", "mend it"))
+        remedy = error.remedy if isinstance(error, PluginError) else "fix it"
+        self._troubled[plugin_id] = Condition(state, reason, remedy)
         if active.source.installed is not None:
             plan.catalogue.put(active.source.installed)
 
@@ -238,6 +240,8 @@ class PluginHost(PluginActivator):
         """Start what is on disk beside the active plugin, once a child process could do with it."""
         refuse_in_use(active, self._loaded.settings)
         plugin = await _described(plugin, self._loaded.home / "cache")
+        if obstacle := plan.catalogue.consents.obstacle_of(plugin):
+            raise PluginError(plugin.id, *obstacle[1:])
         for needed in plugin.manifest.facts.requires if plugin.manifest else ():
             await self._start_in(needed, plan)
         if plugin.isolation is not None:
@@ -256,9 +260,9 @@ class PluginHost(PluginActivator):
         for plugin in plan.installed:
             self.catalogue.put(plugin)
         for plugin_id in plan.fresh:
-            self._troubled.pop(plugin_id, None)
-            self._behind.discard(plugin_id)
-            self._failures.forget(plugin_id)
+            self._forget_trouble(plugin_id)
+        self._forget_disabled()
+        await asyncio.to_thread(self.catalogue.remember, self._loaded.home)
         changes: dict[str, ActivePlugin | None] = {**plan.fresh}
         self._commit(changes | dict.fromkeys(each.id for each in gone))
         for plugin_id, active in plan.fresh.items():
@@ -266,11 +270,12 @@ class PluginHost(PluginActivator):
             if health.ok:
                 continue
             former = plan.exchanges[plugin_id].former if plugin_id in plan.exchanges else None
-            self._commit({plugin_id: former})
-            self._leave([plan.drop(plugin_id)], "reload", nothing_runs)
             reason = f"it is not well: {health.message}"
             if former is None:
-                self._troubled[plugin_id] = ("import-error", reason, "see its documentation")
+                remedy = "see its documentation"
+                self._troubled[plugin_id] = Condition("import-error", reason, remedy)
+            self._commit({plugin_id: former})
+            self._leave([plan.drop(plugin_id)], "reload", nothing_runs)
             self._note_failure(plugin_id, PluginError(plugin_id, reason), plan)
         for exchange in plan.exchanges.values():
             exchange.settle()
@@ -341,7 +346,9 @@ class PluginHost(PluginActivator):
         return Reconfiguration(enabled=tuple(dict.fromkeys([*plan.started, plugin_id])))
 
     async def _disable(self, plugin_id: str, cascade: bool) -> Reconfiguration:
-        if plugin_id not in self._registered:
+        selection = self.catalogue.selections.get(plugin_id)
+        # One that is broken can be disabled: until then it refuses what it would judge.
+        if plugin_id not in self._registered and not (selection and selection.wanted):
             _refuse_disabled(self.catalogue, plugin_id)
         dependents = self.catalogue.dependents(plugin_id)
         if dependents and not cascade:
@@ -356,6 +363,8 @@ class PluginHost(PluginActivator):
             for active in gone:
                 refuse_in_use(active, self._loaded.settings)
             self.catalogue.switch(leaving, on=False)
+            for each in leaving:
+                self._forget_trouble(each)
             plan = Plan(self._activation, self.catalogue)
             await self._settle(plan, gone)
         await self._see_off_former(plan, gone)

@@ -22,7 +22,7 @@ from nanobot_core.contracts.isolation import DeclaredTool, IsolatedPlugin
 from nanobot_core.contracts.plugin import PluginFacts
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginRejected
-from nanobot_core.hooks.caller import declared_hooks
+from nanobot_core.hooks.caller import GATES, declared_hooks
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import NETWORK_VARIABLES
 from nanobot_core.plugins.examine import ask_child
@@ -202,9 +202,13 @@ def _filled(
 ) -> InstalledPlugin:
     """Return `plugin` with its description, reduced to what works from another process."""
     said = manifest.facts
+    gates = sorted(GATES & set(manifest.hooks))
+    problem = f"its {' and '.join(gates)} cannot judge from another process" if gates else ""
     reduced = Manifest(
         id=manifest.id,
         declarations=manifest.of_kind("tools"),
+        # Kept so that they are known: what they would judge is refused.
+        hooks={hook: manifest.hooks[hook] for hook in gates},
         # The models are those of the other environment; the plugin's own host holds them up.
         settings=tuple(replace(section, model="") for section in manifest.settings),
         facts=PluginFacts(
@@ -221,7 +225,12 @@ def _filled(
         version=facts["version"],
         summary=facts["summary"],
         manifest=reduced,
-        isolation=replace(isolation, left_out=_left_out(manifest)),
+        problem=plugin.problem or problem,
+        isolation=replace(
+            isolation,
+            left_out=_left_out(manifest),
+            remedy=isolation.remedy or ("take it out of plugins.isolate" if gates else ""),
+        ),
     )
 
 

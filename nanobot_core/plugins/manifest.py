@@ -114,9 +114,29 @@ class Manifest:
     @property
     def capabilities(self) -> tuple[str, ...]:
         """What the owner should know before enabling it, in words."""
-        from_hooks = [words for hook, words in _CAPABILITIES.items() if hook in self.hooks]
-        every = ("reads any environment variable",) if ANY_VARIABLE in self.variables else ()
-        return (*self.facts.capabilities, *from_hooks, *every)
+        return tuple(dict.fromkeys(self.reaches.values()))
+
+    @property
+    def reaches(self) -> dict[str, str]:
+        """What it can see, change or decide, in words, each under a key that no rewording changes.
+
+        What a hook lets a plugin do is said where the hook is declared. One that is not declared
+        in the core belongs to another plugin.
+        """
+        from nanobot_core.hooks.caller import declared_hooks
+
+        points = declared_hooks()
+        found = {f"says {words}": words for words in self.facts.capabilities}
+        given = [KINDS[item.kind] for item in self.declarations if item.kind in KINDS]
+        given += ["contribute_tools"] if self.facts.tool_names else []
+        for hook in (*given, *self.hooks):
+            words = points[hook].reaches if hook in points else f"takes part in '{hook}'"
+            if words:
+                found[hook] = words
+        for name in self.variables:
+            what = "any environment variable" if name == ANY_VARIABLE else f"the variable {name}"
+            found[f"environment {name}"] = f"reads {what}"
+        return found
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -128,18 +148,6 @@ class Manifest:
             for name in provider.detail.get("api_key_env") or ()
         ]
         return tuple(dict.fromkeys((*of_sections, *of_providers)))
-
-
-_CAPABILITIES = {
-    "before_turn": "reads messages",
-    "after_turn": "reads messages",
-    "gather_context": "adds to what the model reads",
-    "wrap_model_call": "sees and changes model requests",
-    "authorize_tool_call": "allows and denies tool calls",
-    "rewrite_tool_result": "changes tool results",
-    "finalize_content": "changes answers",
-    "choose_model": "chooses the model",
-}
 
 
 def parse_manifest(text: str) -> Manifest:

@@ -1,4 +1,9 @@
-"""Short names of tools: unique ones stay short, contested ones are spelt out for all claimants."""
+"""Short names of tools: unique ones stay short, contested ones belong to the bundled plugin.
+
+What the owner's rules say of ``exec`` must mean the same whatever else is installed. So a plugin
+that nanobot-core itself names in its extras keeps its short names; a stranger's distribution cannot
+make itself one of those. Among others all claimants are spelt out.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +20,22 @@ _OTHER_LETTERS = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class NameClash:
-    """A tool name that several plugins claim."""
+    """A tool name that several plugins claim.
+
+    Attributes:
+        name: the short name.
+        plugins: those that claim it.
+        keeper: the one of them that has it, or an empty string where none has.
+    """
 
     name: str
     plugins: tuple[str, ...]
+    keeper: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """Whose the name is, in one clause."""
+        return f"'{self.keeper}' has it" if self.keeper else "each of them is spelt out"
 
     @property
     def remedy(self) -> str:
@@ -34,12 +51,17 @@ class ToolNames:
     clashes: tuple[NameClash, ...]
 
 
-def assign_tool_names(claims: Mapping[str, Sequence[str]], aliases: Mapping[str, str]) -> ToolNames:
+def assign_tool_names(
+    claims: Mapping[str, Sequence[str]],
+    aliases: Mapping[str, str],
+    keepers: Collection[str] = (),
+) -> ToolNames:
     """Give every tool a name that does not depend on the order of loading.
 
     Args:
         claims: by plugin id, the names of its tools.
         aliases: short name to ``plugin-id/name``, as the owner settled it.
+        keepers: ids of plugins that keep their short names against others.
     """
     owners: dict[str, list[str]] = {}
     for plugin in sorted(claims):
@@ -48,17 +70,22 @@ def assign_tool_names(claims: Mapping[str, Sequence[str]], aliases: Mapping[str,
     there = {f"{plugin}/{name}" for name, plugins in owners.items() for plugin in plugins}
     aliased = {full: short for short, full in sorted(aliases.items()) if full in there}
     taken = frozenset(aliased.values())
+    kept: set[str] = set()
     public: dict[tuple[str, str], str] = {}
     clashes: list[NameClash] = []
     for name, plugins in sorted(owners.items()):
         unsettled = [plugin for plugin in plugins if f"{plugin}/{name}" not in aliased]
         contested = len(unsettled) > 1 or name in taken
+        first = [plugin for plugin in unsettled if plugin in keepers]
+        keeper = first[0] if len(first) == 1 and name not in taken else ""
         if contested and name not in taken:
-            clashes.append(NameClash(name, tuple(unsettled)))
+            clashes.append(NameClash(name, tuple(unsettled), keeper))
         for plugin in plugins:
-            spelt_out = long_name(plugin, name) if contested else name
-            public[plugin, name] = aliased.get(f"{plugin}/{name}", spelt_out)
-    return ToolNames(_without_doubles(public, frozenset(aliased)), tuple(clashes))
+            is_short = not contested or plugin == keeper
+            own = name if is_short else long_name(plugin, name)
+            public[plugin, name] = aliased.get(f"{plugin}/{name}", own)
+            kept |= {f"{plugin}/{name}"} if is_short and plugin in keepers else set()
+    return ToolNames(_without_doubles(public, kept | {*aliased}), tuple(clashes))
 
 
 def _without_doubles(

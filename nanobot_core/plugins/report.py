@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from nanobot_core.errors import HookError
 
@@ -15,11 +15,27 @@ if TYPE_CHECKING:
     from nanobot_core.plugins.selection import Missing, Selection, State
     from nanobot_core.plugins.watch import LoopBlock
 
-Condition: TypeAlias = "tuple[State, str, str]"
-"""State, reason and remedy of a plugin in a running host."""
+
+class Condition(NamedTuple):
+    """How a plugin is in a running host, where that differs from its selection.
+
+    Attributes:
+        state: one word.
+        reason: why, in one sentence.
+        remedy: what to do, or an empty string.
+        gates: gates that it was found to have, whatever its manifest says.
+    """
+
+    state: State
+    reason: str
+    remedy: str = ""
+    gates: frozenset[str] = frozenset()
+
 
 QUIET_STATES = frozenset({"active", "found", "isolated", "disabled"})
 """States of a plugin that is as its owner wants it."""
+RELOAD = "send /plugins reload {} to the gateway, or restart nanobot"
+"""How new code of a plugin takes effect."""
 OPENINGS_TO_QUARANTINE = 3
 QUARANTINE_WINDOW_S = 3_600.0
 
@@ -82,48 +98,70 @@ class PluginReport:
     capabilities: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()
 
-    @classmethod
-    def of_missing(cls, missing: Missing) -> PluginReport:
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Makes the reports of one moment.
+
+    Attributes:
+        conditions: by plugin id, those from a running host.
+        figures: those of their hooks.
+        effects: what a plugin's failure means for others, in one clause.
+    """
+
+    conditions: Mapping[str, Condition]
+    figures: Mapping[str, Sequence[HookReport]]
+    effects: Mapping[str, str]
+
+    def of_installed(self, selection: Selection) -> PluginReport:
+        """Return the report on an installed plugin."""
+        plugin = selection.plugin
+        chosen = Condition(selection.state, selection.reason, selection.remedy)
+        if selection.enabled and plugin.manifest is None:
+            chosen = chosen._replace(state="undescribed")
+        gives: dict[str, list[str]] = {}
+        for item in plugin.manifest.declarations if plugin.manifest else ():
+            gives.setdefault(item.kind, []).append(item.name)
+        return replace(
+            self._report(plugin.id, self.conditions.get(plugin.id, chosen)),
+            version=plugin.version,
+            distribution=plugin.distribution,
+            summary=plugin.summary,
+            gives=gives,
+            capabilities=plugin.manifest.capabilities if plugin.manifest else (),
+        )
+
+    def of_registered(self, plugin_id: str) -> PluginReport:
+        """Return the report on a plugin that the program registered."""
+        condition = self.conditions.get(plugin_id, Condition("disabled", "withdrawn"))
+        if condition.state == "active":
+            condition = condition._replace(reason="registered by the program")
+        return self._report(plugin_id, condition)
+
+    def of_missing(self, missing: Missing) -> PluginReport:
         """Return the report on a plugin that is named and not installed."""
-        return cls(
-            id=missing.id,
-            state="not-installed",
-            reason="named in the configuration",
-            remedy=missing.remedy,
+        condition = Condition("not-installed", "named in the configuration", missing.remedy)
+        return self._report(missing.id, condition)
+
+    def _report(self, plugin_id: str, condition: Condition) -> PluginReport:
+        reasons = filter(None, (condition.reason, self.effects.get(plugin_id)))
+        return PluginReport(
+            id=plugin_id,
+            state=condition.state,
+            reason="; ".join(reasons),
+            remedy=condition.remedy,
+            hooks=tuple(self.figures.get(plugin_id, ())),
         )
 
 
-def report_on(
-    selection: Selection,
-    condition: Condition | None,
-    hooks: Sequence[HookReport] = (),
-) -> PluginReport:
-    """Return the report on one installed plugin.
-
-    Args:
-        selection: the decision on it.
-        condition: (state, reason, remedy) from a running host, where it differs.
-        hooks: figures of its hooks.
-    """
-    plugin = selection.plugin
-    state, reason, remedy = condition or (selection.state, selection.reason, selection.remedy)
-    if condition is None and selection.enabled and plugin.manifest is None:
-        state = "undescribed"
-    gives: dict[str, list[str]] = {}
-    for item in plugin.manifest.declarations if plugin.manifest else ():
-        gives.setdefault(item.kind, []).append(item.name)
-    return PluginReport(
-        id=plugin.id,
-        version=plugin.version,
-        distribution=plugin.distribution,
-        state=state,
-        reason=reason,
-        remedy=remedy,
-        summary=plugin.summary,
-        gives=gives,
-        capabilities=plugin.manifest.capabilities if plugin.manifest else (),
-        hooks=tuple(hooks),
-    )
+def condition_of(plugin_id: str, hooks: Sequence[HookReport]) -> Condition:
+    """Return the condition of an active plugin of which nothing else is known."""
+    out = [hook for hook in hooks if hook.circuit != "closed"]
+    if not out:
+        return Condition("active", "started")
+    reasons = ", ".join(f"{hook.hook}: {hook.last_error}" for hook in out)
+    remedy = f"fix it, then {RELOAD.format(plugin_id)}"
+    return Condition("degraded", f"left out after repeated failures ({reasons})", remedy)
 
 
 def figures_of(ledger: Ledger, plugin_id: str) -> tuple[HookReport, ...]:

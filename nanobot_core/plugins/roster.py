@@ -9,21 +9,30 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.config.environment import environment
 from nanobot_core.hooks.account import FAILURES_TO_OPEN, Circuit
-from nanobot_core.hooks.caller import Hooks, declared_hooks
+from nanobot_core.hooks.caller import GATES, Hooks
 from nanobot_core.hooks.generation import Ledger, join_hooks
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
-from nanobot_core.hooks.kinds import Kind
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.plugins.activation import Activation
 from nanobot_core.plugins.active import ActivePlugin
 from nanobot_core.plugins.code import CodeExchange, why_not_exchangeable
 from nanobot_core.plugins.context import HostFacts
+from nanobot_core.plugins.gates import ClosedPlugin, closed_plugins
 from nanobot_core.plugins.generation import Leases
-from nanobot_core.plugins.manifest import CHANNEL_CONDITION, Declaration, Manifest
+from nanobot_core.plugins.manifest import Declaration
 from nanobot_core.plugins.names import NameClash
 from nanobot_core.plugins.offering import ToolOffering
-from nanobot_core.plugins.report import Condition, FailureLog, PluginReport, figures_of, report_on
+from nanobot_core.plugins.report import (
+    RELOAD,
+    Condition,
+    FailureLog,
+    PluginReport,
+    Reporter,
+    condition_of,
+    figures_of,
+)
+from nanobot_core.plugins.triggers import brings_tools, holds, listens
 from nanobot_core.plugins.watch import LoopBlock, LoopWatch, code_place
 from nanobot_core.tools.registry import ToolRegistry
 
@@ -97,6 +106,7 @@ class Roster:
         self._ledgers: dict[str, Ledger] = {}
         self._registered: set[str] = set()
         self._troubled: dict[str, Condition] = {}
+        self._closed: dict[str, ClosedPlugin] = {}
         self._behind: set[str] = set()
         self._replaced: Counter[str] = Counter()
         self._tools_loaded = False
@@ -147,21 +157,15 @@ class Roster:
 
     def reports(self) -> list[PluginReport]:
         """Return the condition of every plugin, by id."""
-        active: Condition = ("active", "started", "")
-        registered: Condition = ("active", "registered by the program", "")
-        conditions = dict.fromkeys(self._active, active) | self._troubled
         figures = {key: figures_of(ledger, key) for key, ledger in self._ledgers.items()}
-        reports = [
-            report_on(selection, conditions.get(plugin_id), figures.get(plugin_id, ()))
-            for plugin_id, selection in sorted(self.catalogue.selections.items())
+        active = {key: condition_of(key, figures.get(key, ())) for key in self._active}
+        effects = {key: closed.effect for key, closed in self._closed_plugins().items()}
+        report = Reporter(active | self._troubled, figures, effects)
+        return [
+            *(report.of_installed(each) for _, each in sorted(self.catalogue.selections.items())),
+            *map(report.of_registered, sorted(self._registered)),
+            *map(report.of_missing, self.catalogue.missing),
         ]
-        for plugin_id in sorted(self._registered):
-            state, reason, remedy = self._troubled.get(plugin_id, registered)
-            hooks = figures.get(plugin_id, ())
-            reports.append(
-                PluginReport(id=plugin_id, state=state, reason=reason, remedy=remedy, hooks=hooks)
-            )
-        return [*reports, *map(PluginReport.of_missing, self.catalogue.missing)]
 
     def replaced(self, plugin_id: str) -> int:
         """Return how often an instance of the plugin has left since the start."""
@@ -209,6 +213,7 @@ class Roster:
                 self._active[plugin_id] = active
                 self._ledgers[plugin_id] = active.ledger
         ordered = self._in_order()
+        self._note_closed(self._closed_plugins())
         self.hooks = self._joined(ordered)
         if self._tools_loaded:
             self._offering.offer(ordered, self._loaded.settings.tools.aliases)
@@ -228,11 +233,27 @@ class Roster:
         if any(item.manifest.when for item in ordered):
             settings = self._loaded.settings
             used = {
-                name: [each for each in found if _holds(each.options.when, settings)]
+                name: [each for each in found if holds(each.options.when, settings)]
                 for name, found in built.implementations.items()
             }
             built = Hooks(self._runtime, used, self.hooks.queues)
-        return built
+        closed: dict[str, list[Implementation]] = {}
+        for plugin in self._closed.values():
+            for hook, implementation in plugin.implementations():
+                closed.setdefault(hook, []).append(implementation)
+        return built.extended(closed) if closed else built
+
+    def _closed_plugins(self) -> dict[str, ClosedPlugin]:
+        """Return the plugins that refuse what they would judge, since they do not run."""
+        return closed_plugins(self.catalogue, self._troubled, self._active, self._loaded.settings)
+
+    def _note_closed(self, closed: dict[str, ClosedPlugin]) -> None:
+        from loguru import logger
+
+        for plugin_id, plugin in closed.items():
+            if plugin_id not in self._closed:
+                logger.bind(plugin=plugin_id).error("{}", plugin.sentence)
+        self._closed = closed
 
     async def _take_in(self, fresh: Mapping[str, ActivePlugin]) -> None:
         """Make started plugins part of the host."""
@@ -322,7 +343,7 @@ class Roster:
             self._offering.keep(active, tools)
 
     def _note_degraded(self, plugin_id: str, error: PluginError) -> None:
-        self._troubled[plugin_id] = ("degraded", error.reason, error.remedy)
+        self._troubled[plugin_id] = Condition("degraded", error.reason, error.remedy)
 
     def _forget_failure(self, plugin_id: str) -> None:
         """Forget that the last change of a plugin failed: it is as it should be."""
@@ -333,7 +354,7 @@ class Roster:
     def _note_block(self, block: LoopBlock) -> None:
         if block.plugin not in self._active:
             return
-        self._troubled[block.plugin] = ("degraded", block.reason, block.remedy)
+        self._troubled[block.plugin] = Condition("degraded", block.reason, block.remedy)
         if not block.is_long or self._failures.count_block(block) % FAILURES_TO_OPEN:
             return
         ledger = self._ledgers[block.plugin]
@@ -359,36 +380,12 @@ class Roster:
         failed = [each for each in figures_of(active.ledger, plugin_id) if each.last_error]
         last = ", ".join(f"{each.hook}: {each.last_error}" for each in failed)
         reason = f"it failed again and again ({last})"
-        remedy = f"mend it, then run nanobot plugins reload {plugin_id}"
+        remedy = f"fix it, then {RELOAD.format(plugin_id)}"
         if plugin_id in self._registered:
-            remedy = "mend it, then register it again"
-        self._troubled[plugin_id] = ("quarantined", reason, remedy)
+            remedy = "fix it, then register it again"
+        gates = GATES & set(active.compiled)
+        self._troubled[plugin_id] = Condition("quarantined", reason, remedy, gates)
         self._commit({plugin_id: None})
         # Within a turn that still uses it: unlike one that asks for a change, that turn counts.
         with self._leases.nobody():
             self._leave([active], "quarantine", self.on_withdraw)
-
-
-def listens(manifest: Manifest, settings: Settings) -> bool:
-    """Whether a plugin implements a hook of the agent's work, or must react to its start."""
-    points = declared_hooks()
-    quiet = {Kind.OWN, Kind.CONTRIBUTE}
-    return any(
-        name in points
-        and points[name].kind not in quiet
-        and _holds(manifest.when.get(name, ""), settings)
-        for name in manifest.hooks
-    )
-
-
-def _holds(condition: str, settings: Settings) -> bool:
-    """Whether the channel that a condition names is switched on; no condition always holds."""
-    if not condition:
-        return True
-    section = settings.section(f"channels.{condition.removeprefix(CHANNEL_CONDITION)}")
-    return section is not None and section.get("enabled", True) is True
-
-
-def brings_tools(manifest: Manifest) -> bool:
-    """Whether a plugin has tools, now or at run time."""
-    return bool(manifest.of_kind("tools") or manifest.facts.tool_names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal, TypeAlias
 
@@ -24,6 +24,7 @@ State: TypeAlias = Literal[
     "quarantined",
     "draining",
     "restart-required",
+    "unconfirmed",
     "not-installed",
 ]
 
@@ -38,6 +39,7 @@ class Selection:
         state: ``found`` or ``isolated`` when enabled, else what keeps it out.
         reason: why, in one sentence.
         remedy: what to do to change that.
+        wanted: the owner wants it to run, whether or not it can.
     """
 
     plugin: InstalledPlugin
@@ -45,6 +47,11 @@ class Selection:
     state: State
     reason: str
     remedy: str = ""
+    wanted: bool = True
+
+
+Obstacle: TypeAlias = "tuple[State, str, str]"
+"""State, reason and remedy of a plugin that was examined in vain, or waits for its owner's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ def select(
     installed: Sequence[InstalledPlugin],
     settings: PluginsSettings,
     narrowing: Narrowing | None = None,
-    broken: Mapping[str, tuple[str, str]] | None = None,
+    obstacles: Mapping[str, Obstacle] | None = None,
 ) -> tuple[Selection, ...]:
     """Decide on every plugin; ordered by id.
 
@@ -83,10 +90,10 @@ def select(
         installed: plugins, ids unique or each with a problem.
         settings: the ``plugins`` section.
         narrowing: what the command line leaves out.
-        broken: by id, reason and remedy of those whose code was examined in vain.
+        obstacles: by id, what else keeps a plugin from running.
     """
     wanted = {
-        plugin.id: _decide(plugin, settings, narrowing or Narrowing(), broken or {})
+        plugin.id: _decide(plugin, settings, narrowing or Narrowing(), obstacles or {})
         for plugin in installed
     }
     unorderable: dict[str, Selection] = {}
@@ -110,7 +117,9 @@ def missing_plugins(
 ) -> tuple[Missing, ...]:
     """Return the plugins that the configuration enables or requires and that are not installed."""
     here = {plugin.id for plugin in installed}
-    named = dict.fromkeys([*settings.required, *settings.enabled])
+    named = dict.fromkeys(
+        [*settings.required, *(each for each in settings.enabled if each not in settings.disabled)]
+    )
     return tuple(
         Missing(
             plugin_id,
@@ -188,28 +197,39 @@ def _decide(
     plugin: InstalledPlugin,
     settings: PluginsSettings,
     narrowing: Narrowing,
-    broken: Mapping[str, tuple[str, str]],
+    obstacles: Mapping[str, Obstacle],
 ) -> Selection:
+    if (left_out := _left_out(plugin, settings, narrowing)) is not None:
+        return left_out
+    chosen = _chosen(plugin, settings)
+    if plugin.problem:
+        return _out(plugin, ("incompatible", plugin.problem, _problem_remedy(plugin)), chosen)
+    if plugin.id in obstacles:
+        return _out(plugin, obstacles[plugin.id], chosen)
+    return chosen
+
+
+def _left_out(
+    plugin: InstalledPlugin, settings: PluginsSettings, narrowing: Narrowing
+) -> Selection | None:
+    """Return the decision on a plugin that its owner has disabled, or ``None``."""
     enable = f"run nanobot plugins enable {plugin.id}"
     if plugin.id in narrowing.without:
-        return Selection(plugin, False, "disabled", "left out by --without")
-    if narrowing.safe and not plugin.bundled:
-        return Selection(plugin, False, "disabled", "left out by --safe")
-    if plugin.id in settings.disabled:
-        return Selection(plugin, False, "disabled", "named under plugins.disabled", enable)
-    if plugin.id in narrowing.switched_off:
-        return Selection(plugin, False, "disabled", "disabled while the program runs", enable)
-    if plugin.problem:
-        return Selection(
-            plugin,
-            False,
-            "incompatible",
-            plugin.problem,
-            _problem_remedy(plugin),
-        )
-    if plugin.id in broken:
-        reason, remedy = broken[plugin.id]
-        return Selection(plugin, False, "import-error", reason, remedy)
+        reason, remedy = "left out by --without", ""
+    elif narrowing.safe and not plugin.bundled:
+        reason, remedy = "left out by --safe", ""
+    elif plugin.id in settings.disabled:
+        reason, remedy = "named under plugins.disabled", enable
+    elif plugin.id in narrowing.switched_off:
+        reason, remedy = "disabled while the program runs", enable
+    else:
+        return None
+    return Selection(plugin, False, "disabled", reason, remedy, wanted=False)
+
+
+def _chosen(plugin: InstalledPlugin, settings: PluginsSettings) -> Selection:
+    """Return the decision on a plugin that nothing keeps from running."""
+    enable = f"run nanobot plugins enable {plugin.id}"
     if plugin.isolation is not None:
         left_out = "; ".join(plugin.isolation.left_out)
         reason = f"named under plugins.isolate, runs with {plugin.isolation.python}"
@@ -220,12 +240,17 @@ def _decide(
     if plugin.id in settings.enabled or plugin.id in settings.required:
         return Selection(plugin, True, "found", "named under plugins.enabled or required")
     if settings.policy == "listed":
-        return Selection(plugin, False, "disabled", "policy 'listed' and not named", enable)
+        reason = "policy 'listed' and not named"
+        return Selection(plugin, False, "disabled", reason, enable, wanted=False)
     if settings.policy == "direct" and not plugin.direct:
-        return Selection(
-            plugin, False, "disabled", "it came only as a dependency of another package", enable
-        )
+        reason = "it came only as a dependency of another package"
+        return Selection(plugin, False, "disabled", reason, enable, wanted=False)
     return Selection(plugin, True, "found", f"policy '{settings.policy}'")
+
+
+def _out(plugin: InstalledPlugin, obstacle: Obstacle, chosen: Selection) -> Selection:
+    state, reason, remedy = obstacle
+    return Selection(plugin, False, state, reason, remedy, wanted=chosen.wanted)
 
 
 def _problem_remedy(plugin: InstalledPlugin) -> str:
@@ -258,14 +283,21 @@ def _with_requirements(
         plugin_id: why.get(plugin_id, item) if item.enabled else item
         for plugin_id, item in wanted.items()
     }
-    pending = [item for item in chosen.values() if item.enabled]
+    pending = [item for item in chosen.values() if item.wanted]
     while pending:
         current = pending.pop()
         for needed in _needs(current):
-            if not chosen[needed].enabled:
+            found = chosen.get(needed)
+            if found is None or found.enabled:
+                continue
+            if current.enabled:
                 reason = f"required by '{current.plugin.id}'"
-                chosen[needed] = Selection(chosen[needed].plugin, True, "found", reason)
-                pending.append(chosen[needed])
+                chosen[needed] = Selection(found.plugin, True, "found", reason)
+            elif not found.wanted and not _is_forbidden(found, settings, narrowing):
+                chosen[needed] = replace(found, wanted=True)
+            else:
+                continue
+            pending.append(chosen[needed])
     return chosen
 
 
@@ -288,11 +320,12 @@ def _lacks(selection: Selection, needed: str, other: Selection | None) -> Select
 
 def _may_be_enabled(selection: Selection, settings: PluginsSettings, narrowing: Narrowing) -> bool:
     """Whether a plugin is out only because nobody asked for it."""
-    plugin = selection.plugin
-    forbidden = plugin.id in {*settings.disabled, *narrowing.without, *narrowing.switched_off}
-    return (
-        selection.state == "disabled" and not forbidden and (plugin.bundled or not narrowing.safe)
-    )
+    return selection.state == "disabled" and not _is_forbidden(selection, settings, narrowing)
+
+
+def _is_forbidden(selection: Selection, settings: PluginsSettings, narrowing: Narrowing) -> bool:
+    """Whether the owner keeps a plugin out, also where another requires it."""
+    return _left_out(selection.plugin, settings, narrowing) is not None
 
 
 def _install_remedy(plugin_id: str, here: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import FrameType, ModuleType
 
 from nanobot_core.hooks.generation import Registrant
-from nanobot_core.hooks.implementation import Implementation, invoke
+from nanobot_core.hooks.implementation import called_in
 
 LOOK_S = 0.1
 BLOCKED_AFTER_S = 0.25
@@ -147,9 +147,8 @@ class LoopWatch:
 def _hook_above(frame: FrameType | None, plugin: str) -> str:
     """Return the hook of `plugin` whose call `frame` is part of, or an empty string."""
     while frame is not None:
-        if frame.f_code is invoke.__code__:
-            called = frame.f_locals.get("implementation")
-            if isinstance(called, Implementation) and called.plugin == plugin:
-                return called.hook
+        called = called_in(frame)
+        if called is not None and called.plugin == plugin:
+            return called.hook
         frame = frame.f_back
     return ""

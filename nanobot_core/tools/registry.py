@@ -45,7 +45,7 @@ class RegisteredTool:
 
     Attributes:
         definition: what the model is told; its name is the one in this registry.
-        own_name: the name that its plugin gave it.
+        own_name: the name that its plugin gave it, however it is spelt here.
         plugin: id of the plugin that it comes from.
         version: version of that plugin, empty for what a program registered.
         traits: what is known of it without its code.

@@ -17,11 +17,12 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 18_700
+CORE: Final = 19_100
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`.
 
 Raised for what an obedient model made necessary: one door to the workspace, guests, approvals that
-tools ask for, limits on answers, repair of text, damage that is found.
+tools ask for, limits on answers, repair of text, damage that is found, limits of all hooks, gates
+that stay closed, and the record of consent.
 """
 
 OUTSIDE_CORE: Final = frozenset({"cli", "testing"})
@@ -42,13 +43,15 @@ MODULES: Final = {
     "errors": Size(250, 400),
     "folder": Size(150, 250),
     "events": Size(150, 250),
-    "hooks": Size(800, 1050),
+    # Raised by 150: every call is waited for in bounded time, and every hook says what it reaches.
+    "hooks": Size(800, 1200),
     "media": Size(120, 220),
     "messages": Size(300, 450),
     "ids": Size(10, 30),
     "net": Size(450, 650),
     "paths": Size(250, 400),
-    "plugins": Size(2700, 3700),
+    # Raised by 250: gates of plugins that do not run, and what the owner has agreed to.
+    "plugins": Size(2700, 3950),
     "sessions": Size(600, 1050),  # one door for files, which trusts no name
     "testing": Size(1800, 2400),
     "text": Size(250, 400),

@@ -167,7 +167,7 @@ async def test_help_lists_the_tools_with_their_parameters(provider: LLMProvider)
 async def test_help_without_tools_says_how_to_get_some(provider: LLMProvider) -> None:
     response = await provider.chat(ChatRequest(messages=(user("help"),), model="offline"))
 
-    assert "nanobot plugins add" in str(response.content)
+    assert "pip install" in str(response.content)
 
 
 @pytest.mark.anyio

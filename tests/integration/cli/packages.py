@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 
 from tests.integration.cli.conftest import CommandLine
 from tests.integration.cli.terminal import LIMIT_S
@@ -15,6 +16,7 @@ from tests.integration.cli.terminal import LIMIT_S
 _HEAD = """\
 from __future__ import annotations
 from pathlib import Path
+from shutil import rmtree
 Path(__file__).with_name("imported").touch()
 from nanobot_core import LazyTool, PluginFacts, ProviderSpec, SettingsSection, on
 """
@@ -84,6 +86,11 @@ class Packages:
         )
         if described:
             self._derive(plugin_id, package)
+
+    def remove(self, plugin_id: str) -> None:
+        """Take a plugin away, as an upgrade does before it installs the next version."""
+        rmtree(self.folder / f"nanobot_{plugin_id}")
+        rmtree(self.folder / f"nanobot_{plugin_id}-1.2.dist-info")
 
     def imported(self) -> Collection[str]:
         """Return the ids of plugins whose entry module was imported by a command."""

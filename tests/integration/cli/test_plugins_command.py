@@ -75,6 +75,7 @@ def test_two_plugins_with_one_tool_name_are_told_with_the_remedy(packages: Packa
             "kind": "tool",
             "name": "weather",
             "plugins": ["alpha", "beta"],
+            "keeper": "",
             "remedy": "set tools.aliases.weather: alpha/weather",
         }
     ]
@@ -91,7 +92,7 @@ def test_inspect_shows_what_a_plugin_gives_and_reads(packages: Packages) -> None
     assert lines[0] == "alpha 1.2 (nanobot-alpha): A sample."
     assert "settings: tools.alpha" in lines
     assert "hook: finalize_content" in lines
-    assert "reaches: changes answers" in lines
+    assert "reaches: reads and changes answers" in lines
     assert data["manifest"]["id"] == "alpha"
     assert packages.imported() == set()
 
@@ -270,11 +271,66 @@ def test_enable_and_disable_change_the_file_and_nothing_else_in_it(packages: Pac
     packages.nanobot("plugins", "disable", "alpha")
     after_disable = yaml.safe_load(file.read_text())["plugins"]
 
-    assert enabled.stdout.strip() == "alpha is enabled; it reaches: changes answers"
+    assert enabled.stdout.strip() == "alpha is enabled; it reaches: reads and changes answers"
     assert "was enabled already" in again.stdout
     assert (after_enable["enabled"], after_enable["disabled"]) == (["alpha"], [])
     assert (after_disable["enabled"], after_disable["disabled"]) == ([], ["alpha"])
     assert file.read_text().startswith("# mine\nplugins:\n  policy: listed  # only these\n")
+
+
+EAR = "@on.before_turn\ndef hear(event): ...\n"
+OWNER = "@on.present_approval\ndef answer(event): ...\n"
+IN_THE_OWNERS_NAME = "answers approval questions in the owner's name"
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_an_upgrade_that_does_more_is_off_until_enable_shows_it_and_agrees(
+    packages: Packages, described: bool
+) -> None:
+    nanobot = packages.nanobot
+    packages.add("alpha", EAR, described=described)
+    nanobot.configure("plugins: {policy: listed, disabled: [alpha]}")
+    first = nanobot("plugins", "enable", "alpha").stdout
+    packages.remove("alpha")
+    packages.add("alpha", EAR + OWNER, described=described)
+
+    status = nanobot("plugins", "status").stdout
+    doctor = nanobot("doctor", code=1).stdout
+    listed = nanobot("status").stdout
+    again = nanobot("plugins", "enable", "alpha").stdout
+
+    assert first.strip() == "alpha is enabled; it reaches: reads messages"
+    for told in (status, doctor, listed):
+        assert IN_THE_OWNERS_NAME in told
+    assert "unconfirmed" in status
+    assert f"it reaches: reads messages, {IN_THE_OWNERS_NAME}" in again
+    assert f"new since you last agreed: {IN_THE_OWNERS_NAME}" in again
+    assert "alpha\tactive" in nanobot("plugins", "status").stdout
+
+
+def test_what_an_enabled_plugin_reaches_is_shown_although_it_has_no_manifest(
+    packages: Packages,
+) -> None:
+    packages.add("alpha", OWNER, described=False)
+    packages.nanobot.configure("plugins: {policy: listed, enabled: [alpha]}")
+
+    lines = packages.nanobot("plugins", "inspect", "alpha").stdout.splitlines()
+
+    assert f"reaches: {IN_THE_OWNERS_NAME}" in lines
+
+
+def test_what_is_refused_for_a_plugin_that_does_not_run_is_said(packages: Packages) -> None:
+    packages.add("alpha", "import no_such_module\n", described=False)
+    nanobot = packages.nanobot
+    nanobot.configure("plugins: {policy: listed, enabled: [alpha]}")
+
+    told = [nanobot("doctor", code=1), nanobot("status"), nanobot("plugins", "status")]
+
+    for each in told:
+        assert "every channel message and every tool call is refused until it runs" in each.stdout
+    assert "alpha does not run" in nanobot("explain", "hook", "admit_message").stdout
+    nanobot("plugins", "disable", "alpha")
+    assert "is refused" not in nanobot("status").stdout
 
 
 def test_enable_makes_the_file_where_there_is_none(packages: Packages) -> None:

@@ -90,7 +90,7 @@ async def make_host(tmp_path: Path, site: Path, clock: FakeClock) -> AsyncIterat
         ]
         owner = TaskOwner()
         host = PluginHost(
-            Catalogue(ours, loaded.settings.plugins, narrowing),
+            Catalogue(ours, loaded.settings.plugins, narrowing, everything.consents),
             loaded,
             spawn=owner.spawn,
             clock=clock,

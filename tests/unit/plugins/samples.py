@@ -124,13 +124,13 @@ def configured(
 ) -> tuple[LoadedConfig, Catalogue]:
     """Load a configuration, and the plugins that are in the site folder now."""
     loaded = load_config(None, environ={}, overrides=settings, home=home)
-    every = Catalogue.load(home / "cache", loaded.settings.plugins).selections.values()
+    every = Catalogue.load(home / "cache", loaded.settings.plugins)
     ours = [
         item.plugin
-        for item in every
+        for item in every.selections.values()
         if item.plugin.file or item.plugin.distribution.startswith("acme-")
     ]
-    return loaded, Catalogue(ours, loaded.settings.plugins)
+    return loaded, Catalogue(ours, loaded.settings.plugins, consents=every.consents)
 
 
 async def reconfigured(

@@ -105,11 +105,16 @@ async def test_slips_in_the_configuration_are_told(
     await host.start()
 
     assert [told.strip() for told in warnings] == [
-        "plugin 'telegram' is not installed; pip install nanobot-telegram",
         "plugins.order names hook 'app_reddy', which does not exist; did you mean 'app_ready'?",
         (
             "plugins.limits names hook 'wrap_model_cal', which does not exist; "
             "did you mean 'wrap_model_call'?"
+        ),
+        (
+            "plugin 'telegram' does not run: the configuration names it and it is not installed; "
+            "every channel message and every tool call is refused until it runs, because it may "
+            "judge them; pip install nanobot-telegram; to do without it, "
+            "run nanobot plugins disable telegram"
         ),
     ]
     assert report(host, "telegram").state == "not-installed"

@@ -11,6 +11,8 @@ from nanobot_core import (
     Health,
     PluginLoadFailed,
 )
+from nanobot_core.hooks.implementation import CANCEL_GRACE_S
+from nanobot_core.testing import FakeClock
 from tests.distributions import manifest_of, write_plugin
 from tests.unit.plugins.conftest import MakeHost
 from tests.unit.plugins.samples import (
@@ -81,9 +83,8 @@ async def test_a_plugin_whose_start_fails_gives_back_what_it_was_lent(
 
 
 async def test_a_start_that_takes_too_long_is_ended_even_when_it_ignores_that(
-    site: Path, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+    site: Path, make_host: MakeHost, clock: FakeClock
 ) -> None:
-    monkeypatch.setattr("nanobot_core.hooks.implementation.CANCEL_GRACE_S", 0.05)
     code = (
         HEAD
         + """
@@ -98,10 +99,14 @@ async def start(ctx):
 """
     )
     write_plugin(site, "deaf", code=code, manifest=manifest_of("deaf", hooks={"start": 1}))
-    host = make_host({"plugins.limits": {"deaf.start": 0.05}})
+    host = make_host({"plugins.limits": {"deaf.start": 2}})
+    activating = asyncio.get_running_loop().create_task(host.activate("deaf"))
+    for passing_s in (2, CANCEL_GRACE_S):
+        await clock.wait_for_sleepers()
+        await clock.advance(passing_s)
 
-    with pytest.raises(PluginLoadFailed, match="does not end when it is cancelled"):
-        await host.activate("deaf")
+    with pytest.raises(PluginLoadFailed, match="no answer within 2 seconds, and it does not end"):
+        await activating
 
     from importlib import import_module
 

@@ -15,6 +15,7 @@ from nanobot_core import (
     Tool,
     on,
 )
+from nanobot_core.testing import FakeClock
 from tests.unit.plugins.conftest import MakeHost
 from tests.unit.plugins.samples import (
     TURN,
@@ -36,19 +37,24 @@ async def test_the_owner_may_order_the_plugins_of_a_hook(make_host: MakeHost) ->
     assert content == "cab"
 
 
-async def test_the_owner_may_limit_a_hook_of_one_plugin(make_host: MakeHost) -> None:
+async def test_the_owner_may_limit_a_hook_of_one_plugin(
+    make_host: MakeHost, clock: FakeClock
+) -> None:
     class Slow:
         @on.finalize_content
         async def finalize_content(self, event: ContentReady) -> str:
             await asyncio.Event().wait()
             return "late"
 
-    host = make_host({"plugins.limits": {"slow.finalize_content": 0.01}})
+    host = make_host({"plugins.limits": {"slow.finalize_content": 2}})
     await host.register(Slow(), "slow")
 
-    content = await host.hooks.finalize_content(ContentReady(turn=TURN, content="as it was"))
+    call = host.hooks.finalize_content(ContentReady(turn=TURN, content="as it was"))
+    content = asyncio.get_running_loop().create_task(call)
+    await clock.wait_for_sleepers()
+    await clock.advance(2)
 
-    assert content == "as it was"
+    assert await content == "as it was"
     assert report(host, "slow").hooks[0].timeouts == 1
 
 

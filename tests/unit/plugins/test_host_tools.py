@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from nanobot_core import (
     NameConflict,
     PluginRejected,
 )
-from tests.distributions import manifest_of, write_plugin
+from nanobot_core._version import __version__
+from nanobot_core.tools.registry import ToolRegistry
+from tests.distributions import manifest_of, tool_declaration, write_distribution, write_plugin
 from tests.unit.plugins.conftest import MakeHost
 from tests.unit.plugins.samples import (
     HEAD,
@@ -75,6 +78,98 @@ async def test_a_tool_of_the_program_is_not_replaced_by_that_of_a_plugin(
     assert entry.origin == "application"
     assert report(host, "loud").state == "degraded"
     assert "'application' and 'loud'" in report(host, "loud").reason
+
+
+BUNDLED = """
+@tool(name="exec")
+async def run(context: ToolContext) -> str:
+    \"\"\"Ours.\"\"\"
+    return "ours"
+@on.contribute_tools
+def tools(ctx): return [run]
+"""
+STRANGER = """
+@tool(name="exec")
+async def run(context: ToolContext) -> str:
+    \"\"\"Theirs.\"\"\"
+    return "theirs"
+"""
+CONTRIBUTES = "@on.contribute_tools\ndef tools(ctx): return [run]\n"
+PUBLISHES = "@on.start\ndef begin(ctx): ctx.tools.replace([run])\n"
+
+
+@pytest.fixture
+def bundle(site: Path) -> None:
+    """Make ``acme-zsh`` a distribution that the core names in its extras."""
+    extra = 'acme-zsh; extra == "standard"'
+    write_distribution(site, "nanobot-core", version=__version__, requires=[extra])
+    code = HEAD + "from nanobot_core import tool\n" + BUNDLED
+    declared = manifest_of("zsh", declarations=[tool_declaration("exec")])
+    write_plugin(site, "zsh", code=code, manifest=declared)
+
+
+def write_stranger(site: Path, code: str) -> None:
+    # Its id comes before that of the bundled plugin, and it wants to be called before it.
+    manifest = manifest_of(
+        "a",
+        declarations=[] if code == PUBLISHES else [tool_declaration("exec")],
+        hooks={"start": 1} if code == PUBLISHES else {},
+        facts={"before": ["zsh"], "tool_names": ["*"] if code == PUBLISHES else []},
+    )
+    head = HEAD + "from nanobot_core import tool\n"
+    write_plugin(site, "a", code=head + STRANGER + code, manifest=manifest)
+
+
+def owners(tools: ToolRegistry) -> dict[str, tuple[str, str]]:
+    return {item.definition.name: (item.plugin, item.own_name) for item in tools}
+
+
+@pytest.mark.usefixtures("bundle")
+@pytest.mark.parametrize("code", [CONTRIBUTES, PUBLISHES])
+async def test_a_bundled_tool_keeps_its_name_whoever_claims_it(
+    site: Path, make_host: MakeHost, code: str
+) -> None:
+    write_stranger(site, code)
+    host = make_host()
+
+    tools = await host.load_tools()
+
+    assert owners(tools) == {"exec": ("zsh", "exec"), "a__exec": ("a", "exec")}
+    assert host.clashes[0].keeper == "zsh"
+
+
+@pytest.mark.usefixtures("bundle")
+@pytest.mark.parametrize("code", [CONTRIBUTES, PUBLISHES])
+async def test_a_bundled_tool_gets_its_name_back_when_it_comes_later(
+    site: Path, make_host: MakeHost, code: str
+) -> None:
+    write_stranger(site, code)
+    host = make_host()
+    await host.load_tools()
+    await host.disable("zsh")
+    assert owners(host.tools) == {"exec": ("a", "exec")}
+
+    await host.enable("zsh")
+
+    assert owners(host.tools) == {"exec": ("zsh", "exec"), "a__exec": ("a", "exec")}
+
+
+@pytest.mark.usefixtures("bundle")
+async def test_a_name_that_is_published_later_is_not_taken_from_a_bundled_tool(
+    site: Path, make_host: MakeHost
+) -> None:
+    write_stranger(site, "own = None\n@on.start\ndef begin(ctx): globals()['own'] = ctx\n")
+    (site / "acme_a" / "nanobot-plugin.json").write_text(
+        json.dumps(manifest_of("a", hooks={"start": 1}, facts={"tool_names": ["*"]}))
+    )
+    host = make_host()
+    await host.load_tools()
+    from importlib import import_module
+
+    code = import_module("acme_a.plugin")
+    code.own.tools.replace([code.run])
+
+    assert owners(host.tools) == {"exec": ("zsh", "exec"), "a__exec": ("a", "exec")}
 
 
 PUBLISHING = (

@@ -29,6 +29,47 @@ def test_a_contested_name_is_spelt_out_for_all_and_the_remedy_is_told() -> None:
     assert found.clashes[0].remedy == "set tools.aliases.search: files/search"
 
 
+def test_a_plugin_that_keeps_its_names_has_the_contested_one() -> None:
+    found = assign_tool_names({"shell": ["exec"], "a": ["exec"], "b": ["exec"]}, {}, {"shell"})
+
+    assert found.public == {
+        ("shell", "exec"): "exec",
+        ("a", "exec"): "a__exec",
+        ("b", "exec"): "b__exec",
+    }
+    (clash,) = found.clashes
+    assert (clash.keeper, clash.outcome) == ("shell", "'shell' has it")
+
+
+def test_the_owners_alias_counts_for_more_than_a_kept_name() -> None:
+    claims = {"shell": ["exec"], "a": ["exec"]}
+
+    found = assign_tool_names(claims, {"exec": "a/exec"}, {"shell"})
+
+    assert found.public == {("shell", "exec"): "shell__exec", ("a", "exec"): "exec"}
+
+
+def test_two_plugins_that_both_keep_names_are_spelt_out() -> None:
+    found = assign_tool_names({"a": ["exec"], "b": ["exec"]}, {}, {"a", "b"})
+
+    assert set(found.public.values()) == {"a__exec", "b__exec"}
+    assert found.clashes[0].keeper == ""
+
+
+@given(claims=claims, keepers=st.sets(plugins, max_size=2))
+def test_no_claim_of_others_takes_a_kept_name(
+    claims: dict[str, list[str]], keepers: set[str]
+) -> None:
+    alone = {plugin: names for plugin, names in claims.items() if plugin in keepers}
+
+    found = assign_tool_names(claims, {}, keepers)
+
+    assert len(set(found.public.values())) == len(found.public)
+    for owner, name in assign_tool_names(alone, {}, keepers).public.items():
+        if name == owner[1]:
+            assert found.public[owner] == name
+
+
 def test_an_alias_settles_a_contest() -> None:
     found = assign_tool_names({"web": ["search"], "files": ["search"]}, {"search": "web/search"})
 

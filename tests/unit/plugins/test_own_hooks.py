@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,10 +26,11 @@ from nanobot_core.plugins.manifest import (
     manifest_to_json,
     parse_manifest,
 )
-from nanobot_core.testing import FakePluginContext
+from nanobot_core.testing import FakeClock, FakePluginContext
 from tests.distributions import manifest_of, write_plugin
 from tests.registrants import check_registrant
 from tests.unit.plugins.conftest import MakeHost
+from tests.unit.plugins.samples import report
 
 pytestmark = pytest.mark.anyio
 
@@ -199,6 +202,40 @@ def bakery_recipes(ctx): return ["rye"]
 
     assert found == [Contributed("cook", "rye")]
     assert {label.partition("@")[0] for label in host.active_labels()} == {"bakery", "cook"}
+
+
+async def test_one_that_never_gives_anything_is_left_out_and_does_not_add_up(
+    make_host: MakeHost, clock: FakeClock
+) -> None:
+    release = threading.Event()
+
+    class Slow:
+        calls = 0
+
+        @bakery_recipes
+        def bakery_recipes(self, ctx: PluginContext) -> Iterable[str]:
+            self.calls += 1
+            release.wait(20)
+            return ()
+
+    slow = Slow()
+    host = make_host()
+    for plugin_id, plugin in (("bakery", Bakery()), ("cook", Cook()), ("slow", slow)):
+        await host.register(plugin, plugin_id)
+    slow.calls = 0  # it was described before it was started
+    context = await host.context_for("bakery")
+    try:
+        for _ in range(5):
+            asking = asyncio.get_running_loop().create_task(context.contributed(bakery_recipes))
+            for _ in range(3):
+                await clock.advance(30)
+            assert await asking == [Contributed("cook", "cook's bread")]
+    finally:
+        release.set()
+
+    assert slow.calls == 3
+    found = report(host, "slow")
+    assert (found.state, "no answer within 30 seconds" in found.reason) == ("degraded", True)
 
 
 async def test_the_double_gives_what_the_test_gave(tmp_path: Path) -> None:

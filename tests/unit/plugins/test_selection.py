@@ -112,7 +112,9 @@ def test_a_problem_keeps_a_plugin_out_with_its_reason() -> None:
 
 
 def test_a_plugin_whose_code_was_examined_in_vain_is_out() -> None:
-    chosen = select([installed("a")], PluginsSettings(), broken={"a": ("raised", "mend it")})
+    chosen = select(
+        [installed("a")], PluginsSettings(), obstacles={"a": ("import-error", "raised", "mend it")}
+    )
 
     assert (chosen[0].state, chosen[0].reason, chosen[0].remedy) == (
         "import-error",

@@ -1,0 +1,326 @@
+"""What a plugin would judge is refused while it does not run, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot_core import (
+    Allow,
+    Decision,
+    Deny,
+    InboundMessage,
+    MessageReceived,
+    PluginError,
+    Refuse,
+    ToolCall,
+    ToolCallProposed,
+    on,
+)
+from nanobot_core.hooks.caller import GATES, declared_hooks
+from nanobot_core.hooks.kinds import RULES
+from nanobot_core.messages import JsonObject
+from nanobot_core.plugins.host import PluginHost
+from nanobot_core.plugins.selection import Narrowing
+from nanobot_core.testing import FakeClock
+from tests.distributions import manifest_of, write_plugin
+from tests.unit.plugins.conftest import MakeHost
+from tests.unit.plugins.samples import HEAD, READY, TURN, reconfigured, report
+
+pytestmark = pytest.mark.anyio
+
+CALL = ToolCallProposed(
+    turn=TURN, call=ToolCall("1", "weigh", {}), origin="scales@1", read_only=True
+)
+MESSAGE = MessageReceived(
+    message=InboundMessage(channel="line", sender_id="me", chat_id="1", content="hello")
+)
+JUDGE = "@on.authorize_tool_call\ndef judge(event): return Allow()\n"
+POLICY = HEAD + JUDGE
+DOOR = HEAD + "@on.admit_message\ndef admit(event): return None\n"
+JUDGES = {"hooks": {"authorize_tool_call": 1}}
+
+
+async def asked(host: PluginHost) -> tuple[str, str]:
+    """Return why a call and why a message is refused; empty where it is not."""
+    hooks = host.hooks
+    call, message = "", ""
+    if hooks.authorize_tool_call:
+        decision = (await hooks.authorize_tool_call(CALL)).decision
+        call = decision.reason if isinstance(decision, Deny) else ""
+    if hooks.admit_message:
+        refusal = await hooks.admit_message(MESSAGE)
+        message = refusal.reason if refusal else ""
+    return call, message
+
+
+def test_every_hook_that_fails_closed_can_be_closed() -> None:
+    points = declared_hooks().values()
+
+    assert {point.name for point in points if RULES[point.kind].fails_closed} == GATES
+
+
+def missing(site: Path) -> None:
+    """Nothing is installed."""
+
+
+def one(
+    code: str, manifest: JsonObject | str | None = None, requires: Sequence[str] = ()
+) -> Callable[[Path], None]:
+    def write(site: Path) -> None:
+        write_plugin(site, "policy", code=code, manifest=manifest, requires=requires)
+
+    return write
+
+
+SETTINGS = {"path": "policy", "model": "acme_policy.plugin:Strict", "schema": {}}
+WITH_SETTINGS = POLICY + (
+    "class Strict(PluginSettings):\n    level: int = 1\n"
+    "@on.contribute_settings\n"
+    "def f(): return [SettingsSection('policy', 'acme_policy.plugin:Strict')]\n"
+)
+STARTS = {"hooks": {"authorize_tool_call": 1, "start": 1}}
+FAILED: dict[str, tuple[Callable[[Path], None], str, bool]] = {
+    "import error": (one("1 / 0", manifest_of("policy", **JUDGES)), "ZeroDivisionError", False),
+    "start fails": (
+        one(
+            POLICY + "@on.start\ndef s(ctx): raise OSError('off')", manifest_of("policy", **STARTS)
+        ),
+        "its start failed: OSError: off",
+        False,
+    ),
+    "wrong settings": (
+        one(WITH_SETTINGS, manifest_of("policy", settings=[SETTINGS], **JUDGES)),
+        "policy.level",
+        False,
+    ),
+    "requirement not installed": (
+        one(POLICY, manifest_of("policy", **JUDGES), requires=("no-such-thing>=2",)),
+        "it needs no-such-thing, which is not installed",
+        False,
+    ),
+    "plugin that it requires not installed": (
+        one(POLICY, manifest_of("policy", facts={"requires": ["list"]}, **JUDGES)),
+        "it requires plugin 'list', which is not installed",
+        False,
+    ),
+    "undeclared": (one(POLICY, manifest_of("policy", hooks={"app_ready": 1})), "declare", False),
+    "examined in vain": (one("import no_such_thing"), "'no_such_thing' is not installed", True),
+    "damaged manifest": (one(POLICY, "{"), "its manifest cannot be used", True),
+    "not installed": (missing, "the configuration names it and it is not installed", True),
+}
+
+
+@pytest.mark.parametrize("fault", FAILED)
+async def test_what_it_would_judge_is_refused_and_said_everywhere(
+    site: Path, make_host: MakeHost, fault: str, warnings: list[str]
+) -> None:
+    write, reason, is_unknown = FAILED[fault]
+    write(site)
+    if fault == "undeclared":
+        reason = "'authorize_tool_call', which its manifest does not declare"
+    host = make_host({"plugins.enabled": ["policy"], "policy.level": "none"})
+
+    await host.start()
+    call, message = await asked(host)
+
+    for told in (call, *([message] if is_unknown else [])):
+        assert told.startswith("plugin 'policy' does not run: ")
+        assert reason in told
+        assert report(host, "policy").remedy in told
+        assert "run nanobot plugins disable policy" in told
+    assert bool(message) == is_unknown
+    assert sum(call in told for told in warnings) == 1
+    assert report(host, "policy").reason.endswith("tool call is refused until it runs")
+
+
+@pytest.mark.parametrize("fault", FAILED)
+@pytest.mark.parametrize("way", ["disabled", "without", "safe"])
+async def test_what_the_owner_leaves_out_refuses_nothing(
+    site: Path, make_host: MakeHost, fault: str, way: str
+) -> None:
+    FAILED[fault][0](site)
+    settings: dict[str, Any] = {"plugins.enabled": ["policy"]}
+    if way == "disabled":
+        settings["plugins.disabled"] = ["policy"]
+    narrowing = {"without": Narrowing(without=frozenset({"policy"})), "safe": Narrowing(safe=True)}
+    host = make_host(settings, narrowing=narrowing.get(way))
+
+    await host.start()
+
+    assert await asked(host) == ("", "")
+
+
+async def test_only_what_it_would_judge_is_refused(site: Path, make_host: MakeHost) -> None:
+    write_plugin(
+        site, "door", code="1 / 0", manifest=manifest_of("door", hooks={"admit_message": 1})
+    )
+    write_plugin(site, "ear", code="1 / 0", manifest=manifest_of("ear", hooks={"before_turn": 1}))
+    host = make_host()
+
+    await host.start()
+    call, message = await asked(host)
+
+    assert (call, "door" in message) == ("", True)
+    assert report(host, "ear").reason.endswith("division by zero")
+
+
+async def test_a_plugin_that_the_policy_leaves_out_refuses_nothing_although_it_is_broken(
+    site: Path, make_host: MakeHost
+) -> None:
+    write_plugin(site, "policy", code=POLICY, manifest="{")
+    host = make_host({"plugins.policy": "listed"})
+
+    await host.start()
+
+    assert await asked(host) == ("", "")
+
+
+async def test_a_policy_of_a_channel_that_is_off_refuses_nothing(
+    site: Path, make_host: MakeHost
+) -> None:
+    manifest = manifest_of("policy", when={"authorize_tool_call": "channel:line"}, **JUDGES)
+    write_plugin(site, "policy", code="1 / 0", manifest=manifest)
+    off, on_ = make_host(), make_host({"channels.line": {"enabled": True}})
+
+    await off.start()
+    await on_.start()
+
+    assert await asked(off) == ("", "")
+    assert (await asked(on_))[0]
+
+
+async def test_it_judges_again_once_it_runs(site: Path, make_host: MakeHost, home: Path) -> None:
+    package = write_plugin(site, "policy", code="1 / 0", manifest=manifest_of("policy", **JUDGES))
+    host = make_host()
+    await host.start()
+    assert (await asked(host))[0]
+
+    (package / "plugin.py").write_text(POLICY)
+    await host.reload("policy")
+
+    assert await asked(host) == ("", "")
+    assert report(host, "policy").state == "active"
+
+
+@pytest.mark.parametrize("is_described", [True, False])
+@pytest.mark.parametrize("way", ["command", "configuration"])
+async def test_disabling_it_ends_the_refusals_and_its_trouble(
+    site: Path, make_host: MakeHost, home: Path, way: str, is_described: bool
+) -> None:
+    manifest = manifest_of("policy", **JUDGES) if is_described else None
+    write_plugin(site, "policy", code="1 / 0", manifest=manifest)
+    host = make_host()
+    await host.start()
+    assert (await asked(host))[0]
+
+    if way == "command":
+        await host.disable("policy")
+        with pytest.raises(PluginError, match="disabled while the program runs"):
+            await host.disable("policy")
+    else:
+        await reconfigured(host, home, {"plugins.disabled": ["policy"]})
+
+    assert await asked(host) == ("", "")
+    assert report(host, "policy").state == "disabled"
+
+
+@pytest.mark.parametrize("way", ["reload", "reconfigure"])
+async def test_a_reload_that_fails_leaves_the_former_judge_at_work(
+    site: Path, make_host: MakeHost, home: Path, way: str
+) -> None:
+    code = HEAD + "@on.authorize_tool_call\ndef judge(event): return Deny('as before')\n"
+    package = write_plugin(site, "policy", code=code, manifest=manifest_of("policy", **JUDGES))
+    host = make_host()
+    await host.start()
+
+    (package / "plugin.py").write_text("1 / 0")
+    if way == "reload":
+        with pytest.raises(PluginError, match="ZeroDivisionError"):
+            await host.reload("policy")
+    else:
+        info = next(site.glob("acme_policy*.dist-info"))
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-policy\nVersion: 2.0\n")
+        info.rename(site / "acme_policy-2.0.dist-info")
+        change = await reconfigured(host, home)
+        assert "ZeroDivisionError" in change.failed["policy"]
+
+    assert await asked(host) == ("as before", "")
+    assert report(host, "policy").state == "degraded"
+    assert "goes on as it was" in report(host, "policy").reason
+    await host.disable("policy")
+    assert report(host, "policy").state == "disabled"
+    assert await asked(host) == ("", "")
+
+
+async def test_a_judge_that_comes_while_the_host_runs_and_cannot_start_refuses(
+    site: Path, make_host: MakeHost, home: Path
+) -> None:
+    host = make_host()
+    await host.start()
+    assert await asked(host) == ("", "")
+    write_plugin(site, "policy", code="1 / 0", manifest=manifest_of("policy", **JUDGES))
+
+    change = await reconfigured(host, home)
+
+    assert "policy" in change.failed
+    assert "ZeroDivisionError" in (await asked(host))[0]
+
+
+class Ill:
+    """Judges, and fails at something else."""
+
+    @on.app_ready
+    def app_ready(self, event: object) -> None:
+        raise ValueError("ill")
+
+    @on.authorize_tool_call
+    def judge(self, event: ToolCallProposed) -> Decision:
+        return Allow()
+
+    @on.admit_message
+    def admit(self, event: MessageReceived) -> Refuse | None:
+        return None
+
+
+async def test_a_judge_in_quarantine_refuses_until_its_owner_decides(
+    make_host: MakeHost, clock: FakeClock
+) -> None:
+    host = make_host()
+    await host.register(Ill(), "ill")
+
+    for _ in range(12):
+        if host.hooks.app_ready:
+            await host.hooks.app_ready(READY)
+        await clock.advance(601)
+
+    assert report(host, "ill").state == "quarantined"
+    assert all(
+        "'ill' does not run: it failed again and again" in told for told in await asked(host)
+    )
+    await host.disable("ill")
+    assert await asked(host) == ("", "")
+
+
+async def test_a_judge_with_an_open_circuit_refuses_and_that_is_shown(make_host: MakeHost) -> None:
+    class Broken:
+        @on.authorize_tool_call
+        def judge(self, event: ToolCallProposed) -> Decision:
+            raise ValueError("no list")
+
+    host = make_host()
+    await host.register(Broken(), "policy")
+
+    told = [(await asked(host))[0] for _ in range(5)]
+
+    for each in told:
+        assert "'policy'" in each
+        assert "ValueError: no list" in each
+        assert "nanobot plugins disable policy" in each
+    condition = report(host, "policy")
+    assert condition.state == "degraded"
+    assert "authorize_tool_call: ValueError: no list" in condition.reason
+    assert condition.remedy
