@@ -40,6 +40,7 @@ class QueueFile:
         self._path = path
         self._mark = self._beside("-mark")
         self._repaired = self._beside(".repaired")
+        self._kept: Path | None = None
         self._lock = FileLock(f"{path}.lock", timeout=0, mode=_MODE)
         self.repaired: tuple[str, ...] = ()
         """What was found damaged when it was opened, and what was done about it."""
@@ -83,7 +84,7 @@ class QueueFile:
             self._check_log()
             database = self._connect(self._path)
         except sqlite3.DatabaseError as error:
-            if primary_code(error) not in DAMAGE_CODES:
+            if not _is_damage(error):
                 raise
             self._repair(error)
             database = self._connect(self._path)
@@ -127,7 +128,10 @@ class QueueFile:
             database.execute("PRAGMA synchronous = FULL")
             database.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
             self._check(database)
-        except BaseException:
+        except BaseException as error:
+            # Before closing, which writes the log into the file and removes it.
+            if path == self._path and _is_damage(error):
+                self._kept = self._copy_aside()
             database.close()
             raise
         _fsync(path.parent)
@@ -142,7 +146,8 @@ class QueueFile:
             )
             raise BusError(msg)
         (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if not tables:
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        if not tables and not version and pages <= 1:
             database.execute("BEGIN IMMEDIATE")
             for statement in SCHEMA:
                 database.execute(statement)
@@ -151,8 +156,8 @@ class QueueFile:
             return
         # The quick check would not find a message that an index has lost.
         (finding,) = database.execute("PRAGMA integrity_check(1)").fetchone()
-        if version != VERSION:
-            finding = f"its version is {version}"
+        if version != VERSION or not tables:
+            finding = f"its version is {version} and it has {tables} tables and indexes"
         if finding != "ok":
             raise _Damaged(finding)
 
@@ -162,7 +167,7 @@ class QueueFile:
         The damaged one stays in its place until the new one is whole, so that a repair that is cut
         off is begun again by the next start, or finished.
         """
-        kept = self._copy_aside()
+        kept = self._kept or self._copy_aside()
         fresh = self._beside(".new")
         for left_over in (fresh, _log_of(fresh)):
             left_over.unlink(missing_ok=True)
@@ -210,6 +215,10 @@ class _Damaged(sqlite3.DatabaseError):
     """The check found damage that no statement had met."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+def _is_damage(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.DatabaseError) and primary_code(error) in DAMAGE_CODES
 
 
 def _log_of(path: Path) -> Path:

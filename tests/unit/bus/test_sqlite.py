@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import stat
@@ -353,6 +354,57 @@ async def test_no_damage_keeps_the_bus_from_starting_or_goes_unreported(
         if bus.repaired:
             assert path.with_name("bus.sqlite.corrupt-1").read_bytes() == data
         assert await bus.publish_inbound(inbound("new")) is True
+
+
+async def test_a_damaged_file_is_kept_as_it_was_found_together_with_its_log(
+    path: Path, tmp_path: Path
+) -> None:
+    await fill(path, 100)
+    async with opened(path) as bus:
+        await bus.publish_inbound(inbound("in the log"))
+        for file in path.parent.iterdir():
+            if file.suffix != ".lock":
+                shutil.copy2(file, tmp_path)
+    path = tmp_path / path.name
+    data = bytearray(path.read_bytes())
+    data[5 * 4096 : 6 * 4096] = b"\xa5" * 4096
+    path.write_bytes(data)
+    log = tmp_path / "bus.sqlite-wal"
+    former = log.read_bytes()
+    async with opened(path) as bus:
+        assert len(bus.repaired) == 1
+        assert (tmp_path / "bus.sqlite.corrupt-1").read_bytes() == data
+        assert (tmp_path / "bus.sqlite.corrupt-1-wal").read_bytes() == former
+        assert "in the log" in await inbox(bus)
+
+
+async def test_a_file_that_has_lost_its_tables_is_not_taken_for_a_new_one(path: Path) -> None:
+    await fill(path, 30)
+    data = bytearray(path.read_bytes())
+    data[103:105] = bytes(2)  # how many entries the first page has
+    path.write_bytes(data)
+    async with opened(path) as bus:
+        assert len(bus.repaired) == 1
+        assert path.with_name("bus.sqlite.corrupt-1").read_bytes() == data
+
+
+async def test_a_letter_that_damage_puts_back_into_its_queue_stays_a_letter(path: Path) -> None:
+    """Pages of different ages had it twice, and burying it again failed for ever."""
+    async with opened(path) as bus:
+        await bus.publish_inbound(inbound("given up"))
+        await bus.publish_inbound(inbound("waits", "b"))
+        await bus.bury(await bus.receive_inbound(), "no")
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute(
+            "INSERT INTO message SELECT number, queue, lane, urgent, 0, 0, attempts, stored_us,"
+            " '{broken' FROM dead"
+        )
+        database.execute("PRAGMA user_version = 0")
+        database.commit()
+    async with opened(path) as bus:
+        assert len(bus.repaired) == 1
+        assert [letter.message.content for letter in await bus.dead_letters()] == ["given up"]
+        assert await inbox(bus) == ["waits"]
 
 
 async def test_a_message_that_cannot_be_read_becomes_a_dead_letter(path: Path) -> None:
