@@ -411,11 +411,22 @@ async def test_landlock_takes_over_where_bubblewrap_does_not_work(
     require("landlock")
     _path_with(tmp_path, "#!/bin/sh\nexit 1\n")
     context = _context_with_path(tmp_path, "auto")
-    (tmp_path / "bin" / "true").symlink_to("/bin/true")
 
     finding = await check_sandbox(context)
 
     assert finding.message == "commands run in Landlock, network on"
+
+
+@pytest.mark.anyio
+async def test_owner_is_warned_where_commands_can_change_nanobot_itself(
+    confined: FakePluginContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(confined.workspace / ".venv"))
+
+    finding = await check_sandbox(confined)
+
+    assert finding.status == "warning"
+    assert "nanobot itself" in finding.message
 
 
 @pytest.mark.anyio

@@ -16,6 +16,12 @@ async def check_sandbox(ctx: PluginContext) -> CheckResult:
     """Say which sandbox commands run in, and if there is none, why."""
     shell = ctx.shared(Shell)
     probe = await shell.probe()
+    if probe.sandbox is not None and shell.holds_nanobot:
+        return CheckResult(
+            status="warning",
+            message="commands can change nanobot itself, because it is installed in the workspace",
+            remedy="set the workspace to a folder of its own",
+        )
     if probe.sandbox is not None and shell.holds_home:
         return CheckResult(
             status="warning",

@@ -7,7 +7,6 @@ is always `WORK` to make things in.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -92,14 +91,14 @@ def launch(
         write: files and folders that it may write.
         abi: newest version of Landlock to use.
     """
-    plan: launcher.Plan = {
-        "parent": os.getpid(),
-        "abi": abi,
-        "is_strict": read is not None,
-        "read": read or [],
-        "write": write or [],
-        "devices": [] if read is None else [f"/dev/{name}" for name in _DEVICES],
-        "families": families,
-    }
+    plan = launcher.Plan(
+        parent=os.getpid(),
+        abi=abi,
+        is_strict=read is not None,
+        families=families,
+        read=read or [],
+        write=write or [],
+        devices=[] if read is None else [f"/dev/{name}" for name in _DEVICES],
+    )
     options = ("-I", "-S", "-B", str(Path(launcher.__file__)))
-    return [sys.executable, *options, json.dumps(plan), *argv]
+    return [sys.executable, *options, *plan.encode(), *argv]

@@ -1,8 +1,8 @@
 """Confines itself with Landlock and seccomp, then becomes the command.
 
-Run as a file, ``python -I -S launcher.py PLAN PROGRAM ARGUMENT...``, and loads neither nanobot nor
-any other package: it runs before each command. PLAN is the JSON of a `Plan`. Whatever cannot be set
-up ends it with code 126 before the command starts.
+Run as a file, ``python -I -S launcher.py PLAN... PROGRAM ARGUMENT...``, where PROGRAM is a path. It
+runs before each command and loads what starts fast: neither nanobot nor typing, json or signal.
+Whatever cannot be set up ends it with code 126 before the command starts.
 
 Landlock decides on files: what no rule allows is refused. seccomp covers what Landlock has no word
 for: sockets, the keyring of the kernel, io_uring, and on kernels before 6.2 truncation by name.
@@ -11,13 +11,10 @@ for: sockets, the keyring of the kernel, io_uring, and on kernels before 6.2 tru
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import signal
 import stat
 import struct
 import sys
-from typing import NamedTuple, TypedDict
 
 MAX_ABI = 6
 """Newest version of Landlock whose rights are used here."""
@@ -34,44 +31,96 @@ SCOPED = 0b11
 
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 1, 22, 38, 47
 EACCES, ENOSYS = 13, 38
+SIGKILL, SIGPIPE, SIGXFSZ = 9, 13, 25
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 SOCK_STREAM, SOCK_SEQPACKET = 1, 5
 
 
-class Plan(TypedDict):
+class Plan:
     """What the command may do.
 
-    `parent` is the process with which it ends. `abi` limits the version of Landlock. `is_strict`
-    restricts files to `read`, `write` and `devices`; without it, something else does. `families`
-    are the kinds of sockets.
+    Args:
+        parent: process with which the command ends.
+        abi: newest version of Landlock to use.
+        is_strict: restrict files to `read`, `write` and `devices`; without it, something else does.
+        families: kinds of sockets.
+        read: files and folders that may be read.
+        write: files and folders that may be written.
+        devices: devices that may be read and written.
     """
 
-    parent: int
-    abi: int
-    is_strict: bool
-    read: list[str]
-    write: list[str]
-    devices: list[str]
-    families: list[int]
+    def __init__(
+        self,
+        *,
+        parent: int,
+        abi: int,
+        is_strict: bool,
+        families: list[int],
+        read: list[str],
+        write: list[str],
+        devices: list[str],
+    ) -> None:
+        self.parent = parent
+        self.abi = abi
+        self.is_strict = is_strict
+        self.families = families
+        self.paths = ((READ, read), (WRITE, write), (DEVICE, devices))
+
+    def encode(self) -> list[str]:
+        """Return the plan as arguments: a few numbers, and lists with their lengths before them."""
+        encoded = [str(self.parent), str(self.abi), str(int(self.is_strict))]
+        for each in (map(str, self.families), *(paths for _, paths in self.paths)):
+            values = list(each)
+            encoded += [str(len(values)), *values]
+        return encoded
 
 
-class Machine(NamedTuple):
-    """Numbers of system calls."""
+def decode(arguments: list[str]) -> tuple[Plan, list[str]]:
+    """Return the plan that stands at the beginning of `arguments`, and what follows it."""
+    waiting = iter(arguments)
+    parent, abi, is_strict = int(next(waiting)), int(next(waiting)), next(waiting) == "1"
+    lists = [[next(waiting) for _ in range(int(next(waiting)))] for _ in range(4)]
+    families, read, write, devices = lists
+    plan = Plan(
+        parent=parent,
+        abi=abi,
+        is_strict=is_strict,
+        families=list(map(int, families)),
+        read=read,
+        write=write,
+        devices=devices,
+    )
+    return plan, list(waiting)
 
-    arch: int
-    capset: int
-    socket: int
-    socketpair: int
-    truncate: int
-    open: int | None
-    openat: int
-    keyring: tuple[int, int, int]
 
-
-MACHINES = {
-    "x86_64": Machine(0xC000003E, 126, 41, 53, 76, 2, 257, (248, 249, 250)),
-    "aarch64": Machine(0xC00000B7, 91, 198, 199, 45, None, 56, (217, 218, 219)),
+Machine = dict[str, int]
+"""System calls by name, and the number of the architecture."""
+MACHINES: dict[str, Machine] = {
+    "x86_64": {
+        "arch": 0xC000003E,
+        "capset": 126,
+        "socket": 41,
+        "socketpair": 53,
+        "truncate": 76,
+        "open": 2,
+        "openat": 257,
+        "add_key": 248,
+        "request_key": 249,
+        "keyctl": 250,
+    },
+    "aarch64": {
+        "arch": 0xC00000B7,
+        "capset": 91,
+        "socket": 198,
+        "socketpair": 199,
+        "truncate": 45,
+        "openat": 56,
+        "add_key": 217,
+        "request_key": 218,
+        "keyctl": 219,
+    },
 }
+KEYRING = ("add_key", "request_key", "keyctl")
 IO_URING_SETUP, OPENAT2 = 425, 437
 
 Filter = list[tuple[int, int, int, int]]
@@ -85,31 +134,30 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main() -> None:
     """Confine this process and start the command in it."""
-    plan: Plan = json.loads(sys.argv[1])
-    program = sys.argv[2:]
+    plan, program = decode(sys.argv[1:])
     machine = MACHINES.get(os.uname().machine)
-    abi = min(_landlock_abi(), plan["abi"], MAX_ABI)
+    abi = min(landlock_abi(), plan.abi, MAX_ABI)
     _forget_coercion()
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != plan["parent"]:
+    _prctl(PR_SET_PDEATHSIG, SIGKILL)
+    if os.getppid() != plan.parent:
         sys.exit(126)
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    if plan["is_strict"]:
+    if plan.is_strict:
         if abi < 1 or machine is None:
             raise OSError(ENOSYS, "this kernel or machine has no Landlock")
         _drop_capabilities(machine)
-    if plan["is_strict"] or abi >= MAX_ABI:
+    if plan.is_strict or abi >= MAX_ABI:
         _restrict(plan, abi)
     if machine is not None:
-        _filter(build_filter(machine, plan["families"], guards_truncation=_is_blunt(plan, abi)))
+        _filter(build_filter(machine, plan.families, guards_truncation=_is_blunt(plan, abi)))
     # Python ignores these two, and a program that is started inherits that.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    os.execvp(program[0], program)  # noqa: S606  # no shell is wanted
+    for number in (SIGPIPE, SIGXFSZ):
+        _libc.signal(number, None)
+    os.execv(program[0], program)  # noqa: S606  # no shell is wanted
 
 
 def _is_blunt(plan: Plan, abi: int) -> bool:
-    return plan["is_strict"] and abi < 3
+    return plan.is_strict and abi < 3
 
 
 def _forget_coercion() -> None:
@@ -119,18 +167,19 @@ def _forget_coercion() -> None:
             os.unsetenv("LC_CTYPE")
 
 
-def _landlock_abi() -> int:
+def landlock_abi() -> int:
+    """Return the version of Landlock that the kernel has, 0 if it has none."""
     abi: int = _libc.syscall(CREATE_RULESET, None, 0, 1)
     return max(abi, 0)
 
 
 def _restrict(plan: Plan, abi: int) -> None:
-    files = RIGHTS_OF_ABI[abi] if plan["is_strict"] else 0
+    files = RIGHTS_OF_ABI[abi] if plan.is_strict else 0
     attributes = struct.pack("=QQQ", files, 0, SCOPED if abi >= MAX_ABI else 0)
     size = 24 if abi >= MAX_ABI else 8
     ruleset = _call(CREATE_RULESET, attributes, size, 0)
-    for rights, paths in ((READ, "read"), (WRITE, "write"), (DEVICE, "devices")):
-        for path in plan[paths]:  # type: ignore[literal-required]  # the three are lists of paths
+    for rights, paths in plan.paths:
+        for path in paths:
             _allow(ruleset, path, rights & files)
     _call(RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
@@ -154,27 +203,27 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 def _drop_capabilities(machine: Machine) -> None:
     """Give up what root may do; without new privileges no program brings it back."""
     _libc.prctl(PR_CAP_AMBIENT, 4, 0, 0, 0)
-    _call(machine.capset, struct.pack("=Ii", 0x20080522, 0), bytes(24))
+    _call(machine["capset"], struct.pack("=Ii", 0x20080522, 0), bytes(24))
 
 
 def build_filter(machine: Machine, families: list[int], *, guards_truncation: bool) -> Filter:
     """Return the program that seccomp runs for each system call."""
     refuse, missing = REFUSE | EACCES, REFUSE | ENOSYS
-    code: Filter = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, machine.arch), (RETURN, 0, 0, refuse)]
+    code: Filter = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, machine["arch"]), (RETURN, 0, 0, refuse)]
     code += [(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, 1 << 30), (RETURN, 0, 0, refuse)]
-    for number in (*machine.keyring, IO_URING_SETUP):
+    for number in (*(machine[name] for name in KEYRING), IO_URING_SETUP):
         code += _on(number, [(RETURN, 0, 0, missing)])
-    code += _on(machine.socket, _only(0, families, refuse))
+    code += _on(machine["socket"], _only(0, families, refuse))
     if AF_UNIX not in families:
         # A pair of datagram sockets could be connected to another one later.
         kinds = _only(1, [SOCK_STREAM, SOCK_SEQPACKET], refuse)
-        code += _on(machine.socketpair, [kinds[0], (AND, 0, 0, 0xF), *kinds[1:]])
+        code += _on(machine["socketpair"], [kinds[0], (AND, 0, 0, 0xF), *kinds[1:]])
     if guards_truncation:
-        code += _on(machine.truncate, [(RETURN, 0, 0, refuse)])
+        code += _on(machine["truncate"], [(RETURN, 0, 0, refuse)])
         code += _on(OPENAT2, [(RETURN, 0, 0, missing)])
-        code += _on(machine.openat, _no_reading_truncation(2, refuse))
-        if machine.open is not None:
-            code += _on(machine.open, _no_reading_truncation(1, refuse))
+        code += _on(machine["openat"], _no_reading_truncation(2, refuse))
+        if "open" in machine:
+            code += _on(machine["open"], _no_reading_truncation(1, refuse))
     return [*code, (RETURN, 0, 0, ALLOW)]
 
 

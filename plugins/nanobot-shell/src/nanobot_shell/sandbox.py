@@ -55,7 +55,7 @@ class Probe:
 
 
 def probe_sandbox(wanted: SandboxName, view: View, path: str) -> Probe:
-    """Start ``true`` in each sandbox that `wanted` allows until one works; blocking.
+    """Start a shell in each sandbox that `wanted` allows until one works; blocking.
 
     Args:
         wanted: the owner's choice.
@@ -108,7 +108,7 @@ def _failure(sandbox: Sandbox, view: View, path: str) -> str:
     """Return why `sandbox` does not work here, or an empty string."""
     try:
         done = subprocess.run(
-            sandbox.wrap(["true"], view, Path("/")),
+            sandbox.wrap(["/bin/sh", "-c", ":"], view, Path("/")),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PROBE_LIMIT_S,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -56,6 +57,12 @@ class Shell:
     def holds_home(self) -> bool:
         """Whether the home folder lies in the workspace, so that no sandbox can hide it."""
         return self._view.home.is_relative_to(self.workspace)
+
+    @property
+    def holds_nanobot(self) -> bool:
+        """Whether nanobot's own code lies in the workspace, where commands can change it."""
+        places = (Path(sys.prefix), Path(__file__))
+        return any(place.resolve().is_relative_to(self.workspace) for place in places)
 
     async def probe(self) -> Probe:
         """Return the sandbox that works here, found out once."""

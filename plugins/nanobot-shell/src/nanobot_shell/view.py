@@ -22,7 +22,9 @@ _PUBLIC_ETC = (
     *("mime.types", "nsswitch.conf", "os-release", "passwd", "pki", "protocols", "resolv.conf"),
     *("services", "ssl/certs", "ssl/openssl.cnf", "timezone", "java", "perl", "python3"),
 )
-PUBLIC = (*(f"/etc/{name}" for name in _PUBLIC_ETC), "/run/systemd/resolve")
+# Files only: in the same folder is a socket that asks name servers, also with the network off.
+_RESOLVE = ("/run/systemd/resolve/resolv.conf", "/run/systemd/resolve/stub-resolv.conf")
+PUBLIC = (*(f"/etc/{name}" for name in _PUBLIC_ETC), *_RESOLVE)
 """Files and folders outside of `SYSTEM` that hold no secret."""
 RECORDS = (".nanobot", "memory", "sessions")
 """The agent's own folders in the workspace: commands read them at most."""
