@@ -22,7 +22,7 @@ from nanobot_shell.exec_tool import ExecTool
 from nanobot_shell.landlock import Landlock
 from nanobot_shell.launcher import MAX_ABI, Plan, landlock_abi
 from nanobot_shell.settings import SandboxName
-from nanobot_shell.view import RECORDS, View
+from nanobot_shell.view import CONVERSATIONS, RECORDS, View
 
 if TYPE_CHECKING:
     from conftest import MakeContext, Require
@@ -202,7 +202,7 @@ async def test_records_of_the_agent_are_neither_changed_nor_replaced(
 
     for name in RECORDS:
         shown = await run(confined, f"sh work/attack.sh {name}; cat {name}/kept")
-        assert (name in shown.splitlines()) is existing or not existing
+        assert (name in shown.splitlines()) is (existing and name not in CONVERSATIONS)
 
     for name in RECORDS:
         folder = workspace / name
@@ -210,6 +210,25 @@ async def test_records_of_the_agent_are_neither_changed_nor_replaced(
         kept = ["kept"] if existing else []
         assert [path.name for path in folder.iterdir()] == kept
         assert all((folder / each).read_text() == name for each in kept)
+
+
+async def test_commands_list_the_workspace_and_read_no_conversation(
+    confined: FakePluginContext,
+) -> None:
+    results = confined.workspace / ".nanobot" / "tool-results" / "telegram_1"
+    results.mkdir(parents=True)
+    (confined.workspace / "sessions").mkdir()
+    for file in (results / "1.txt", confined.workspace / "sessions" / "telegram_1.jsonl"):
+        file.write_text(CANARY)
+    (confined.workspace / "notes.txt").write_text("seen")
+
+    shown = await run(
+        confined, "ls; cat notes.txt; cat sessions/* .nanobot/*/*/*; grep -r canary ."
+    )
+
+    assert "notes.txt" in shown
+    assert "seen" in shown
+    assert CANARY not in shown
 
 
 @pytest.mark.parametrize("name", [*RECORDS, ".git"])
@@ -460,7 +479,7 @@ def test_launcher_starts_nothing_that_it_cannot_confine(
 ) -> None:
     require("landlock")
     numbers = {"parent": os.getpid(), "abi": MAX_ABI, **change}
-    plan = Plan(is_strict=True, families=[], read=["/"], write=[], devices=[], **numbers)
+    plan = Plan(is_strict=True, families=[], read=["/"], write=[], devices=[], listed=[], **numbers)
     command = [
         sys.executable,
         "-I",

@@ -50,7 +50,10 @@ class Landlock:
             for path in around(folder, [view.home, *view.hidden_in(folder)])
         ]
         write = [view.temporary] if view.temporary else []
+        listed: list[str] = []
         if view.workspace is not None:
+            # A folder with something hidden in it is in no rule for reading.
+            listed = [str(view.workspace)]
             hidden = view.hidden_in(view.workspace)
             read += around(view.workspace, hidden)
             write += _writable(view, view.workspace, hidden)
@@ -59,6 +62,7 @@ class Landlock:
             families=[AF_INET, AF_INET6, AF_NETLINK] if view.has_network else [],
             read=["/proc", *map(str, read)],
             write=list(map(str, write)),
+            listed=listed,
             abi=self.abi,
         )
 
@@ -80,6 +84,7 @@ def launch(
     families: list[int],
     read: list[str] | None = None,
     write: list[str] | None = None,
+    listed: list[str] | None = None,
     abi: int = launcher.MAX_ABI,
 ) -> list[str]:
     """Return the command that runs `argv` by way of the launcher.
@@ -89,6 +94,7 @@ def launch(
         families: kinds of sockets that it may make.
         read: files and folders that it may read; ``None`` leaves files to another sandbox.
         write: files and folders that it may write.
+        listed: folders whose names it may see, with the names below them.
         abi: newest version of Landlock to use.
     """
     plan = launcher.Plan(
@@ -98,6 +104,7 @@ def launch(
         families=families,
         read=read or [],
         write=write or [],
+        listed=listed or [],
         devices=[] if read is None else [f"/dev/{name}" for name in _DEVICES],
     )
     options = ("-I", "-S", "-B", str(Path(launcher.__file__)))

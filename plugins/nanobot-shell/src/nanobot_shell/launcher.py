@@ -20,9 +20,9 @@ MAX_ABI = 6
 """Newest version of Landlock whose rights are used here."""
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-ALL_FILES, READ, WRITE, DEVICE = 0xFFFF, 0xD, 0x77BF, 0x4006
+ALL_FILES, READ, WRITE, DEVICE, LIST = 0xFFFF, 0xD, 0x77BF, 0x4006, 0x8
 """Bits of ``linux/landlock.h``: everything; execute, read, list; all but new device nodes and
-``ioctl`` on devices; read, write, truncate."""
+``ioctl`` on devices; read, write, truncate; list."""
 OF_FILES = 0xC007
 """Rights that a rule on something other than a directory may have."""
 RIGHTS_OF_ABI = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF, 6: 0xFFFF}
@@ -42,11 +42,12 @@ class Plan:
     Args:
         parent: process with which the command ends.
         abi: newest version of Landlock to use.
-        is_strict: restrict files to `read`, `write` and `devices`; without it, something else does.
+        is_strict: restrict files to those below; without it, something else does.
         families: kinds of sockets.
         read: files and folders that may be read.
         write: files and folders that may be written.
         devices: devices that may be read and written.
+        listed: folders in which, and below which, names may be seen.
     """
 
     def __init__(
@@ -59,12 +60,13 @@ class Plan:
         read: list[str],
         write: list[str],
         devices: list[str],
+        listed: list[str],
     ) -> None:
         self.parent = parent
         self.abi = abi
         self.is_strict = is_strict
         self.families = families
-        self.paths = ((READ, read), (WRITE, write), (DEVICE, devices))
+        self.paths = ((READ, read), (WRITE, write), (DEVICE, devices), (LIST, listed))
 
     def encode(self) -> list[str]:
         """Return the plan as arguments: a few numbers, and lists with their lengths before them."""
@@ -79,8 +81,8 @@ def decode(arguments: list[str]) -> tuple[Plan, list[str]]:
     """Return the plan that stands at the beginning of `arguments`, and what follows it."""
     waiting = iter(arguments)
     parent, abi, is_strict = int(next(waiting)), int(next(waiting)), next(waiting) == "1"
-    lists = [[next(waiting) for _ in range(int(next(waiting)))] for _ in range(4)]
-    families, read, write, devices = lists
+    lists = [[next(waiting) for _ in range(int(next(waiting)))] for _ in range(5)]
+    families, read, write, devices, listed = lists
     plan = Plan(
         parent=parent,
         abi=abi,
@@ -89,6 +91,7 @@ def decode(arguments: list[str]) -> tuple[Plan, list[str]]:
         read=read,
         write=write,
         devices=devices,
+        listed=listed,
     )
     return plan, list(waiting)
 

@@ -19,7 +19,7 @@ from nanobot_shell.runs import Run, end_former_runs
 from nanobot_shell.sandbox import INSTALL_HINT, Probe, Sandbox, probe_sandbox
 from nanobot_shell.sessions import Sessions
 from nanobot_shell.settings import ExecSettings
-from nanobot_shell.view import RECORDS, View, prepare_workspace, remove_redirection
+from nanobot_shell.view import CONVERSATIONS, RECORDS, View, prepare_workspace, remove_redirection
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext, ToolContext
@@ -196,6 +196,7 @@ class Shell:
         view = replace(
             self._view,
             workspace=workspace,
+            hidden=(*self._view.hidden, *(self.workspace / name for name in CONVERSATIONS)),
             records=RECORDS if is_agents else (),
             temporary=temporary,
         )

@@ -1,7 +1,8 @@
 """What a command in a sandbox sees of the disk: the same for every kind of sandbox.
 
 Only what is listed here exists for it: system programs and libraries, a few public files of /etc,
-and the workspace, in which the agent's own records can be read and not written.
+and the workspace, in which the agent's memory can be read and not written, and what others have
+said is not there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ PUBLIC = (*(f"/etc/{name}" for name in _PUBLIC_ETC), *_RESOLVE)
 """Files and folders outside of `SYSTEM` that hold no secret."""
 RECORDS = (".nanobot", "memory", "sessions")
 """The agent's own folders in the workspace: commands read them at most."""
+CONVERSATIONS = (".nanobot", "sessions")
+"""Those of them that hold what others have said, and what tools found for them."""
 _MAX_ENTRIES = 4096
 
 
