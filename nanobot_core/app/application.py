@@ -174,7 +174,7 @@ class Nanobot:
         if tighten(self.loaded.home):
             from loguru import logger
 
-            logger.warning("'{}' was open to other accounts; closed to them", self.loaded.home)
+            logger.info("'{}' was open to other accounts; closed to them", self.loaded.home)
         try:
             await asyncio.to_thread(prepare_workspace, self._workspace)
             await self.plugins.start()

@@ -210,7 +210,7 @@ def test_instructions_wait_for_the_owner_when_a_guest_writes_them(world: Gateway
     question = shown(world, "notes")[0]
 
     assert "Guest guest on webhook" in question
-    found = re.search(r"/deny (\S+)", question)
+    found = re.search(r"/deny (\w+)", question)
     assert found is not None
     say(world, f"/deny {found[1]}", chat_id="notes", is_group=True, is_addressed=True)
     shown(world, "notes", 3)

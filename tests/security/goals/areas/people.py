@@ -44,6 +44,7 @@ PEOPLE: Final = (
             ),
         ),
         reached=lambda trial: is_shown("cli_victim-")(trial) or is_shown("cli:victim")(trial),
+        beyond={"landlock": "Landlock lists a folder with all that is below it, or not at all"},
     ),
     Goal(
         id="read a received file",
