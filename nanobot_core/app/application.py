@@ -216,7 +216,6 @@ class Nanobot:
         return TurnPipeline(
             settings=self.loaded.settings,
             reach=Reach(self.loaded, self._results),
-            results=self._results,
             redact=self.redact,
             host=self.plugins,
             sessions=sessions,

@@ -42,7 +42,6 @@ from nanobot_core.turns.recorder import TurnRecorder
 from nanobot_core.turns.speech import Transcribe, with_speech
 
 if TYPE_CHECKING:
-    from nanobot_core.agent.results import ResultFiles
     from nanobot_core.clock import Clock
     from nanobot_core.config.models import Settings
     from nanobot_core.contracts.memory import MemoryBackend
@@ -116,7 +115,6 @@ class TurnPipeline:
     Attributes:
         settings: the configuration.
         reach: what senders may reach in the file system.
-        results: where long results of tools are kept.
         redact: takes secrets out of a text.
         host: plugins with their hooks and tools.
         sessions: durable histories.
@@ -135,7 +133,6 @@ class TurnPipeline:
 
     settings: Settings
     reach: Reach
-    results: ResultFiles
     redact: Callable[[str], str]
     host: PluginHost
     sessions: Sessions
@@ -314,7 +311,7 @@ class TurnPipeline:
                 tools=offered,
                 hooks=work.hooks,
                 files=files,
-                results=self.results,
+                results=self.reach.results,
                 redact=self.redact,
                 model=chosen,
                 fallback_models=defaults.fallback_models,

@@ -35,9 +35,12 @@ class Reach:
     their own, and nothing else unless ``tools.guests`` says so. Long results can be read in the
     session that they belong to.
 
+    Attributes:
+        results: where long results of tools are kept.
+
     Args:
         loaded: the configuration.
-        results: where long results are kept.
+        results: see above.
     """
 
     def __init__(self, loaded: LoadedConfig, results: ResultFiles) -> None:
@@ -45,7 +48,7 @@ class Reach:
         self._workspace = loaded.workspace.resolve()
         self._protected = loaded.protected_paths
         self._media = loaded.home / "media"
-        self._results = results
+        self.results: ResultFiles = results
         self._guards: dict[tuple[str, str, str, bool], PathGuard] = {}
 
     def guard_for(self, turn: TurnInfo) -> PathGuard:
@@ -59,7 +62,7 @@ class Reach:
         return guard
 
     def _made_for(self, turn: TurnInfo) -> PathGuard:
-        results = self._results.folder_of(turn.session_key)
+        results = self.results.folder_of(turn.session_key)
         if turn.is_owner:
             restricted = self._tools.restrict_to_workspace
             return self._guard(self._workspace, results, restricted=restricted)

@@ -34,7 +34,7 @@ MODULES: Final = {
     # Approvals that tools ask for, calls that are allowed for good, limits on an answer.
     "agent": Size(1100, 1750),
     "app": Size(1500, 2250),  # a log that no failure can flood
-    "cli": Size(2300, 3000),
+    "cli": Size(2300, 3150),  # commands on what was allowed for good, answers that a gateway owes
     "bus": Size(1000, 1450),  # a log is checked and salvaged frame by frame
     "channels": Size(900, 1200),
     "clock": Size(250, 400),
@@ -58,7 +58,7 @@ MODULES: Final = {
     "thoughts": Size(150, 200),
     "threads": Size(50, 80),
     "tools": Size(600, 900),
-    "turns": Size(650, 1000),
+    "turns": Size(650, 1150),  # what a sender may reach
 }
 """Modules of the core, a package counted with all its files. A new one must be entered here."""
 
@@ -82,6 +82,8 @@ RAISED: Final[dict[tuple[str, str], int]] = {
     ("methods", "nanobot_core/plugins/context.py::HostContext"): 18,
     # A test gives what it is about, by name, and leaves out the rest.
     ("all-parameters", "nanobot_core/testing/context.py::FakePluginContext.__init__"): 9,
+    # One name for each thing that is done to a file, all of them without following links.
+    ("methods", "nanobot_core/folder.py::Folder"): 13,
     # Two queues and their dead letters, each with what takes a message in, out, back and away.
     ("methods", "nanobot_core/contracts/bus.py::Bus"): 14,
     ("methods", "nanobot_core/bus/queues.py::LedgerBus"): 14,

@@ -117,7 +117,7 @@ class Files:
         if not asked:
             return Review(values={"path": shown})
         listed = ", ".join(f"{access} {path}" for access, path in asked)
-        question = f"This would leave what the agent may use without asking: {listed}. Allow it?"
+        question = f"Allow the agent to {listed}?"
         paths = tuple(path for _, path in asked)
         return Review(decision=Ask(question, listed, paths), values={"path": shown})
 

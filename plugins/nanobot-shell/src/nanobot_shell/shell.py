@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot_core import Allow, Ask, Deny, ToolError, ToolFailed, ToolInputError
+from nanobot_core import Allow, Ask, Deny, Folder, ToolError, ToolFailed, ToolInputError
 from nanobot_shell.guard import MAX_COMMAND_CHARS, Guard
 from nanobot_shell.process import CommandProcess, Launch, start_command
 from nanobot_shell.reading import Reading, read_command_line
@@ -133,13 +133,14 @@ class Shell:
                 folder = context.files.resolve_read(text)
             else:
                 folder = (context.workspace / Path(text).expanduser()).resolve()
-            if folder.is_dir():
+            with Folder(folder).directory():
                 return folder
+        except (FileNotFoundError, NotADirectoryError) as error:
+            msg = f"working_dir {working_dir!r} is no folder; name an existing one"
+            raise ToolInputError(msg) from error
         except (OSError, ValueError, RuntimeError) as error:
             msg = f"working_dir {working_dir!r} cannot be used: {error}"
             raise ToolInputError(msg) from error
-        msg = f"working_dir {working_dir!r} is no folder; name an existing one"
-        raise ToolInputError(msg)
 
     async def start(
         self, context: ToolContext, command: str, folder: Path, *, with_input: bool = False
