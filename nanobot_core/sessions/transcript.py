@@ -210,10 +210,23 @@ class SessionFile:
     def _compact(self) -> None:
         """Leave superseded metadata lines behind; an append is done whether this works or not."""
         try:
+            self._check_all()
             self._rewrite(is_damaged=False)
-        except OSError as error:
+        except (OSError, _Damaged) as error:
             self._compact_from_bytes *= 2
-            logger.warning("session {} was not compacted: {}", self._key, error)
+            reason = str(error) or "lines that memory has taken up are damaged"
+            logger.warning("session {} was not compacted: {}", self._key, reason)
+
+    def _check_all(self) -> None:
+        """Read what loading has left out: a new file without it would be a loss without a word.
+
+        Raises:
+            _Damaged: a line cannot be read, or there are more or fewer messages than were counted.
+        """
+        with self._door.open_read(self._name) as file:
+            records = map(self._decode, _lines_backwards(file))
+            if sum(isinstance(record, Message) for record in records) != self._total:
+                raise _Damaged
 
     def _rewrite(self, *, is_damaged: bool) -> str:
         """Write the file again; return the name that the damaged one is kept under."""

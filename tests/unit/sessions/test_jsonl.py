@@ -299,6 +299,30 @@ async def test_superseded_states_are_left_behind_and_nothing_else_changes(tmp_pa
 
 
 @pytest.mark.anyio
+async def test_a_file_with_a_damaged_old_line_is_not_compacted(tmp_path: Path) -> None:
+    """Guards against a loss without a word: loading does not read what memory has taken up."""
+    path = await stored(tmp_path, *map(str, range(40)))
+    state = SessionState(
+        created_at=START,
+        updated_at=START,
+        last_consolidated=35,
+        metadata={"notes": "n" * 500_000},
+    )
+    await JsonlSessionStore(tmp_path, fsync=False).append(KEY, [], state)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = b"#" + lines[2]
+    path.write_bytes(b"".join(lines))
+    store = JsonlSessionStore(tmp_path, fsync=False)
+    for number in range(6):
+        await store.append(KEY, [user(f"later {number}")], state)
+    assert lines[2] in path.read_bytes()
+    session = await JsonlSessionStore(tmp_path, fsync=False).load(KEY, 8)
+    assert session is not None
+    assert session.first_index == 38
+    assert [message.text for message in session.messages][-6:] == [f"later {n}" for n in range(6)]
+
+
+@pytest.mark.anyio
 async def test_failing_compaction_does_not_fail_the_append(
     tmp_path: Path,
 ) -> None:
