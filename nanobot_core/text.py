@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -156,7 +157,7 @@ def nearest(word: str, known: Iterable[str], limit: int = 3) -> list[str]:
 def parse_json_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object in `text`, or ``None`` where it is something else."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -166,6 +167,19 @@ def _refuse_constant(name: str) -> None:
     """NaN and the infinities are no JSON; services refuse requests that hold them."""
     msg = f"{name} is no JSON value"
     raise ValueError(msg)
+
+
+def _finite(digits: str) -> float:
+    """``1e999`` is JSON, and what Python makes of it is not."""
+    number = float(digits)
+    if not math.isfinite(number):
+        _refuse_constant(digits)
+    return number
+
+
+def is_finite(value: object) -> bool:
+    """Tell whether plain data holds neither NaN nor an infinity, so that it can be JSON."""
+    return all(math.isfinite(item) for item in _items_in(value) if isinstance(item, float))
 
 
 def repair_json_object(
@@ -189,7 +203,7 @@ def repair_json_object(
             repaired = repair_json(text, return_objects=True)
         except (ValueError, RecursionError):
             return None
-        parsed = repaired if isinstance(repaired, dict) else None
+        parsed = repaired if isinstance(repaired, dict) and is_finite(repaired) else None
     return None if is_deeper(parsed, MAX_JSON_DEPTH) else parsed
 
 

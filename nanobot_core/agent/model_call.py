@@ -46,7 +46,7 @@ from nanobot_core.events import (
 )
 from nanobot_core.hooks.events import ModelCallRequested
 from nanobot_core.messages import Message, Usage
-from nanobot_core.text import MAX_JSON_DEPTH, PairJoiner, count_chars, is_deeper
+from nanobot_core.text import MAX_JSON_DEPTH, PairJoiner, count_chars, is_deeper, is_finite
 from nanobot_core.thoughts import Portion, ThoughtFilter, split_thoughts
 
 RETRY_DELAYS_S = (1.0, 2.0, 4.0)
@@ -368,7 +368,8 @@ def _check_size(model: Model, response: LLMResponse) -> None:
 
     Raises:
         AnswerTooLong: it does; none of its calls may run.
-        ProviderProtocolError: parts of it are nested so deeply that they cannot be stored.
+        ProviderProtocolError: parts of it cannot be stored: they are nested too deeply, or hold
+            numbers that JSON does not know.
     """
     kept = [response.content, response.reasoning, *response.provider_blocks]
     _check_length(model, count_chars(kept))
@@ -377,6 +378,9 @@ def _check_size(model: Model, response: LLMResponse) -> None:
         is_deeper(call.arguments, MAX_JSON_DEPTH) for call in calls
     ):
         raise ProviderProtocolError(model.provider_name, "its answer is nested too deeply")
+    if not (is_finite(kept) and all(is_finite(call.arguments) for call in calls)):
+        reason = "its answer holds NaN or an infinite number, which no JSON can"
+        raise ProviderProtocolError(model.provider_name, reason)
     if len(calls) > MAX_TOOL_CALLS:
         reason = f"its answer asks for {len(calls):,} tool calls; at most {MAX_TOOL_CALLS} may be"
         raise AnswerTooLong(model.provider_name, reason)

@@ -6,6 +6,7 @@ A line is a message in the OpenAI key names or a metadata line (``"_type": "meta
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 _PAIR_START = re.compile(r'\s*[{,]\s*"([^"\\]*)"\s*:\s*')
 _STRING_BODY = re.compile(r'"((?:[^"\\]++|\\.)*+)"?', re.DOTALL)
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4}|)')
-_LENIENT = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
+_LENIENT = json.JSONDecoder(
+    strict=False,
+    parse_constant=lambda _: None,
+    parse_float=lambda digits: number if math.isfinite(number := float(digits)) else None,
+)
 _JOINT_TRIES = 64
 
 

@@ -188,10 +188,12 @@ def test_arguments_of_the_deepest_level_are_taken() -> None:
     assert repair_json_object(text) == json.loads(text)
 
 
-@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
-def test_numbers_that_json_lacks_are_refused(constant: str) -> None:
-    """Guards against arguments that no service takes back in the history."""
-    assert parse_json_object(f'{{"a": {constant}}}') is None
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_numbers_that_json_lacks_are_refused(number: str) -> None:
+    """Guards against arguments that can be neither stored nor sent back to a service."""
+    assert parse_json_object(f'{{"a": {number}}}') is None
+    assert repair_json_object(f'{{"a": [{number}]}}') is None
+    json.dumps(repair_json_object(f'{{"a": [{number}],}}'), allow_nan=False)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])

@@ -18,7 +18,7 @@ from nanobot_core import (
     ToolCallDelta,
     Usage,
 )
-from nanobot_openai.answer import Answer, read_usage
+from nanobot_openai.answer import Answer, parse_payload, read_usage
 
 
 def _chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
@@ -262,6 +262,21 @@ def test_cost_is_read_where_the_vendor_tells_it_in_dollars() -> None:
     usage = {"prompt_tokens": 1, "cost": 0.25}
     assert read_usage(usage, "cost").cost_usd == 0.25
     assert read_usage(usage).cost_usd is None
+
+
+@pytest.mark.parametrize("number", [10**400, -1, True, "1", float("inf"), float("nan")])
+def test_numbers_that_nothing_can_count_are_left_out(number: object) -> None:
+    """Guards against an overflow, and against budgets that are never used up."""
+    usage = read_usage({"prompt_tokens": number, "total_tokens": number, "cost": number}, "cost")
+    assert usage.cost_usd is None
+    assert usage.total_tokens in (0, 1)
+
+
+def test_numbers_that_json_lacks_do_not_cost_the_rest_of_a_payload() -> None:
+    assert parse_payload('{"a": NaN, "b": [1e999, -Infinity, 1.5]}') == {
+        "a": None,
+        "b": [None, None, 1.5],
+    }
 
 
 @pytest.mark.parametrize(

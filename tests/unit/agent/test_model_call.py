@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -355,6 +356,22 @@ async def test_nothing_of_an_answer_that_asks_for_too_much_is_run(
         await bench.run(reply)
     assert ran == []
     assert bench.recorded == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        FakeReply(tool_calls=(call("add", much=math.inf),)),
+        FakeReply(pieces=("hello",), provider_blocks=({"score": [math.nan]},)),
+    ],
+    ids=["call", "block"],
+)
+async def test_an_answer_with_a_number_that_json_lacks_is_refused(
+    bench: Bench, reply: FakeReply
+) -> None:
+    """Guards against a session in which nothing can be stored."""
+    with pytest.raises(ProviderProtocolError, match="NaN or an infinite number"):
+        await bench.run(*[reply] * 10)
 
 
 async def test_as_many_calls_as_may_be_are_run(bench: Bench) -> None:

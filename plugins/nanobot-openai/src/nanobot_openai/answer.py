@@ -6,6 +6,7 @@ A whole answer is read as one chunk, so that both forms go through the same code
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,9 @@ _NO_ARGUMENTS = ("", "null")
 """What models write as the arguments of a tool that has none, besides an empty object."""
 _REPAIR_CHARS = 100_000
 """The arguments of one answer are repaired when all of them are no longer: it takes its time."""
+
+_TOO_MANY = 1 << 53
+"""Tokens or dollars that no service can mean; larger numbers do not fit into what counts them."""
 
 FAILED_REASONS = frozenset({"error", "network_error", "insufficient_system_resource"})
 """Ends that mean the service failed: OpenRouter and Mistral, Zhipu, DeepSeek."""
@@ -217,7 +221,6 @@ def read_usage(usage: dict[str, Any], cost_field: str | None = None) -> Usage:
     """
     prompt = _count(usage, "prompt_tokens")
     completion = max(_count(usage, "completion_tokens"), _count(usage, "total_tokens") - prompt)
-    cost = usage.get(cost_field) if cost_field else None
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
@@ -225,8 +228,30 @@ def read_usage(usage: dict[str, Any], cost_field: str | None = None) -> Usage:
         or _count(usage, "prompt_cache_hit_tokens")  # DeepSeek
         or _count(usage, "cached_tokens"),  # Moonshot
         reasoning_tokens=_count(usage, "completion_tokens_details", "reasoning_tokens"),
-        cost_usd=float(cost) if isinstance(cost, (int, float)) else None,
+        cost_usd=_cost(usage.get(cost_field)) if cost_field else None,
     )
+
+
+def parse_payload(text: str | bytes | bytearray) -> object:
+    """Return the JSON in `text`; NaN and infinite numbers, which are no JSON, become ``None``.
+
+    They could neither be stored nor sent back.
+
+    Raises:
+        ValueError: it is no JSON.
+        RecursionError: it is nested too deeply.
+    """
+    parsed: object = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    return parsed
+
+
+def _no_number(_name: str) -> None:
+    return None
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
 
 
 def _as_delta(message: dict[str, Any]) -> dict[str, Any]:
@@ -287,7 +312,13 @@ def _count(usage: dict[str, Any], *path: str) -> int:
     value: object = usage
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value < _TOO_MANY else 0
+
+
+def _cost(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < _TOO_MANY else None
 
 
 def _text(value: object) -> str:

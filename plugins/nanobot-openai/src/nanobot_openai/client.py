@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -16,6 +15,7 @@ from nanobot_core import (
     ProviderProtocolError,
 )
 from nanobot_core.net import HTTPX_ERRORS, failure_of, unpacked_body
+from nanobot_openai.answer import parse_payload
 from nanobot_openai.endpoint import Endpoint
 from nanobot_openai.failure import FailureReader
 from nanobot_openai.transport import DirectTransport
@@ -145,7 +145,7 @@ class Response:
             body += chunk
             self._check_size(len(body), _WHOLE_ANSWER_BYTES)
         try:
-            parsed: object = json.loads(body)
+            parsed = parse_payload(body)
         except (ValueError, RecursionError):
             reason = f"its answer of {len(body):,} bytes is no JSON"
             raise ProviderProtocolError(self._provider, reason) from None

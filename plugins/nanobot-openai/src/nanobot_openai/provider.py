@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from contextvars import Context
@@ -19,7 +18,7 @@ from nanobot_core import (
     ProviderProtocolError,
     StreamEvent,
 )
-from nanobot_openai.answer import FAILED_REASONS, Answer
+from nanobot_openai.answer import FAILED_REASONS, Answer, parse_payload
 from nanobot_openai.dialect import dialect_of
 from nanobot_openai.encoding import BodyEncoder
 from nanobot_openai.endpoint import Endpoint, key_hint, resolve_endpoint
@@ -133,7 +132,7 @@ class OpenAIProvider(LLMProvider):
     def _payload(self, event: ServerEvent) -> dict[str, Any]:
         payload: object = None
         with suppress(ValueError, RecursionError):
-            payload = json.loads(event.data)
+            payload = parse_payload(event.data)
         if event.type == "error":
             raise self._failures.from_error(payload)
         return self._checked(payload)
