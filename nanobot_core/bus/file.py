@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from nanobot_core.bus.ledger import SCHEMA
 from nanobot_core.bus.salvage import salvage
 from nanobot_core.bus.transaction import DAMAGE_CODES, Transactions, bus_error, primary_code
-from nanobot_core.bus.wal import Progress, loss_in, read_mark
+from nanobot_core.bus.wal import Progress, has_pages, loss_in, read_mark
 from nanobot_core.disk import make_folder
 from nanobot_core.errors import BusError
 
@@ -101,9 +101,13 @@ class QueueFile:
         Raises:
             sqlite3.DatabaseError: something is missing.
         """
-        if not self._path.exists():
+        log = _log_of(self._path)
+        if not self._path.exists() or not self._path.stat().st_size:
+            if has_pages(log):  # SQLite would remove it
+                msg = "it is empty or missing, and its log is not"
+                raise _Damaged(msg)
             self._mark.unlink(missing_ok=True)
-        elif loss := loss_in(_log_of(self._path), read_mark(self._mark)):
+        elif loss := loss_in(log, read_mark(self._mark)):
             raise _Damaged(loss)
 
     def _connect(self, path: Path) -> sqlite3.Connection:
@@ -130,8 +134,13 @@ class QueueFile:
             self._check(database)
         except BaseException as error:
             # Before closing, which writes the log into the file and removes it.
-            if path == self._path and _is_damage(error):
+            is_damaged = isinstance(error, UnicodeDecodeError) or _is_damage(error)
+            if path == self._path and is_damaged:
                 self._kept = self._copy_aside()
+            if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes what is damaged
+                database.close()
+                msg = "the names of its tables cannot be read"
+                raise _Damaged(msg) from error
             database.close()
             raise
         _fsync(path.parent)

@@ -50,7 +50,10 @@ def salvage(damaged: Path, mark: Mark | None, database: sqlite3.Connection) -> S
     copy = damaged.with_name(f"{damaged.name}.reading")
     log = copy.with_name(f"{copy.name}-wal")
     try:
-        shutil.copy2(damaged, copy)
+        if damaged.exists():
+            shutil.copy2(damaged, copy)
+        else:  # all that is left is its log
+            copy.touch(0o600)
         apply_log(damaged.with_name(f"{damaged.name}-wal"), mark, copy)
         with closing(sqlite3.connect(copy, isolation_level=None)) as source:
             source.text_factory = database.text_factory
@@ -59,7 +62,8 @@ def salvage(damaged: Path, mark: Mark | None, database: sqlite3.Connection) -> S
             for table, columns in _TABLES.items():
                 for row in _rows(source, table, columns):
                     _insert(database, table, row)
-            # Pages of different ages may have a letter in its queue too, from before its burial.
+            # Pages of different ages may have a letter in its queue too, from before its burial, and
+            # damage may have divided the move; as a letter it waits for the owner.
             database.execute("DELETE FROM message WHERE number IN (SELECT number FROM dead)")
             # As if they had been out: their places in line are worked out anew.
             database.execute("UPDATE message SET state = ? WHERE NOT urgent", (OUT,))
@@ -77,8 +81,8 @@ def _rows(source: sqlite3.Connection, table: str, columns: str) -> Iterator[tupl
         statement = f"SELECT {columns} FROM {table} NOT INDEXED ORDER BY {_KEYS[table]} {direction}"  # noqa: S608 - our names
         try:
             yield from source.execute(statement)
-        except sqlite3.DatabaseError:
-            continue
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            continue  # SQLite's message may quote what is damaged, in no encoding
         return
 
 

@@ -190,6 +190,11 @@ def _other_beginning(log: Path, header: bytes, mark: Mark) -> str | None:
     return f"'{log.name}' is empty" if not header else f"the beginning of '{log.name}' is damaged"
 
 
+def has_pages(log: Path) -> bool:
+    """Tell whether a log holds more than its beginning."""
+    return log.exists() and log.stat().st_size > _HEADER_BYTES
+
+
 def apply_log(log: Path, mark: Mark | None, database: Path) -> None:
     """Write each committed page that is whole into a copy of the database, past damaged ones too.
 

@@ -305,6 +305,19 @@ async def fill(path: Path, count: int) -> None:
         await bus.bury(await bus.receive_inbound(), "no")
 
 
+async def test_table_names_in_no_encoding_are_damage(path: Path) -> None:
+    """Guards against Python, which cannot read SQLite's message that quotes them."""
+    await fill(path, 10)
+    data = bytearray(path.read_bytes())
+    names, statement = data.index(b"tablemessagemessage"), data.index(b"CREATE TABLE message")
+    data[names + 5 : names + 12] = data[statement : statement + 7] = b"\xff" * 7
+    path.write_bytes(data)
+    async with opened(path) as bus:
+        (finding,) = bus.repaired
+        assert "the names of its tables cannot be read" in finding
+        assert await bus.publish_inbound(inbound("new")) is True
+
+
 async def test_a_damaged_file_is_kept_and_what_can_be_read_goes_on(path: Path) -> None:
     await fill(path, 300)
     data = bytearray(path.read_bytes())

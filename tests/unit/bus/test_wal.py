@@ -178,6 +178,42 @@ async def test_a_log_that_is_gone_is_reported(tmp_path: Path) -> None:
         assert "'bus.sqlite-wal' is missing" in finding
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_log_beside_an_empty_file_is_salvaged_and_reported(
+    tmp_path: Path, is_there: bool
+) -> None:
+    """Guards against SQLite, which removes a log beside an empty file."""
+    path = await crashed(tmp_path)
+    path.unlink()
+    if is_there:
+        path.touch()
+    async with opened(path) as bus:
+        (finding,) = bus.repaired
+        assert "it is empty or missing, and its log is not" in finding
+        assert await numbers_in(bus) == list(range(60))
+
+
+async def test_a_letter_of_a_divided_burial_is_not_sent_again(tmp_path: Path) -> None:
+    """Guards against one message in both tables after a half of a transaction was lost."""
+    path = tmp_path / "open" / "bus.sqlite"
+    async with opened(path) as bus:
+        for number in range(20):
+            await bus.publish_inbound(inbound(f"{number} {'x' * 500}", str(number % 5)))
+        before = (path.parent / "bus.sqlite-wal").stat().st_size
+        await bus.bury(await bus.receive_inbound(), "tried")
+        after = (path.parent / "bus.sqlite-wal").stat().st_size
+        crash = snapshot(path, tmp_path / "crashed")
+    for place in range(before, after, FRAME):
+        lost = snapshot(crash, tmp_path / str(place))
+        data = bytearray(log_of(lost).read_bytes())
+        data[place + 100] ^= 1
+        log_of(lost).write_bytes(data)
+        async with opened(lost) as bus:
+            assert len(bus.repaired) == 1
+            letters = [int(one.message.content.split()[0]) for one in await bus.dead_letters()]
+            assert not set(letters) & set(await numbers_in(bus))
+
+
 async def test_the_log_of_another_day_is_reported(tmp_path: Path) -> None:
     former = await crashed(tmp_path / "former", 10)
     path = await crashed(tmp_path / "latter")
