@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import MutableMapping
+import warnings
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from nanobot_core.messages import JsonObject, JsonValue
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
 
+_LOSSY = "its YAML cannot be edited without loss; change it by hand"
 _UNLIMITED_WIDTH = 1_000_000
 _JSON_INDENT = re.compile(r"^\{\s*\n([ \t]+)")
 _MAPPING = re.compile(r"^( +)[^\s#-]", re.MULTILINE)
@@ -52,7 +55,8 @@ def unset_value(path: Path, key_path: str) -> bool:
     holder, key = document.locate(key_path)
     if key not in holder:
         return False
-    del holder[key]
+    with document.keeping():
+        del holder[key]
     document.save()
     return True
 
@@ -111,24 +115,21 @@ class _Document:
         self._is_json = path.suffix.lower() == ".json"
         self._text = read_text(self._path) if self._path.exists() else ""
         self._yaml: YAML | None = None
-        parse_source(self._text, str(path), is_json=self._is_json)
+        self._tree = parse_source(self._text, str(path), is_json=self._is_json).tree
+        self._edited: list[str] = []
         self.root: MutableMapping[str, Any] = self._load() or {}
 
     def _load(self) -> JsonObject | None:
         loaded: JsonObject | None
         if not self._is_json:
             from ruamel.yaml import YAML
-            from ruamel.yaml.error import YAMLError
 
             self._yaml = YAML()
             self._yaml.preserve_quotes = True
             self._yaml.width = _UNLIMITED_WIDTH
             self._yaml.indent(*_indentation(self._text))
-            try:
+            with self.keeping():
                 loaded = self._yaml.load(self._text)
-            except (YAMLError, ValueError):
-                reason = "its YAML cannot be edited without loss; change it by hand"
-                raise ConfigUnreadable(str(self._path), reason) from None
             return loaded
         try:
             loaded = json.loads(self._text or "{}")
@@ -136,9 +137,23 @@ class _Document:
             raise ConfigUnreadable(str(self._path), "it holds YAML that is no JSON") from None
         return loaded
 
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Refuse a text that ruamel cannot keep; it fails on such texts in any way.
+
+        Raises:
+            ConfigUnreadable: it failed.
+        """
+        try:
+            with warnings.catch_warnings(action="ignore"):  # an anchor that comes twice
+                yield
+        except Exception:  # noqa: BLE001 - isolation point: a stranger's parser
+            raise ConfigUnreadable(str(self._path), _LOSSY) from None
+
     def locate(self, key_path: str) -> tuple[MutableMapping[str, Any], str]:
         """Return the mapping around the value at `key_path`, made if absent, and its key there."""
         holder = self.root
+        self._edited = key_path.split(".")
         *outer, last = key_path.split(".")
         for count, step in enumerate(outer, 1):
             key = _spelling(holder, step)
@@ -171,12 +186,27 @@ class _Document:
             text = json.dumps(self.root, indent=indent, ensure_ascii=False) + "\n"
         else:
             stream = io.StringIO()
-            self._yaml.dump(self.root, stream)
+            with self.keeping():
+                self._yaml.dump(self.root, stream)
             text = stream.getvalue()
             if type(self.root) is dict and self._text.strip():  # a file of comments alone
                 text = f"{self._text.rstrip()}\n{text}"
-        parse_source(text, str(self._path), is_json=self._is_json)
+        after = parse_source(text, str(self._path), is_json=self._is_json).tree
+        if self._edited and _without(after, self._edited) != _without(self._tree, self._edited):
+            raise ConfigUnreadable(str(self._path), _LOSSY)
         replace_file(self._path, text)
+
+
+def _without(tree: JsonObject, steps: list[str]) -> JsonObject:
+    """Return `tree` without the value at a key path, and without what then is an empty mapping."""
+    key = find_key(tree, steps[0])
+    if key is None:
+        return tree
+    rest = {name: value for name, value in tree.items() if name != key}
+    inner = tree[key]
+    if steps[1:] and isinstance(inner, dict) and (kept := _without(inner, steps[1:])):
+        rest[key] = kept
+    return rest
 
 
 def _spelling(holder: MutableMapping[str, Any], step: str) -> str:

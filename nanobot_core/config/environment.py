@@ -37,7 +37,7 @@ def environment(
 
 def resolve_home(environ: Mapping[str, str]) -> Path:
     """Return nanobot's folder, absolute: ``NANOBOT_HOME`` or ``~/.nanobot``."""
-    return Path(environ.get("NANOBOT_HOME") or "~/.nanobot").expanduser().absolute()
+    return expand_home(environ.get("NANOBOT_HOME") or "~/.nanobot").absolute()
 
 
 def resolve_config_path(option: Path | None, environ: Mapping[str, str], home: Path) -> Path:
@@ -58,7 +58,18 @@ def resolve_config_path(option: Path | None, environ: Mapping[str, str], home: P
 def named_config_path(option: Path | None, environ: Mapping[str, str]) -> Path | None:
     """Return the file that the command line or ``NANOBOT_CONFIG`` names, absolute, or ``None``."""
     named = option or environ.get("NANOBOT_CONFIG")
-    return Path(named).expanduser().absolute() if named else None
+    return expand_home(named).absolute() if named else None
+
+
+def expand_home(path: str | Path) -> Path:
+    """Return `path` with its ``~`` or ``~user`` expanded, as a shell does.
+
+    The name of an unknown user stays as it is written, which `Path.expanduser` makes an error.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def environment_values(environ: Mapping[str, str]) -> Iterator[tuple[str, KeyPath, JsonValue]]:

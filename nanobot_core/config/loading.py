@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nanobot_core.config.environment import (
     environment_values,
+    expand_home,
     named_config_path,
     process_environment,
     resolve_config_path,
@@ -82,7 +83,7 @@ class LoadedConfig:
         defaults = self.settings.agents.defaults
         if "workspace" not in defaults.model_fields_set:
             return self.home / "workspace"
-        return (self.home / Path(defaults.workspace).expanduser()).absolute()
+        return (self.home / expand_home(defaults.workspace)).absolute()
 
     @property
     def is_empty(self) -> bool:

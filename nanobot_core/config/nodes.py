@@ -29,7 +29,7 @@ _WORDS: dict[str, bool | None] = {
 }
 _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float")}
 _TAGS = _SCALAR_TAGS | {None, "!", *(f"tag:yaml.org,2002:{name}" for name in ("str", "map", "seq"))}
-_JSON_ESCAPE = re.compile(r"\\(?:u(d[89ab]..)\\u(d[c-f]..)|.)", re.IGNORECASE)
+_JSON_ESCAPE = re.compile(r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|.)", re.IGNORECASE)
 _JSON_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _QUOTED = re.compile(r"(['\"]).{3,}\1")
 

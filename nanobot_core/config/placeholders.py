@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nanobot_core.config.environment import expand_home
 from nanobot_core.config.secrets import names_secret, resembles_secret
 from nanobot_core.config.tree import KeyPath, Origin, render_path
 from nanobot_core.errors import ConfigProblem
@@ -110,7 +111,7 @@ class Expansion:
         return value
 
     def _read(self, name: str) -> str | None:
-        path = self._folder / Path(name).expanduser()
+        path = self._folder / expand_home(name)
         self.files.add(path)
         try:
             if not path.is_file():

@@ -198,3 +198,26 @@ def test_any_value_reads_back_and_the_comments_stay(
     set_value(path, "custom.thing", value)
     assert tree_of(path) == {**before, "custom": {"thing": value}}
     assert path.read_text().startswith(YAML)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: {!!int : x}\nowner: []\n",
+        "a: {!!float : x}\nowner: []\n",
+        "a: &d {b: 1}\nowner:\n  <<: *d\n  b: 2\nc: {<<: *d, owner: 3}\n\ufeffd: 4\n",
+        "a:\n  b:\n\ufeff c: 1\nowner: []\n",
+        "a:\n  d\u2028e: 1\nowner: []\n",
+    ],
+)
+def test_an_edit_that_would_change_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    """Guards against an editor that reads YAML otherwise than the loader, or fails on it."""
+    path = tmp_path / "config.yaml"
+    path.write_text(text, "utf-8")
+    try:
+        set_value(path, "owner", "telegram:1")
+    except ConfigUnreadable:
+        assert path.read_text("utf-8") == text
+    else:
+        before, after = (parse_source(one, "c").tree for one in (text, path.read_text("utf-8")))
+        assert after == {**before, "owner": "telegram:1"}

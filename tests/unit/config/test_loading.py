@@ -480,6 +480,14 @@ def test_the_workspace_is_where_the_owner_says(tmp_path: Path) -> None:
     text = "agents: {defaults: {workspace: here}}"
     assert load(tmp_path, text).workspace == tmp_path / "here"
     assert load(tmp_path, text.replace("here", "/abs")).workspace == Path("/abs")
+    # As in a shell, the name of an unknown user stays as it is written.
+    unknown = load(tmp_path, text.replace("here", "~nobody-here/x")).workspace
+    assert unknown == tmp_path / "~nobody-here/x"
+
+
+def test_a_secret_file_of_an_unknown_user_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="expected a readable text file"):
+        load(tmp_path, "providers: {openai: {api_key: '${file:~nobody-here/key}'}}")
 
 
 def test_any_spelling_of_the_keys_gives_the_same_settings(tmp_path: Path) -> None:

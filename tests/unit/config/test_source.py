@@ -35,6 +35,12 @@ def test_json_reads_back_what_was_written(
     assert parse_source(text, "c.json", is_json=True).tree == tree
 
 
+@given(st.text("ud8cDf0zZ\ufffd\\", max_size=12).map(r"\ud83d\ud".__add__))
+def test_escapes_that_are_nearly_a_pair_are_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ConfigUnreadable):
+        parse_source(f'{{"a": "{text}"}}', "c.json", is_json=True)
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigUnreadable, ConfigInvalid):
