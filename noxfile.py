@@ -96,6 +96,13 @@ def coverage(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Look for input that breaks a target: `nox -s fuzz -- TARGET --minutes N`."""
+    install(session, PLUGINS, "test", "fuzz", extra=test_requirements(PLUGINS))
+    session.run("python", "-m", "tests.fuzz", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Look for faults and for unformatted files."""
     session.install("-c", "constraints.txt", *nox.project.dependency_groups(PYPROJECT, "lint"))

@@ -1,0 +1,18 @@
+"""Fuzzing: targets that take any bytes, the engine that looks for new ones, cases once found."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TARGETS: Final = {
+    "session_file": "",
+    "bus_file": "",
+    "config_file": "",
+    "event_stream": "nanobot_openai",
+    "thoughts": "",
+    "telegram_markdown": "nanobot_telegram",
+    "webhook_request": "nanobot_webhook",
+    "shell_command": "nanobot_shell",
+}
+"""Name of a module beside this one, which has `fuzz_one`, `seeds` and `TOKENS`, to the plugin that
+it needs, or an empty string."""
