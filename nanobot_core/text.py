@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _REPAIR_LIMIT_CHARS = 100_000
 MAX_JSON_DEPTH = 100
 """Levels of arguments; deeper ones end in a `RecursionError` wherever they are written as JSON."""
+_MAX_PARSED_DEPTH = 3 * MAX_JSON_DEPTH
+"""Arguments stand within calls within messages; Python writes almost a thousand levels."""
 _BRACKETS = re.compile(r"[\[\]{}]")
 
 
@@ -155,12 +157,16 @@ def nearest(word: str, known: Iterable[str], limit: int = 3) -> list[str]:
 
 
 def parse_json_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object in `text`, or ``None`` where it is something else."""
+    """Return the JSON object in `text`, or ``None`` where it is something else.
+
+    What is nested so deeply that writing it again may end in a `RecursionError` is none.
+    """
     try:
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    is_usable = isinstance(value, dict) and not is_deeper(value, _MAX_PARSED_DEPTH)
+    return value if is_usable else None
 
 
 def _refuse_constant(name: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.contracts.store import Checkpoint, SessionState
 from nanobot_core.messages import Message, message_from_json, message_to_json
-from nanobot_core.text import parse_json_object
+from nanobot_core.text import MAX_JSON_DEPTH, is_deeper, parse_json_object
 
 if TYPE_CHECKING:
     from nanobot_core.messages import JsonObject, JsonValue
@@ -196,7 +196,8 @@ def _parse_prefix(text: str) -> JsonObject:
     position = 0
     while (match := _PAIR_START.match(text, position)) and match[1] not in pairs:
         try:
-            pairs[match[1]], position = _LENIENT.raw_decode(text, match.end())
+            value, position = _LENIENT.raw_decode(text, match.end())
+            pairs[match[1]] = None if is_deeper(value, MAX_JSON_DEPTH) else value
         except (ValueError, RecursionError):
             string = _STRING_BODY.match(text, match.end())
             if string is None:

@@ -102,7 +102,11 @@ def _check(sent: list[AsgiMessage], inbox: RecordingInbox, body: bytes) -> None:
     start, *rest = sent
     status = start["status"]
     assert status in _STATUSES, f"status {status}"
-    answer = json.loads(b"".join(part.get("body", b"") for part in rest))
+    text = b"".join(part.get("body", b"") for part in rest)
+    if status == 413:
+        assert inbox.stored == []
+        return
+    answer = json.loads(text)
     assert ("stored" in answer) == (status == 200)
     assert len(inbox.stored) == (status == 200)
     assert status == 200 or answer["error"]
@@ -117,7 +121,6 @@ def _check_message(message: InboundMessage) -> None:
     assert message.timestamp.tzinfo is not None
     kept = decode_inbound(encode_inbound(message))
     assert kept == message, "a message changes while it is stored"
-    json.dumps(message.metadata, allow_nan=False)
     for path in message.media:
         assert Path(path).is_file()
 

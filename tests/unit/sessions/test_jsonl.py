@@ -323,6 +323,31 @@ async def test_a_file_with_a_damaged_old_line_is_not_compacted(tmp_path: Path) -
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{{"role": "user", "content": "hi", "x": {}}}\n',
+        '{{"role": "user", "content": "hi", "x": {}}}{{"role": "user"}}\n',
+        '{{"_type": "metadata", "metadata": {{"x": {}}}}}\n{{"role": "user", "content": "hi"}}\n',
+    ],
+)
+async def test_lines_that_can_be_read_and_not_written_are_damage(tmp_path: Path, line: str) -> None:
+    """Guards against a RecursionError each time that the session is loaded or written."""
+    for depth in range(950, 1000, 3):
+        folder = tmp_path / str(depth)
+        folder.mkdir()
+        path_in(folder).write_text(line.format("[" * depth + "]" * depth), "utf-8")
+        store = JsonlSessionStore(folder, fsync=False)
+        session = await store.load(KEY, 10)
+        assert session is not None
+        await store.append(KEY, [user("ho")], session.state)
+        again = await JsonlSessionStore(folder, fsync=False).load(KEY, 10)
+        assert again is not None
+        assert [one.text for one in again.messages if one.text] == ["hi", "ho"]
+        assert again.repaired == ()
+
+
+@pytest.mark.anyio
 async def test_failing_compaction_does_not_fail_the_append(
     tmp_path: Path,
 ) -> None:
