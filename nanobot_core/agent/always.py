@@ -71,7 +71,7 @@ class AlwaysAllowed:
             return [AllowedCall(str(item["tool"]), str(item["subject"])) for item in content]
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             from loguru import logger
 
             logger.warning("{} cannot be read, so every call is asked about: {}", self._file, error)

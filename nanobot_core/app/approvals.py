@@ -277,13 +277,28 @@ def _asked(event: ApprovalRequested, question: Question, chat: tuple[str, str]) 
     )
 
 
+def _checked(question: Question) -> Question:
+    """Return `question`.
+
+    Raises:
+        ValueError: it has an instant that is none, or an answer that is neither yes nor no.
+        TypeError: it has a value of another type.
+    """
+    "".join((question.id, question.session_key, question.call_id, question.content, question.by))
+    is_answer = question.allowed in (None, True, False)
+    if datetime.fromisoformat(question.expires_at).tzinfo is None or not is_answer:
+        msg = f"'{question.id}' has an instant without its zone or no plain answer"
+        raise ValueError(msg)
+    return question
+
+
 def _read(file: Path) -> dict[str, Question]:
     """Return the questions that were left open; a damaged file costs them, which means no."""
     try:
-        found = [Question(**item) for item in json.loads(file.read_text("utf-8"))]
+        found = [_checked(Question(**item)) for item in json.loads(file.read_text("utf-8"))]
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         aside = file.with_suffix(".damaged")
         file.replace(aside)
         logger.error("open questions are lost, the file is kept as {}: {}", aside, error)

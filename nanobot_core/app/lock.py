@@ -103,7 +103,7 @@ def running_pid(folder: Path) -> int | None:
         return None
     try:
         found = json.loads(_pid_file(folder).read_text("utf-8"))["pid"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return found if isinstance(found, int) else None
 

@@ -78,6 +78,6 @@ class OwnerNotices:
 def _read(file: Path) -> tuple[str, str] | None:
     try:
         channel, chat_id = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     return str(channel), str(chat_id)

@@ -207,7 +207,7 @@ def _parse_book(text: bytes) -> _Book:
                 raise _Damaged("a time without its zone")
             item.code.encode()
         approved = {str(channel): dict(ids) for channel, ids in content["approved"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _Damaged(f"{type(error).__name__}: {error}") from error
     return _Book(approved, pending)
 

@@ -8,6 +8,7 @@ TARGETS: Final = {
     "session_file": "",
     "bus_file": "",
     "config_file": "",
+    "state_file": "",
     "event_stream": "nanobot_openai",
     "thoughts": "",
     "telegram_markdown": "nanobot_telegram",

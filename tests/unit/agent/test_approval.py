@@ -358,7 +358,10 @@ async def test_what_a_rule_allows_is_for_the_owner_unless_it_names_the_guest(
     assert bool(await review(bench, ASK)) is runs
 
 
-async def test_a_file_of_allowed_calls_that_is_damaged_allows_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", ['[{"tool": "shell/exec"', "[" * 5_000])
+async def test_a_file_of_allowed_calls_that_is_damaged_allows_nothing(
+    tmp_path: Path, damaged: str
+) -> None:
     file = tmp_path / "allowed.json"
-    file.write_text('[{"tool": "shell/exec"')
+    file.write_text(damaged)
     assert not await AlwaysAllowed(file).has(AllowedCall("shell/exec", "ls in /w"))

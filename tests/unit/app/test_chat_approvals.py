@@ -18,6 +18,10 @@ from nanobot_core.testing import FakeClock
 from tests.gateways import Platform, running, write_config
 
 pytestmark = pytest.mark.anyio
+DAMAGED_QUESTION = (
+    '[{"id": "1", "session_key": "a", "call_id": "b", "content": "c", "expires_at": "%s",'
+    ' "allowed": %s}]'
+)
 ASK = {"approval": [{"tool": "note", "action": "ask"}, {"tool": "wait_long", "action": "ask"}]}
 GUESTS_TOO = {**ASK, "guests": {"allow": ["note"]}}
 CALL = 'call note {"word": "once"}'
@@ -262,16 +266,28 @@ async def test_a_fence_in_the_arguments_does_not_end_the_code(tmp_path: Path) ->
             assert "\n````json\n" in question["text"]
 
 
-async def test_damaged_questions_count_as_refused_and_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        '[{"id": 1',
+        "[" * 5_000,
+        DAMAGED_QUESTION % ("tomorrow", "null"),
+        DAMAGED_QUESTION % ("2026-01-01T00:00:00", "null"),
+        DAMAGED_QUESTION % ("2026-01-01T00:00:00+00:00", '"no"'),
+    ],
+)
+async def test_damaged_questions_count_as_refused_and_are_kept(
+    tmp_path: Path, damaged: str
+) -> None:
     async with Platform() as platform:
         write_config(tmp_path, platform, tools=ASK)
         folder = tmp_path / "gateway"
         folder.mkdir()
-        (folder / "approvals.json").write_text('[{"id": 1')
+        (folder / "approvals.json").write_text(damaged)
         async with running(tmp_path):
             await platform.say("say hello")
             await platform.shows("hello")
-        assert (folder / "approvals.damaged").read_text() == '[{"id": 1'
+        assert (folder / "approvals.damaged").read_text() == damaged
 
 
 @contextmanager

@@ -160,6 +160,7 @@ def test_only_the_owner_can_read_the_file(store: PairingStore, tmp_path: Path) -
         b"{",
         b"[]",
         b"\xff",
+        b"[" * 5_000,
         b'{"approved": {}}',
         b'{"approved": {"test": "7"}, "pending": []}',
         b'{"approved": {}, "pending": [{"code": "A"}]}',
