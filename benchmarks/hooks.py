@@ -21,6 +21,7 @@ from nanobot_core import (
     LLMProvider,
     LLMResponse,
     Message,
+    PathGuard,
     StreamBatch,
     StreamEvent,
     SystemClock,
@@ -33,8 +34,10 @@ from nanobot_core import (
     on,
 )
 from nanobot_core.agent.model_call import ModelCaller
+from nanobot_core.agent.results import ResultFiles
 from nanobot_core.agent.run import Model
 from nanobot_core.app.tasks import TaskOwner
+from nanobot_core.folder import Folder
 from nanobot_core.hooks.caller import Hooks, declared_hooks
 from nanobot_core.hooks.generation import (
     Ledger,
@@ -213,7 +216,8 @@ def _caller_with(plugins: list[Listener]) -> ModelCaller:
         messages=(),
         tools=ToolRegistry(),
         hooks=_hooks_of(plugins),
-        workspace=Path.cwd(),
+        files=PathGuard(Path.cwd()),
+        results=ResultFiles(Folder(Path.cwd())),
     )
     return ModelCaller(spec, _Stream(), SystemClock())
 

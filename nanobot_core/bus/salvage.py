@@ -62,8 +62,8 @@ def salvage(damaged: Path, mark: Mark | None, database: sqlite3.Connection) -> S
             for table, columns in _TABLES.items():
                 for row in _rows(source, table, columns):
                     _insert(database, table, row)
-            # Pages of different ages may have a letter in its queue too, from before its burial, and
-            # damage may have divided the move; as a letter it waits for the owner.
+            # Pages of different ages may have a letter in its queue too, from before its burial,
+            # and damage may have divided the move; as a letter it waits for the owner.
             database.execute("DELETE FROM message WHERE number IN (SELECT number FROM dead)")
             # As if they had been out: their places in line are worked out anew.
             database.execute("UPDATE message SET state = ? WHERE NOT urgent", (OUT,))

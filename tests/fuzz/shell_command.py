@@ -12,8 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from nanobot_core.net import NetworkPolicy
+from nanobot_core import PathGuard, ToolError
 from nanobot_shell.guard import Guard
+from nanobot_shell.reading import read_command_line
 from nanobot_shell.settings import ExecSettings
 from tests.fuzz.choices import Choices
 
@@ -78,14 +79,15 @@ def _is_read(command: str) -> bool:
 
 def refusal_of(command: str, working_dir: str | None, *, is_sandboxed: bool) -> str:
     """Return why a command must not run in a restricted workspace; empty when it may."""
+    workspace = _workspace()
     guard = Guard(
-        settings=ExecSettings(),
-        workspace=_workspace(),
-        is_restricted=True,
-        is_sandboxed=is_sandboxed,
-        network=NetworkPolicy(),
+        settings=ExecSettings(), files=PathGuard(workspace), must_confine=not is_sandboxed
     )
-    return guard.refusal(command, working_dir)
+    try:
+        folder = guard.files.resolve_read(working_dir or ".")
+    except ToolError as error:
+        return str(error)
+    return guard.refusal(read_command_line(command), folder)
 
 
 @cache
@@ -94,4 +96,4 @@ def _kept() -> TemporaryDirectory[str]:
 
 
 def _workspace() -> Path:
-    return Path(_kept().name)
+    return Path(_kept().name).resolve()

@@ -267,12 +267,12 @@ async def test_an_answer_that_comes_too_late_is_none_to_the_next_question(
     """A yes to the first question must not let the second call run."""
     asked_for: list[str] = []
 
-    async def decide(question: JsonObject) -> bool:
+    async def decide(question: JsonObject) -> Literal["yes", "no"]:
         asked_for.append(str(question["arguments"]))
         if len(asked_for) > 1:
-            return False
+            return "no"
         await until(lambda: "not approved" in _sessions(tmp_path))
-        return True
+        return "yes"
 
     tools = {**ASK, "approval_timeout_s": 1}
     async with gateway(tmp_path, tools=tools) as (_, client):
