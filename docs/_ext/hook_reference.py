@@ -113,7 +113,7 @@ def _hook(point: HookPoint[..., Any]) -> str:
     if point.limit_s is not None:
         facts.append(f"at most {point.limit_s:g} s")
     if point.reaches:
-        facts.append(f"its owner reads: {point.reaches}")
+        facts.append(f'shown to the owner as "{point.reaches}"')
     if point.field:
         facts.append(f"replaces `{point.field}` of the event")
     links = _links(point.declaration)

@@ -43,8 +43,12 @@ PluginId = Annotated[str, typer.Argument(metavar="ID", help="Id of a plugin.")]
 
 @app.command("list")
 def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List installed plugins and those that the configuration names; none is imported."""
+    """List installed plugins and those that the configuration names; none is imported.
+
+    An enabled one without a manifest is examined in a process of its own.
+    """
     agent = open_agent(options_of(ctx))
+    agent.plugins.catalogue.examine_undescribed(agent.loaded.home / "cache")
     reports = agent.plugins.reports()
     clashes = _clashes(agent.plugins.catalogue, agent.loaded.settings.tools.aliases)
     if as_json:
@@ -120,6 +124,8 @@ def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> Non
         data = {"id": plugin_id, "runs": False, "reason": "not installed", "remedy": missing.remedy}
         _tell_why(data, [], as_json=as_json)
         return
+    if _selection(catalogue, plugin_id).enabled:
+        catalogue.examine_undescribed(loaded.home / "cache")
     selection = _selection(catalogue, plugin_id)
     data = {
         "id": plugin_id,

@@ -260,7 +260,13 @@ class _Call:
             return await self._wait(CANCEL_GRACE_S, self._call)
         finally:
             if not self._call.done():
-                self._implementation.circuit.leave_behind(self._call)
+                self._leave_behind()
+
+    def _leave_behind(self) -> None:
+        self._implementation.circuit.leave_behind(self._call)
+        if isinstance(self._call, asyncio.Task):
+            # asyncio.run waits at its end for all tasks that it knows, and this one may never end.
+            asyncio.tasks._unregister_task(self._call)  # noqa: SLF001 - documented for extensions
 
     def _can_be_blamed(self) -> bool:
         """Whether it is the plugin's code that ignores a cancellation."""

@@ -303,7 +303,7 @@ def before_execute_tools(event: ToolBatchStarted) -> None:
     """The tool calls of one response are about to run; `authorize_tool_call` is the veto."""
 
 
-@gate("allows, changes and denies tool calls", Allow, Rewrite, Ask, Deny)
+@gate("decides on tool calls and changes them", Allow, Rewrite, Ask, Deny)
 def authorize_tool_call(event: ToolCallProposed) -> Decision | None:
     """Allow, rewrite, ask about or deny one call, on every path that can run a tool.
 

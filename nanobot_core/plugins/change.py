@@ -26,7 +26,7 @@ class Reconfiguration:
         applied: took new settings as they are.
         unchanged: active as before, with the same context.
         failed: by id, why a plugin is not as the configuration wants it; one that was active goes
-            on as it was.
+            on as it was, and the gates of one that was not are closed.
     """
 
     enabled: tuple[str, ...] = ()

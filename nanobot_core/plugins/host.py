@@ -131,13 +131,18 @@ class PluginHost(PluginActivator):
         await self._see_off_former(plan, gone)
         may_not_run = sorted(could_run - {*may_run, *plan.failed})
         disabled = dict.fromkeys([*(each.id for each in gone), *may_not_run])
+        out = {
+            key: f"{each.reason}; {each.remedy}"
+            for key, each in catalogue.selections.items()
+            if each.wanted and not each.enabled
+        }
         return Reconfiguration(
             enabled=tuple(key for key in may_run if key not in could_run | {*plan.failed}),
             disabled=tuple(disabled),
             reloaded=tuple(plan.exchanges),
             applied=tuple(plan.applied),
             unchanged=tuple(plan.unchanged),
-            failed={key: str(error) for key, error in plan.failed.items()},
+            failed=out | {key: str(error) for key, error in plan.failed.items()},
         )
 
     def _keep_spoilt(self, plan: Plan) -> None:

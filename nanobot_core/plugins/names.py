@@ -40,7 +40,7 @@ class NameClash:
     @property
     def remedy(self) -> str:
         """The line that settles it."""
-        return f"set tools.aliases.{self.name}: {self.plugins[0]}/{self.name}"
+        return f"set tools.aliases.{self.name}: {self.keeper or self.plugins[0]}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

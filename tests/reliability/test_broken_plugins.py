@@ -287,6 +287,31 @@ def test_the_command_line_names_the_guilty_ones(site: Path, tmp_path: Path) -> N
         assert line in examined
 
 
+def test_one_that_ignores_its_cancellation_does_not_hold_up_the_end_of_the_program(
+    site: Path, tmp_path: Path
+) -> None:
+    code = HEAD + (
+        "@on.before_turn\nasync def f(event):\n    while True:\n"
+        "        try:\n            await asyncio.Event().wait()\n"
+        "        except asyncio.CancelledError:\n            pass\n"
+    )
+    write_plugin(
+        site, "broken", code=code, manifest=manifest_of("broken", hooks={"before_turn": 1})
+    )
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text(
+        f"agents: {{defaults: {{model: scripted/one}}}}\n"
+        f"plugins: {{policy: listed, enabled: [broken], local: [{SCRIPTED}],"
+        " limits: {broken.before_turn: 0.1}}\n"
+    )
+
+    said = command(site, home, tmp_path, "agent", "-m", "hello")
+
+    assert "You said: hello" in said
+    assert "plugin 'broken' failed: no answer within 0.1 seconds, and it does not end" in said
+
+
 def test_nothing_is_loaded_from_the_current_directory_or_the_workspace(
     site: Path, tmp_path: Path
 ) -> None:

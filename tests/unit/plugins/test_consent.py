@@ -51,6 +51,7 @@ def test_every_hook_says_what_it_lets_a_plugin_do() -> None:
     silent = {name for name, point in declared_hooks().items() if not point.reaches}
 
     assert silent == DOES_NOTHING
+    assert not any("," in point.reaches for point in declared_hooks().values())  # it is listed
 
 
 def test_all_that_a_plugin_does_is_a_capability() -> None:

@@ -256,17 +256,19 @@ async def test_a_reload_that_fails_leaves_the_former_judge_at_work(
     assert await asked(host) == ("", "")
 
 
+@pytest.mark.parametrize("is_described", [True, False])
 async def test_a_judge_that_comes_while_the_host_runs_and_cannot_start_refuses(
-    site: Path, make_host: MakeHost, home: Path
+    site: Path, make_host: MakeHost, home: Path, is_described: bool
 ) -> None:
     host = make_host()
     await host.start()
     assert await asked(host) == ("", "")
-    write_plugin(site, "policy", code="1 / 0", manifest=manifest_of("policy", **JUDGES))
+    manifest = manifest_of("policy", **JUDGES) if is_described else None
+    write_plugin(site, "policy", code="1 / 0", manifest=manifest)
 
     change = await reconfigured(host, home)
 
-    assert "policy" in change.failed
+    assert "ZeroDivisionError" in change.failed["policy"]
     assert "ZeroDivisionError" in (await asked(host))[0]
 
 

@@ -77,7 +77,7 @@ def test_hooks_that_reach_far_are_capabilities() -> None:
     facts = PluginFacts(capabilities=("runs commands",))
     manifest = Manifest(id="x", hooks={"authorize_tool_call": 1, "start": 1}, facts=facts)
 
-    assert manifest.capabilities == ("runs commands", "allows, changes and denies tool calls")
+    assert manifest.capabilities == ("runs commands", "decides on tool calls and changes them")
 
 
 def test_a_tool_is_offered_from_its_declaration_however_poor() -> None:

@@ -39,6 +39,7 @@ def test_a_plugin_that_keeps_its_names_has_the_contested_one() -> None:
     }
     (clash,) = found.clashes
     assert (clash.keeper, clash.outcome) == ("shell", "'shell' has it")
+    assert clash.remedy == "set tools.aliases.exec: shell/exec"
 
 
 def test_the_owners_alias_counts_for_more_than_a_kept_name() -> None:
