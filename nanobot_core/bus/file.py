@@ -202,6 +202,7 @@ class QueueFile:
             self._repaired.replace(self._path)
 
     def _copy_aside(self) -> Path:
+        self._path.touch(_MODE)  # where only its log is left
         number = 1
         while (kept := self._beside(f".corrupt-{number}")).exists():
             number += 1

@@ -50,10 +50,7 @@ def salvage(damaged: Path, mark: Mark | None, database: sqlite3.Connection) -> S
     copy = damaged.with_name(f"{damaged.name}.reading")
     log = copy.with_name(f"{copy.name}-wal")
     try:
-        if damaged.exists():
-            shutil.copy2(damaged, copy)
-        else:  # all that is left is its log
-            copy.touch(0o600)
+        shutil.copy2(damaged, copy)
         apply_log(damaged.with_name(f"{damaged.name}-wal"), mark, copy)
         with closing(sqlite3.connect(copy, isolation_level=None)) as source:
             source.text_factory = database.text_factory

@@ -190,6 +190,7 @@ async def test_a_log_beside_an_empty_file_is_salvaged_and_reported(
     async with opened(path) as bus:
         (finding,) = bus.repaired
         assert "it is empty or missing, and its log is not" in finding
+        assert path.with_name("bus.sqlite.corrupt-1").read_bytes() == b""
         assert await numbers_in(bus) == list(range(60))
 
 
