@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from filelock import FileLock, Timeout
 
 from nanobot_core.bus.ledger import SCHEMA
-from nanobot_core.bus.salvage import salvage
+from nanobot_core.bus.salvage import TABLES, salvage
 from nanobot_core.bus.transaction import DAMAGE_CODES, Transactions, bus_error, primary_code
 from nanobot_core.bus.wal import Progress, has_pages, loss_in, read_mark
 from nanobot_core.disk import make_folder
@@ -25,6 +25,8 @@ VERSION: Final = 1
 
 _MODE: Final = 0o600
 _PAGE_BYTES: Final = 4096
+_FORMAT: Final = 2
+"""Of the file, for writers and for readers, where there is a log."""
 _LOG_BYTES: Final = 4 * 1024 * 1024
 """What the log is cut to after a flood."""
 
@@ -84,7 +86,8 @@ class QueueFile:
             self._check_log()
             database = self._connect(self._path)
         except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
+            # All statements are our own, so what fails in one of them is the file.
+            if not _is_damage(error) and primary_code(error) != sqlite3.SQLITE_ERROR:
                 raise
             self._repair(error)
             database = self._connect(self._path)
@@ -121,6 +124,10 @@ class QueueFile:
         if 0 < path.stat().st_size < _PAGE_BYTES:
             msg = "it ends within its first page"  # SQLite would take it for an empty one
             raise _Damaged(msg)
+        with path.open("rb") as file:
+            if any(version > _FORMAT for version in file.read(20)[18:]):
+                msg = "its header is damaged"  # SQLite would take it for one that it may only read
+                raise _Damaged(msg)
         database = sqlite3.connect(path, isolation_level=None, cached_statements=256)
         # What is damaged is for whoever reads the message to judge.
         database.text_factory = partial(str, encoding="utf-8", errors="replace")
@@ -163,6 +170,8 @@ class QueueFile:
             database.execute(f"PRAGMA user_version = {VERSION}")
             database.execute("COMMIT")
             return
+        for table, columns in TABLES.items():
+            database.execute(f"SELECT {columns} FROM {table} LIMIT 0")  # noqa: S608 - our names
         # The quick check would not find a message that an index has lost.
         (finding,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if version != VERSION or not tables:

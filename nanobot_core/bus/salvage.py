@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
     from nanobot_core.bus.wal import Mark
 
-_TABLES: Final = {
+TABLES: Final = {
     "message": "number, queue, lane, urgent, state, due_us, attempts, stored_us, payload",
     "dead": "burial, number, queue, lane, urgent, attempts, stored_us, payload, buried_us, reason",
     "seen": "number, key, at_us",
 }
+_HEADER: Final = {
+    0: b"SQLite format 3\0\x10\0\1\1\0\x40\x20\x20",
+    44: b"\0\0\0\4",
+    56: b"\0\0\0\1",
+}
+"""Name, page size, versions and room in pages; format of the schema; UTF-8."""
 _KEYS: Final = {"message": "number", "dead": "burial", "seen": "number"}
 
 
@@ -52,11 +58,12 @@ def salvage(damaged: Path, mark: Mark | None, database: sqlite3.Connection) -> S
     try:
         shutil.copy2(damaged, copy)
         apply_log(damaged.with_name(f"{damaged.name}-wal"), mark, copy)
+        _restore_header(copy)
         with closing(sqlite3.connect(copy, isolation_level=None)) as source:
             source.text_factory = database.text_factory
             source.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute("BEGIN")
-            for table, columns in _TABLES.items():
+            for table, columns in TABLES.items():
                 for row in _rows(source, table, columns):
                     _insert(database, table, row)
             # Pages of different ages may have a letter in its queue too, from before its burial,
@@ -70,6 +77,14 @@ def salvage(damaged: Path, mark: Mark | None, database: sqlite3.Connection) -> S
         log.unlink(missing_ok=True)
     counts = (database.execute(f"SELECT count(*) FROM {name}") for name in ("message", "dead"))  # noqa: S608 - our names
     return Saved(*(count.fetchone()[0] for count in counts))
+
+
+def _restore_header(database: Path) -> None:
+    """Write what is the same at the beginning of every file of ours that has no log."""
+    with database.open("r+b") as file:
+        for place, content in _HEADER.items():
+            file.seek(place)
+            file.write(content)
 
 
 def _rows(source: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[object, ...]]:

@@ -305,6 +305,32 @@ async def fill(path: Path, count: int) -> None:
         await bus.bury(await bus.receive_inbound(), "no")
 
 
+@pytest.mark.parametrize(
+    ("place", "value"), [(0, b"X"), (16, b"\x21"), (18, b"\x05"), (19, b"\x05"), (47, b"\x1e")]
+)
+async def test_a_damaged_header_is_repaired(path: Path, place: int, value: bytes) -> None:
+    """Guards against SQLite, which calls such a file read-only or of another format."""
+    await fill(path, 10)
+    data = bytearray(path.read_bytes())
+    data[place : place + 1] = value
+    path.write_bytes(data)
+    async with opened(path) as bus:
+        assert len(bus.repaired) == 1
+        assert len(await inbox(bus)) == 9
+
+
+async def test_a_table_under_another_name_is_damage(path: Path) -> None:
+    await fill(path, 10)
+    path.write_bytes(
+        path.read_bytes()
+        .replace(b"TABLE dead", b"TABLE bead")
+        .replace(b"tabledeaddead", b"tablebeadbead")
+    )
+    async with opened(path) as bus:
+        assert len(bus.repaired) == 1
+        assert await bus.publish_inbound(inbound("new")) is True
+
+
 async def test_table_names_in_no_encoding_are_damage(path: Path) -> None:
     """Guards against Python, which cannot read SQLite's message that quotes them."""
     await fill(path, 10)
