@@ -15,6 +15,7 @@ from nanobot_core.config.loading import load_config
 from nanobot_core.config.models import ChannelSettings, ProviderSettings
 from nanobot_core.config.sections import unknown_sections, validate_section
 from nanobot_core.config.source import parse_source, parse_value
+from nanobot_core.config.tree import fold
 from nanobot_core.errors import ConfigError
 from tests.fuzz.choices import Choices, fresh_folder
 
@@ -114,7 +115,7 @@ def _edit(path: Path, choice: int, text: str) -> None:
         return
     after = _tree(path)
     for name, value in tree.items():
-        if name != key.partition(".")[0]:
+        if fold(name) != key.partition(".")[0]:
             assert _same(after[name], value), f"an edit changed '{name}'"
 
 
