@@ -12,6 +12,8 @@ from nanobot_core.messages import InboundMessage
 EVERYONE = "*"
 SEPARATOR = "|"
 """Stands between the id and the names of a sender, and in no id and no name."""
+REPLACEMENT = "\ufffd"
+"""Stands for what was no text, so that different ids look the same."""
 Verdict = Literal["admitted", "stranger", "ignored"]
 """``ignored``: not meant for the agent, such as the talk of a group."""
 
@@ -25,8 +27,8 @@ def fault_of(message: InboundMessage) -> str:
     if SEPARATOR in message.sender_id:
         return f"the sender's id holds '{SEPARATOR}'; a channel gives names in sender_names"
     for what, identity in (("sender", message.sender_id), ("chat", message.chat_id)):
-        if not identity.isprintable():
-            return f"the {what}'s id holds control characters"
+        if not identity.isprintable() or REPLACEMENT in identity:
+            return f"the {what}'s id holds characters that cannot be seen or were not readable"
     return ""
 
 

@@ -149,7 +149,7 @@ def _fill_workspace(workspace: Folder) -> list[str]:
                 if inner.is_dir() or inner.name not in there:
                     copy(inner, target / inner.name)
         elif source.name.endswith(".md"):
-            workspace.replace(target, source.read_bytes())
+            workspace.replace(target, source.read_bytes(), mode=0o600)
             made.append(str(target))
 
     copy(files("nanobot_core.app") / "templates", PurePath())

@@ -153,7 +153,7 @@ async def answer(app: Nanobot, text: str, session: str = "sdk:main") -> str:
         pipeline = app._running()
         frozen: Any = Frozen(app.plugins, generation)
         turn = dataclasses.replace(pipeline, host=frozen)
-        outcome = await turn.process(TurnRequest(message=message))
+        outcome = await turn.process(TurnRequest(message=message, is_owner=True))
     assert outcome.error is None, outcome.error
     return outcome.reply or ""
 

@@ -356,7 +356,7 @@ def test_a_reload_that_fails_leaves_the_log_as_it_was(nanobot: CommandLine) -> N
 def test_the_end_of_the_log_is_shown(nanobot: CommandLine) -> None:
     assert "there is no log yet" in nanobot("gateway", "logs", code=1).stderr
     file = nanobot.home / "logs" / "nanobot.log"
-    file.parent.mkdir()
+    file.parent.mkdir(exist_ok=True)
     file.write_text("".join(f"line {number}\n" for number in range(100)))
 
     assert nanobot("gateway", "logs", "-n", "2").stdout == "line 98\nline 99\n"
@@ -365,7 +365,7 @@ def test_the_end_of_the_log_is_shown(nanobot: CommandLine) -> None:
 
 def test_the_log_is_followed_over_its_rotation(nanobot: CommandLine) -> None:
     file = nanobot.home / "logs" / "nanobot.log"
-    file.parent.mkdir()
+    file.parent.mkdir(exist_ok=True)
     file.write_text("first\n")
     process = subprocess.Popen(
         [*nanobot.command, "gateway", "logs", "-f"],

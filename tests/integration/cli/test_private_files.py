@@ -65,7 +65,9 @@ def test_a_start_closes_a_home_that_others_could_look_into(nanobot: CommandLine)
 
     done = nanobot("agent", "-m", "hello")
 
-    assert "was open to other accounts" in done.stderr
+    assert done.stderr == ""
+    log = (nanobot.home / "logs" / "nanobot.log").read_text()
+    assert "was open to other accounts" in log
     assert stat.S_IMODE(nanobot.home.stat().st_mode) == 0o700
 
 
