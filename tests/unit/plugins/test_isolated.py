@@ -16,10 +16,11 @@ import pytest
 
 from nanobot_core import IsolatedPlugin, IsolatorSpec, on
 from nanobot_core.config.loading import load_config
-from nanobot_core.config.models import PluginsSettings
+from nanobot_core.config.models import PluginsSettings, Settings
 from nanobot_core.hooks.generation import Registrant
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.examine import describe
+from nanobot_core.plugins.gates import closed_plugins
 from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.isolated import stand_in, with_isolated
 from tests.distributions import manifest_of, write_plugin
@@ -174,6 +175,23 @@ def test_what_is_lacking_is_told_with_its_remedy(
     catalogue.examine_undescribed(cache)
     assert catalogue.selections["gone"].state == "import-error"
     assert catalogue.selections["gone"].reason == "it is not installed"
+
+
+def test_one_with_a_gate_is_out_and_the_gate_is_closed(
+    open_catalogue: Open, place: Place, cache: Path
+) -> None:
+    # Its gate would have no effect from there, so that what it forbids would run.
+    file = place.site / "acme_dice" / "plugin.py"
+    file.write_text(f"{DICE}\n@on.authorize_tool_call\ndef judge(event): ...\n", "utf-8")
+    catalogue = open_catalogue(dice=place.python)
+    described(catalogue, cache)
+
+    for each in (catalogue, open_catalogue(dice=place.python)):  # found out, and from the cache
+        selection = each.selections["dice"]
+        assert (selection.enabled, selection.state) == (False, "incompatible")
+        assert selection.reason == "its authorize_tool_call cannot judge from another process"
+        assert selection.remedy == "take it out of plugins.isolate"
+        assert closed_plugins(each, {}, (), Settings())["dice"].gates == ("authorize_tool_call",)
 
 
 def test_without_an_isolator_it_is_out(place: Place, cache: Path) -> None:
