@@ -81,6 +81,7 @@ class Home:
                 },
             },
             "gateway": {"port": 0, "patience_s": 3600},
+            "tools": {"guests": {"allow": ["*"], "files": "workspace"}},
             "plugins": {"policy": "listed", "enabled": ["mailbox"], "local": [str(MAILBOX)]},
         }
         file = path / "config.yaml"

@@ -88,7 +88,7 @@ RAISED: Final[dict[tuple[str, str], int]] = {
     ("methods", "nanobot_core/contracts/bus.py::Bus"): 14,
     ("methods", "nanobot_core/bus/queues.py::LedgerBus"): 14,
     # The changes of a running host, each a few steps that belong together.
-    ("class", "nanobot_core/plugins/host.py::PluginHost"): 260,
+    ("class", "nanobot_core/plugins/host.py::PluginHost"): 270,
     # A contract suite has one test for each promise of the contract.
     ("methods", "nanobot_core/testing/bus.py::BusContract"): 20,
     ("class", "nanobot_core/testing/bus.py::BusContract"): 380,

@@ -65,7 +65,7 @@ async def test_a_reply_is_posted_with_all_it_says(bench: MakeBench, tmp_path: Pa
         (data,) = it.receiver.data
         assert data == {
             "chat_id": "kitchen",
-            "content": "Grüße 🦀 \ud800",
+            "content": "Grüße 🦀 \ufffd",
             "kind": "notice",
             "reply_to": "msg_1",
             "part": 1,
