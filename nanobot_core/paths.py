@@ -108,9 +108,11 @@ class PathGuard:
         self, *, read_roots: Iterable[Path] = (), write_roots: Iterable[Path] = ()
     ) -> Self:
         """Return a guard that allows further folders as well, except in protected ones."""
-        writable = [*self._write_roots, *map(_resolved, write_roots)]
-        readable = [*self._read_roots, *writable, *map(_resolved, read_roots)]
-        return self._changed(_write_roots=writable, _read_roots=readable)
+        added = list(map(_resolved, write_roots))
+        return self._changed(
+            _write_roots=[*self._write_roots, *added],
+            _read_roots=[*self._read_roots, *added, *map(_resolved, read_roots)],
+        )
 
     def granting(self, paths: Iterable[Path]) -> Self:
         """Return a guard with the owner's approval for `paths` and what is below them.

@@ -187,7 +187,7 @@ class RequestBuilder:
         return {name: text for name in BOOTSTRAP_FILES if (text := self._read(name))}
 
     def _read(self, name: str) -> str:
-        """Return a file's text, empty where there is none that can be used."""
+        """Return a file's text; empty if it is missing or cannot be used."""
         try:
             facts = self._workspace.stat(name)
         except OSError:

@@ -130,7 +130,7 @@ class Progress:
 
 
 def read_mark(file: Path) -> Mark | None:
-    """Return what `Progress` noted in `file`; ``None`` if there is no note that can be read."""
+    """Return what `Progress` noted in `file`; ``None`` if it is missing or unreadable."""
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
             content = stream.read(_MARK.size + 4)

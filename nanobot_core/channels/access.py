@@ -75,7 +75,7 @@ def is_listed(sender_id: str, entries: Iterable[str]) -> bool:
     Ids are compared exactly. Names, which follow the id behind ``|``, are compared without regard
     to case and to a leading ``@``; an entry of digits is an id and never a name. An entry of
     several parts such as ``12345|name`` is the whole sender id. An entry without a visible
-    character names nobody.
+    character matches no one.
     """
     identity, *names = sender_id.split(SEPARATOR)
     folded = {_folded(name) for name in names} - {""}

@@ -88,7 +88,7 @@ class PluginContext(Protocol):
         """Files and folders that no tool may read or write at the model's request.
 
         nanobot's own folder, the configuration and the files that it names. The workspace and the
-        media store are no part of it, also when they lie in one of these folders.
+        media store stay open even inside one of these folders.
         """
 
     @property

@@ -293,7 +293,7 @@ def _in_thread(implementation: Implementation, args: tuple[Any, ...]) -> asyncio
             outcome = _Outcome(implementation.function(*args))
         except BaseException as error:  # noqa: BLE001 - isolation point, raised by the caller
             outcome = _Outcome(error=error)
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+        with suppress(RuntimeError):  # the loop is closed, and no one waits
             loop.call_soon_threadsafe(ended.set_result, outcome)
 
     name = f"{implementation.hook}:{implementation.plugin}"

@@ -1,8 +1,8 @@
 """Gates of plugins that the owner wants and that do not run: they refuse what they would judge.
 
 A policy that is skipped because its plugin is broken would let through what its owner forbids. So
-until the plugin runs, or its owner disables or removes it, its gates are closed; where nobody knows
-which gates it has, all of them are.
+until the plugin runs, or its owner disables or removes it, its gates are closed; all of them
+where it is unknown which it has.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class SessionFile:
             else:
                 self._report(repaired)
                 return replace(session, repaired=tuple(repaired))
-        msg = f"'{self._name}' changes while it is mended; does another process write it?"
+        msg = f"'{self._name}' changes while it is repaired; check that no other process writes it"
         raise OSError(msg)
 
     def append(self, messages: Sequence[Message], state: SessionState) -> None:
@@ -187,7 +187,7 @@ class SessionFile:
         if facts is not None and facts.st_size > MAX_REPAIR_BYTES:
             return self._set_aside(f"it is damaged and has {facts.st_size} bytes")
         kept = self._rewrite(is_damaged=True)
-        return f"damaged lines were mended; the former file is '{kept}'"
+        return f"damaged lines were repaired; the former file is '{kept}'"
 
     def _set_aside(self, reason: str) -> str:
         """Let the session begin again, since what has its file's name cannot be used."""
