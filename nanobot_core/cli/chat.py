@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
@@ -14,13 +15,15 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.text import Text
 
 from nanobot_core._version import __version__
-from nanobot_core.cli.agent import Talk
 from nanobot_core.cli.backend import Backend, open_backend
 from nanobot_core.cli.options import Options
 from nanobot_core.cli.output import describe_error, print_error, stdout
 from nanobot_core.cli.render import MarkdownView, PlainView, View, print_dim
 from nanobot_core.disk import make_folder
 from nanobot_core.errors import NanobotError
+
+if TYPE_CHECKING:
+    from nanobot_core.cli.agent import Talk
 
 FAREWELLS = frozenset({"exit", "quit", "/exit", "/quit"})
 PROMPT = "> "
