@@ -131,3 +131,10 @@ def test_a_script_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"- text: \xff\n")
     with pytest.raises(ConfigUnreadable, match=r"latin\.yaml.*utf-8"):
         load_script(tmp_path / "latin.yaml")
+
+
+def test_a_script_of_an_unknown_user_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    context = FakePluginContext(tmp_path)
+    (spec,) = contribute_providers(context)
+    with pytest.raises(ConfigUnreadable, match=r"demo\.yaml': there is no such user"):
+        create_provider(context, spec, OfflineSettings(script="~nobody-here/demo.yaml"))

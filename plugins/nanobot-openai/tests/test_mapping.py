@@ -145,6 +145,21 @@ def test_texts_without_an_image_are_sent_as_one_text() -> None:
     assert _wire(message)[0]["content"] == "a\nb"
 
 
+@pytest.mark.parametrize(
+    ("vendor", "model", "is_answered"),
+    [("mistral", "m", True), ("custom", "Devstral-24B", True), ("custom", "m", False)],
+)
+def test_mistral_gets_an_answer_between_a_result_and_the_user(
+    vendor: str, model: str, is_answered: bool
+) -> None:
+    results = [Message(role="tool", content=(TextBlock("x"), IMAGE), tool_call_id="abcdefghi")]
+    wire = _wire(*results, Message(role="user", content="go on"), vendor=vendor, model=model)
+
+    roles = ["tool", "assistant", "user", "user"] if is_answered else ["tool", "user", "user"]
+    assert [message["role"] for message in wire] == roles
+    assert all(message["content"] for message in wire)
+
+
 def test_an_image_whose_data_is_gone_is_named() -> None:
     message = Message(role="user", content=(ImageBlock("image/png", "", path="cat.png"),))
     assert _wire(message)[0]["content"] == [{"type": "text", "text": "[image: cat.png]"}]

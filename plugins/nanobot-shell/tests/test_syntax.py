@@ -164,3 +164,11 @@ def test_capture_keeps_both_ends_and_stays_small(pieces: list[bytes], max_chars:
         assert text == whole
     else:
         assert text.startswith(whole[: max_chars // 2])
+
+
+@pytest.mark.parametrize("line", ["echo x >\nfile", "cat <\nfile", "cat <<<\nfile", "2>&1 >>\n\nb"])
+def test_a_redirection_to_the_next_line_is_not_understood(line: str) -> None:
+    """bash reports a syntax error where the grammar takes the next line for the file."""
+    assert not parse_script(line).is_complete
+    assert parse_script(line.replace("\n", "")).is_complete
+    assert parse_script(line.replace("\n", "\\\n")).is_complete

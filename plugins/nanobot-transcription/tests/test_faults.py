@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -273,6 +275,25 @@ async def test_an_endless_answer_is_cut_off(serving: Serving, clock: InstantCloc
     async with serving(reply, reply, reply, clock=clock) as desk:
         with pytest.raises(ProviderProtocolError, match="longer than 4,000,000 bytes"):
             await desk.transcriber.transcribe(desk.recording)
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_an_answer_that_unpacks_to_much_stays_small_in_memory(
+    serving: Serving, clock: InstantClock, status: int
+) -> None:
+    reply = {
+        "status": status,
+        "headers": {"content-encoding": "gzip"},
+        "body": gzip.compress(bytes(300_000_000), 9),
+    }
+    tracemalloc.start()
+    try:
+        async with serving(reply, reply, reply, clock=clock) as desk:
+            with pytest.raises(ProviderError):
+                await desk.transcriber.transcribe(desk.recording)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_what_the_service_says_about_a_format_reaches_the_owner(serving: Serving) -> None:

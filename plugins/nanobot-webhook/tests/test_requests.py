@@ -213,3 +213,12 @@ def test_numbers_and_nesting_without_end_are_refused(intake: Intake) -> None:
         b'{"type": "' + b"\\ud800" * 1_000 + b'"}',
     ):
         assert intake.ask(body, intake.signed(body)) == 400
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity"])
+def test_numbers_that_json_cannot_hold_are_refused(intake: Intake, number: str) -> None:
+    data = {**DATA, "metadata": {"room": ["@"]}}
+    sent = json.dumps({"type": "message.created", "data": data}).replace('"@"', number).encode()
+
+    assert intake.ask(sent, intake.signed(sent)) == 400
+    assert intake.inbox.attempts == []

@@ -9,6 +9,7 @@ from nanobot_core import (
     ChatRequest,
     Clock,
     Completed,
+    ConfigUnreadable,
     LLMProvider,
     PluginContext,
     ProviderSpec,
@@ -32,7 +33,10 @@ def create_provider(
     """
     if settings.script is None:
         return OfflineProvider(spec.name, ctx.clock)
-    file = ctx.workspace / Path(settings.script).expanduser()
+    try:
+        file = ctx.workspace / Path(settings.script).expanduser()
+    except RuntimeError as error:
+        raise ConfigUnreadable(settings.script, "there is no such user") from error
     return ScriptedProvider(spec.name, ctx.clock, str(file), load_script(file))
 
 

@@ -19,7 +19,8 @@ class Dialect:
         absent_reasoning: what those of them hand back that have no thinking, such as messages of
             another model, because the service refuses them without the field; ``None`` leaves it
             out.
-        short_call_ids: ids of tool calls must be nine letters and digits.
+        mistral: ids of tool calls must be nine letters and digits, and the model must answer
+            the results of its tools before the user writes again.
         stream_usage: the service takes ``stream_options`` (the others tell usage unasked).
         cost_field: field of ``usage`` that holds the price in US dollars, or ``None``.
     """
@@ -28,7 +29,7 @@ class Dialect:
     thinking: Literal["effort", "type", "flag"] = "effort"
     return_reasoning: Literal["none", "calls", "all"] = "none"
     absent_reasoning: str | None = None
-    short_call_ids: bool = False
+    mistral: bool = False
     stream_usage: bool = True
     cost_field: str | None = None
 
@@ -37,7 +38,7 @@ _COMMON = Dialect()
 _DIALECTS = {
     "openai": Dialect(max_tokens_field="max_completion_tokens"),
     "openrouter": Dialect(cost_field="cost"),
-    "mistral": Dialect(stream_usage=False, short_call_ids=True),
+    "mistral": Dialect(stream_usage=False, mistral=True),
     # Since V3.2 refused without the field in turns with tool calls, and left unread in others.
     "deepseek": Dialect(thinking="type", return_reasoning="all", absent_reasoning=""),
     # An empty text counts as absent there.
@@ -66,6 +67,6 @@ def dialect_of(provider: str) -> Dialect:
     return _DIALECTS.get(provider, _COMMON)
 
 
-def wants_short_call_ids(dialect: Dialect, model: str) -> bool:
-    """Tell whether ids must be short; the templates of Mistral's open models want it too."""
-    return dialect.short_call_ids or any(name in model.lower() for name in _MISTRAL_FAMILY)
+def speaks_mistral(dialect: Dialect, model: str) -> bool:
+    """Whether Mistral's rules apply; the templates of its open models enforce them too."""
+    return dialect.mistral or any(name in model.lower() for name in _MISTRAL_FAMILY)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from nanobot_core import ChatRequest, Content, ImageBlock, JsonObject, JsonValue, Message, ToolCall
-from nanobot_openai.dialect import wants_short_call_ids
+from nanobot_openai.dialect import speaks_mistral
 
 if TYPE_CHECKING:
     from nanobot_core import ProviderSpec
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 EMPTY = "(empty)"
 """Stands for a message without content, which services refuse."""
+
+DONE = "Done."
+"""The model's answer to the results of its tools where the history has none."""
 
 BLOCK_OWNER = "provider"
 """Key of a provider block that names who made it; only that provider gets it back."""
@@ -39,10 +42,12 @@ def body_of(
     The request's ``extra`` goes over what is derived here, and the spec's overrides for the model
     go over both, because the service refuses the request without them.
     """
-    history = request.messages
-    if wants_short_call_ids(dialect, request.model):
+    history, is_mistral = request.messages, speaks_mistral(dialect, request.model)
+    if is_mistral:
         history = tuple(map(_with_short_call_ids, history))
     messages = _messages(history, spec.name, dialect)
+    if is_mistral:
+        messages = _with_answered_results(messages)
     if spec.prompt_cache and "claude" in request.model.lower():
         _mark_for_cache(messages)
     body: JsonObject = {"model": request.model, "messages": list[JsonValue](messages)}
@@ -116,6 +121,16 @@ def _short_call_id(call_id: str) -> str:
     if _SHORT_CALL_ID.fullmatch(call_id):
         return call_id
     return sha256(call_id.encode()).hexdigest()[:9]
+
+
+def _with_answered_results(messages: list[JsonObject]) -> list[JsonObject]:
+    """Put an answer between the result of a tool and a user message, which Mistral demands."""
+    answered: list[JsonObject] = []
+    for message in messages:
+        if message["role"] == "user" and answered and answered[-1]["role"] == "tool":
+            answered.append({"role": "assistant", "content": DONE})
+        answered.append(message)
+    return answered
 
 
 def _tool_message(message: Message) -> JsonObject:

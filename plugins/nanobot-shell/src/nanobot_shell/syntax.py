@@ -319,7 +319,13 @@ def _ansi_word(body: str) -> Word:
 
 
 def _is_unread(node: Node) -> bool:
-    """Whether a command in back quotes stands where the grammar takes it for text."""
+    """Whether the grammar reads the node and bash does not.
+
+    The grammar takes back quotes in some places for text, and accepts a redirection whose file is
+    on the next line, which is a syntax error in bash.
+    """
+    if node.type in {"file_redirect", "herestring_redirect"} and node.named_children:
+        return node.start_point.row != node.named_children[-1].start_point.row
     if node.type == "heredoc_redirect":
         return not _is_quoted(node) and "`" in _text(node)
     return node.type == "expansion" and "`" in _text(node)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 import ssl
+from contextlib import aclosing
 
 import httpx
 
-from nanobot_core import (
-    Clock,
-    ProviderProtocolError,
-)
-from nanobot_core.net import HTTPX_ERRORS, failure_of
+from nanobot_core import Clock, ProviderProtocolError
+from nanobot_core.net import HTTPX_ERRORS, failure_of, unpacked_body
 from nanobot_transcription.endpoint import Endpoint
 from nanobot_transcription.failure import failure_of_status, text_of
 from nanobot_transcription.recording import Recording
@@ -66,7 +64,7 @@ class Client:
                     self._endpoint,
                     response.status_code,
                     response.headers,
-                    await _read_beginning(response),
+                    await _read_beginning(response, _ERROR_BYTES),
                     self._clock.now(),
                 )
         except HTTPX_ERRORS as error:
@@ -78,19 +76,18 @@ class Client:
         await self._http.aclose()
 
     async def _read_whole(self, response: httpx.Response) -> bytes:
-        body = bytearray()
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > _ANSWER_BYTES:
-                reason = f"its answer is longer than {_ANSWER_BYTES:,} bytes"
-                raise ProviderProtocolError(self._endpoint.provider, reason)
-        return bytes(body)
+        body = await _read_beginning(response, _ANSWER_BYTES + 1)
+        if len(body) > _ANSWER_BYTES:
+            reason = f"its answer is longer than {_ANSWER_BYTES:,} bytes"
+            raise ProviderProtocolError(self._endpoint.provider, reason)
+        return body
 
 
-async def _read_beginning(response: httpx.Response) -> bytes:
+async def _read_beginning(response: httpx.Response, max_bytes: int) -> bytes:
     body = bytearray()
-    async for piece in response.aiter_bytes():
-        body += piece
-        if len(body) >= _ERROR_BYTES:
-            break
-    return bytes(body[:_ERROR_BYTES])
+    async with aclosing(unpacked_body(response, 2 * _ANSWER_BYTES)) as pieces:
+        async for piece in pieces:
+            body += piece
+            if len(body) >= max_bytes:
+                break
+    return bytes(body[:max_bytes])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
@@ -45,6 +46,12 @@ def _check_undivided(text: str) -> str:
     return text
 
 
+def _check_finite(metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    # RFC 8259 has no infinity; pydantic reads 1e999 as one.
+    json.dumps(metadata, allow_nan=False)
+    return metadata
+
+
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 _Id = Annotated[_Name, AfterValidator(_check_visible)]
 _Person = Annotated[_Id, AfterValidator(_check_undivided)]
@@ -84,7 +91,7 @@ class MessageData(_Part):
     files: tuple[IncomingFile, ...] = ()
     is_group: bool = False
     is_addressed: bool = False
-    metadata: dict[str, JsonValue] = {}
+    metadata: Annotated[dict[str, JsonValue], AfterValidator(_check_finite)] = {}
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
