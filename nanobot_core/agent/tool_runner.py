@@ -215,9 +215,10 @@ class ToolRunner:
             except HookError as error:
                 outcome = ToolOutcome(text=f"Error: result withheld: {error}", is_error=True)
             outcome = replace(outcome, origin=origin)
-        if len(outcome.text) <= self.spec.max_tool_result_chars:
+        own = ready.tool.max_result_chars if ready.tool else None
+        max_chars = min(own or self.spec.max_tool_result_chars, self.spec.max_tool_result_chars)
+        if len(outcome.text) <= max_chars:
             return outcome
-        max_chars = self.spec.max_tool_result_chars
         try:
             text = await asyncio.to_thread(
                 self.spec.results.bounded,

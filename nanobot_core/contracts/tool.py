@@ -125,6 +125,8 @@ class Tool(ABC):
         compactable: old results may be left out of later requests.
         idempotent: may be run again after a crash; ``None`` means as `read_only`.
         timeout_s: seconds a call may take; ``None`` means the configured limit.
+        max_result_chars: the model reads so many characters of a longer result, and the name of a
+            file that holds the whole; ``None`` means the configured limit, which is the most.
         for_guests: offered to senders who are not the owner, too. Such a tool shows and changes
             nothing but what belongs to the sender; see `ToolContext.is_owner`.
         source: where it comes from besides its plugin, such as ``MCP server 'time'``; shown to the
@@ -139,6 +141,7 @@ class Tool(ABC):
     compactable: bool = False
     idempotent: bool | None = None
     timeout_s: float | None = None
+    max_result_chars: int | None = None
     for_guests: bool = False
     source: str = ""
 

@@ -13,7 +13,8 @@ import pytest
 from nanobot_core import JsonObject, ToolDenied, ToolResult
 from nanobot_core.testing import FakePluginContext, ToolContract, call_in, output_text
 from nanobot_shell.exec_tool import ExecTool
-from nanobot_shell.marker import MARKER
+from nanobot_shell.runs import MARKER
+from nanobot_shell.session_tool import ExecSessionTool
 
 MakeContext = Callable[..., FakePluginContext]
 LIMIT_S = 20
@@ -118,15 +119,22 @@ async def test_environment_has_the_basics_and_what_the_owner_names(
     assert ":/opt/mine" in shown
 
 
-async def test_long_output_keeps_head_and_tail_and_tells_the_gap(
+async def test_output_without_end_keeps_head_and_tail_and_names_the_gap(
     context: FakePluginContext,
 ) -> None:
-    shown = output_text(await _run(context, "seq 1 100000"))
+    shown = output_text(await _run(context, "seq 1 1000000"))
 
     assert shown.startswith("1\n2\n")
-    assert "\n99999\n100000\n" in shown
-    assert "left out" in shown
-    assert len(shown) < 10_200
+    assert "\n999999\n1000000\n" in shown
+    assert "bytes left out] …" in shown
+    assert len(shown) < 1_500_000
+
+
+async def test_the_model_reads_what_the_owner_allows_of_it(make_context: MakeContext) -> None:
+    async with make_context(max_output_chars=300) as context:
+        assert ExecTool(context).max_result_chars == 300
+        assert ExecTool(context).compactable
+        assert ExecSessionTool(context).max_result_chars == 300
 
 
 async def test_a_gigabyte_of_output_costs_no_memory(context: FakePluginContext) -> None:

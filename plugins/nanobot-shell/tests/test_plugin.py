@@ -29,11 +29,11 @@ from nanobot_core import (
     TurnInfo,
 )
 from nanobot_core.testing import FakeGateway, FakePluginContext, call_in, output_text
-from nanobot_shell.checks import check_sandbox
 from nanobot_shell.exec_tool import ExecTool
 from nanobot_shell.plugin import ShellPlugin
 from nanobot_shell.session_tool import ExecSessionTool
 from nanobot_shell.settings import ExecSettings, SandboxName
+from nanobot_shell.status import check_sandbox
 
 if TYPE_CHECKING:
     from conftest import Decide, MakeContext, Require
@@ -65,7 +65,7 @@ def test_contributions_name_what_exists(make_context: MakeContext) -> None:
     ]
     assert [section.path for section in plugin.contribute_settings()] == ["tools.exec"]
     assert [check.run for check in plugin.contribute_checks()] == [
-        "nanobot_shell.checks:check_sandbox"
+        "nanobot_shell.status:check_sandbox"
     ]
 
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nanobot_core.testing import FakeGateway, FakePluginContext
-from nanobot_shell.marker import MARKER
 from nanobot_shell.plugin import ShellPlugin
-from nanobot_shell.runs import Run, end_former_runs
+from nanobot_shell.runs import MARKER, Run, end_former_runs
 from nanobot_shell.settings import SandboxName
 from nanobot_shell.shell import Shell
 

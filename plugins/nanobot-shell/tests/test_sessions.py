@@ -23,7 +23,7 @@ from nanobot_core import (
 )
 from nanobot_core.testing import FakePluginContext, ToolContract, call_in, output_text
 from nanobot_shell.exec_tool import ExecTool
-from nanobot_shell.marker import MARKER
+from nanobot_shell.runs import MARKER
 from nanobot_shell.session_tool import ExecSessionTool
 
 MakeContext = Callable[..., FakePluginContext]

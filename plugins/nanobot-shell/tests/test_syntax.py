@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nanobot_core import PathGuard
-from nanobot_shell.capture import Capture
 from nanobot_shell.guard import Guard
+from nanobot_shell.output import KEPT_BYTES, Capture
 from nanobot_shell.reading import read_command_line
 from nanobot_shell.settings import ExecSettings
 from nanobot_shell.syntax import parse_script
@@ -149,21 +149,20 @@ def test_words_that_the_shell_decides_are_not_literal(spelling: str) -> None:
     assert not parse_script(f"echo {spelling}").commands[0].words[1].is_literal
 
 
-@given(st.lists(st.binary(max_size=3000), max_size=20), st.integers(2, 500))
-def test_capture_keeps_both_ends_and_stays_small(pieces: list[bytes], max_chars: int) -> None:
-    capture = Capture(max_chars)
+@given(st.lists(st.binary(max_size=3000), max_size=20))
+def test_capture_keeps_both_ends_and_stays_small(pieces: list[bytes]) -> None:
+    capture = Capture()
     for piece in pieces:
         capture.feed(piece)
-    whole = b"".join(pieces).decode("utf-8", "replace")
+    assert capture.text == b"".join(pieces).decode("utf-8", "replace")
 
-    text = capture.text(max_chars)
+    for number in range(200):
+        capture.feed(b"%05d\n" % number * 2_000)
 
-    assert capture.total_bytes == sum(map(len, pieces))
-    assert len(text) <= max_chars + 60
-    if len(whole) <= max_chars:
-        assert text == whole
-    else:
-        assert text.startswith(whole[: max_chars // 2])
+    assert "00000\n" in capture.text
+    assert capture.text.endswith("00199\n" * 2_000)
+    assert "bytes left out] …" in capture.text
+    assert len(capture.text) < 4 * KEPT_BYTES
 
 
 @pytest.mark.parametrize("line", ["echo x >\nfile", "cat <\nfile", "cat <<<\nfile", "2>&1 >>\n\nb"])

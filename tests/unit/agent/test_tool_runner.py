@@ -312,6 +312,17 @@ async def test_an_over_long_result_is_kept_in_a_file(bench: Bench) -> None:
     assert len(shown) < 600
 
 
+async def test_a_tool_may_show_less_of_its_results_than_the_limit(bench: Bench) -> None:
+    tool = Scripted("big", lambda context: "a" * 500)
+    tool.max_result_chars = 100
+    bench.offer(tool)
+    await bench.run(call("big"), "done", spec=bench.spec(max_tool_result_chars=1_000))
+    (file,) = (bench.workspace / ".nanobot" / "tool-results").glob("*/*.txt")
+    assert file.read_text() == "a" * 500
+    assert str(file) in bench.results()[0]
+    assert len(bench.results()[0]) < 500
+
+
 async def test_a_result_that_cannot_be_kept_is_cut_and_says_so(bench: Bench) -> None:
     (bench.workspace / ".nanobot").write_text("in the way")
     bench.offer(Scripted("big", lambda context: "x" * 500))

@@ -47,7 +47,7 @@ _TALKERS = frozenset(
 _OF_FOLDERS = frozenset({"ls", "mkdir", "rmdir", "cp"})
 """Programs that do not go through what is in a folder that they are given."""
 _VALUE = "0123456789,.:;+| -"
-_HINT = "without a sandbox; use the file tools, or ask the owner to install one"
+_HINT = "without a sandbox; use another tool, or ask the owner to install a sandbox"
 
 
 def find_escape(reading: Reading, files: PathGuard, folder: Path) -> str:

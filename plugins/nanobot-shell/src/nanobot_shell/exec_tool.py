@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from nanobot_core import Deny, ModelTool, Review, ToolContext, ToolDenied, ToolError, ToolResult
-from nanobot_shell.report import render_end, render_output
+from nanobot_shell.output import render_output
 from nanobot_shell.shell import Shell
 
 if TYPE_CHECKING:
@@ -43,17 +43,19 @@ class ExecTool(ModelTool[ExecParameters]):
     name = "exec"
     description = (
         "Run a shell command in the workspace and return stdout, stderr and the exit code. "
-        "Prefer read_file, edit_file, grep and glob to cat, sed, grep and find. There is no "
-        "terminal and no input: use -y and other non-interactive flags. Everything the command "
-        "started ends with it; use background=true for servers and other long work. Long output "
-        "is cut in the middle: filter it or send it to a file."
+        "Where you have read_file, edit_file, grep and glob, prefer them to cat, sed, grep and "
+        "find. There is no terminal and no input: use -y and other non-interactive flags. "
+        "Everything the command started ends with it; use background=true for servers and other "
+        "long work. Long output is cut in the middle and kept in a file that the result names."
     )
     parameters_model = ExecParameters
     exclusive = True
+    compactable = True
     timeout_s = _MAX_TIMEOUT_S + _ENDING_GRACE_S
 
     def __init__(self, ctx: PluginContext) -> None:
         self._shell = ctx.shared(Shell)
+        self.max_result_chars = self._shell.settings.max_output_chars
 
     async def review(self, context: ToolContext, arguments: JsonObject) -> Review:
         """Refuse what the guard refuses, and ask about what would run without a sandbox."""
@@ -87,15 +89,16 @@ class ExecTool(ModelTool[ExecParameters]):
         limit_s = params.timeout or settings.timeout_s
         process = await self._shell.start(context, params.command, folder)
         await process.finish(limit_s)
-        text = render_output(process.stdout, process.stderr, settings.max_output_chars)
         if process.timed_out:
             ending = (
                 f"The command was ended after {limit_s} seconds, with all it had started; give a "
                 "longer timeout (at most 600) or use background=true"
             )
-            return ToolResult(render_end(text, ending), is_error=True, data={"timed_out": True})
+            text = render_output(process.stdout, process.stderr, ending)
+            return ToolResult(text, is_error=True, data={"timed_out": True})
         code = process.exit_code
-        return ToolResult(render_end(text, f"Exit code: {code}"), data={"exit_code": code})
+        text = render_output(process.stdout, process.stderr, f"Exit code: {code}")
+        return ToolResult(text, data={"exit_code": code})
 
     async def _run_in_background(
         self, context: ToolContext, command: str, folder: Path

@@ -186,7 +186,7 @@ def _own_memory(step: Step, _ground: Ground) -> str:
     for word in targets:
         name = PurePath(word.text.partition("=")[2] or word.text).name
         if name in _MEMORY_FILES:
-            return f"{name} is kept by the agent itself; use the memory tools"
+            return f"{name} is written by the agent itself, and commands cannot change it"
     return ""
 
 

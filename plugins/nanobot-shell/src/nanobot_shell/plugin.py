@@ -51,7 +51,7 @@ class ShellPlugin:
     @on.contribute_checks
     def contribute_checks(self) -> Iterable[Check]:
         """Give the check of the sandbox."""
-        return (Check(name="command sandbox", run="nanobot_shell.checks:check_sandbox"),)
+        return (Check(name="command sandbox", run="nanobot_shell.status:check_sandbox"),)
 
     @on.start
     def start(self, ctx: PluginContext) -> None:
@@ -81,7 +81,7 @@ class ShellPlugin:
     @on.gather_context
     async def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock] | None:
         """Say which shell the model has."""
-        from nanobot_shell.briefing import render_briefing
+        from nanobot_shell.status import render_briefing
 
         channels = self._settings.channels
         if channels and event.turn.channel not in channels:
@@ -90,7 +90,7 @@ class ShellPlugin:
         return (ContextBlock(name="Shell", text=text, placement="stable", max_tokens=200),)
 
     async def _prepare(self) -> None:
-        from nanobot_shell.checks import check_sandbox
+        from nanobot_shell.status import check_sandbox
 
         await self._shell.end_former()
         finding = await check_sandbox(self._context)

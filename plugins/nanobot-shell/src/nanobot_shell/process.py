@@ -7,20 +7,21 @@ import os
 import signal
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot_shell.capture import Capture
-from nanobot_shell.marker import MARKER, end_marked
-from nanobot_shell.pipes import Pipes
+from nanobot_shell.output import Capture
+from nanobot_shell.runs import MARKER, end_marked
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
+    from types import TracebackType
 
 TERMINATE_GRACE_S = 0.5
 DRAIN_LIMIT_S = 1.0
+_CHUNK_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,6 @@ class Launch:
         argv: program and arguments.
         working_dir: folder to start in, absolute.
         environment: the whole environment of the command.
-        max_chars: characters of each stream that may be asked for later.
         run_id: run that the command belongs to; see `nanobot_shell.runs`.
         with_input: the command may be written to.
         clean: called in a thread when nothing of the command is left.
@@ -40,7 +40,6 @@ class Launch:
     argv: list[str]
     working_dir: Path
     environment: Mapping[str, str]
-    max_chars: int
     run_id: str = ""
     with_input: bool = False
     clean: Callable[[], None] | None = None
@@ -53,12 +52,11 @@ class CommandProcess:
         self._process = process
         self._marker = marker
         self._pipes = pipes
-        self._max_chars = launch.max_chars
         self._clean = launch.clean
         self._is_ended = False
         self.timed_out = False
-        self.stdout = Capture(launch.max_chars)
-        self.stderr = Capture(launch.max_chars)
+        self.stdout = Capture()
+        self.stderr = Capture()
 
     @property
     def exit_code(self) -> int | None:
@@ -81,7 +79,7 @@ class CommandProcess:
                 )
                 self.timed_out = not await self._ends_within(limit_s)
                 await self.end()
-                # Whoever hides from the sweep may hold the pipes open for ever.
+                # A process that hides from the sweep may hold the pipes open for ever.
                 await asyncio.wait([reading], timeout=DRAIN_LIMIT_S)
                 reading.cancel()
         finally:
@@ -112,7 +110,7 @@ class CommandProcess:
     def take_output(self) -> tuple[Capture, Capture]:
         """Return what was printed since the last call, as (stdout, stderr)."""
         taken = self.stdout, self.stderr
-        self.stdout, self.stderr = Capture(self._max_chars), Capture(self._max_chars)
+        self.stdout, self.stderr = Capture(), Capture()
         return taken
 
     async def _ends_within(self, limit_s: float | None) -> bool:
@@ -166,3 +164,96 @@ def _end_all(marker: str, clean: Callable[[], None] | None) -> None:
     end_marked(marker)
     if clean is not None:
         clean()
+
+
+class Pipes:
+    """Standard streams of one command: our ends, and within `with` the command's.
+
+    Own pipes rather than those of asyncio's subprocess: there, waiting for a process also waits
+    until every holder of its pipes closes them, so one background child would keep a finished
+    command waiting.
+
+    Args:
+        with_input: give the command an input to write to instead of an empty one.
+    """
+
+    def __init__(self, *, with_input: bool) -> None:
+        self._ours = ExitStack()
+        self._theirs = ExitStack()
+        try:
+            self._stdout, self.child_stdout = self._pipe()
+            self._stderr, self.child_stderr = self._pipe()
+            self.child_stdin, self._stdin = self._input(with_input=with_input)
+        except OSError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Pipes:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._theirs.close()
+        if kind is not None:
+            self.close()
+
+    def close(self) -> None:
+        """Close every end that is still open."""
+        self._theirs.close()
+        self._ours.close()
+
+    async def read_all(
+        self, take_stdout: Callable[[bytes], None], take_stderr: Callable[[bytes], None]
+    ) -> None:
+        """Hand over what the command prints, as it comes, until all its pipes are closed."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_read(self._stdout, take_stdout))
+            group.create_task(_read(self._stderr, take_stderr))
+
+    def write(self, data: bytes) -> int:
+        """Send `data` and return how many bytes the pipe had room for; never waits.
+
+        Raises:
+            OSError: the command has no input or no longer reads it.
+        """
+        try:
+            return os.write(self._stdin, data)
+        except BlockingIOError:
+            return 0
+
+    def _pipe(self) -> tuple[int, int]:
+        read, write = os.pipe()
+        self._ours.callback(os.close, read)
+        self._theirs.callback(os.close, write)
+        os.set_blocking(read, False)
+        return read, write
+
+    def _input(self, *, with_input: bool) -> tuple[int, int]:
+        if not with_input:
+            empty = os.open(os.devnull, os.O_RDONLY)
+            self._theirs.callback(os.close, empty)
+            return empty, -1
+        read, write = os.pipe()
+        self._theirs.callback(os.close, read)
+        self._ours.callback(os.close, write)
+        os.set_blocking(write, False)
+        return read, write
+
+
+async def _read(descriptor: int, take: Callable[[bytes], None]) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        ready = asyncio.Event()
+        loop.add_reader(descriptor, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(descriptor)
+        data = os.read(descriptor, _CHUNK_BYTES)
+        if not data:
+            return
+        take(data)

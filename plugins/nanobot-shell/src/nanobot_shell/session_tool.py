@@ -15,7 +15,7 @@ from nanobot_core import (
     ToolResult,
     shorten,
 )
-from nanobot_shell.report import render_end, render_output
+from nanobot_shell.output import render_output
 from nanobot_shell.shell import Shell
 
 if TYPE_CHECKING:
@@ -49,9 +49,11 @@ class ExecSessionTool(ModelTool[SessionParameters]):
     )
     parameters_model = SessionParameters
     exclusive = True
+    compactable = True
 
     def __init__(self, ctx: PluginContext) -> None:
         self._shell = ctx.shared(Shell)
+        self.max_result_chars = self._shell.settings.max_output_chars
 
     async def review(self, context: ToolContext, arguments: JsonObject) -> Review:
         """Ask about what is written to a command that runs without a sandbox."""
@@ -91,11 +93,9 @@ class ExecSessionTool(ModelTool[SessionParameters]):
     def _report(self, session: Session) -> ToolResult:
         state = session.state
         stdout, stderr = session.process.take_output()
-        text = render_output(stdout, stderr, self._shell.settings.max_output_chars)
+        ending = f"{session.id} is {state}" if state == "running" else f"{session.id} {state}"
         return ToolResult(
-            render_end(
-                text, f"{session.id} is {state}" if state == "running" else f"{session.id} {state}"
-            ),
+            render_output(stdout, stderr, ending),
             data={"id": session.id, "exit_code": session.process.exit_code},
         )
 

@@ -35,7 +35,8 @@ class ExecSettings(PluginSettings):
     """Seconds a command may take when the call names no limit."""
 
     max_output_chars: int = Field(default=10_000, ge=200, le=1_000_000)
-    """Characters of output that the model reads; more is cut in the middle."""
+    """Characters of output that the model reads; longer output is cut in the middle and kept in a
+    file that the result names. ``tools.max_tool_result_chars`` applies too."""
 
     sandbox: SandboxName = "auto"
     """``auto`` takes the first that works, and asks the owner about each command if none does. A

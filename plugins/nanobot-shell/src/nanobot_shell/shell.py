@@ -96,7 +96,7 @@ class Shell:
         if len(command) > MAX_COMMAND_CHARS:
             reason = (
                 f"the command has {len(command):,} characters and {MAX_COMMAND_CHARS:,} are "
-                "accepted; write a script with write_file and run that"
+                "accepted; split it into several commands, or run a script from a file"
             )
             return reason, None
         probe = await self.probe()
@@ -184,7 +184,6 @@ class Shell:
             argv=argv,
             working_dir=folder,
             environment=self._environment,
-            max_chars=self.settings.max_output_chars,
             run_id=self._run.id,
         )
         if sandbox is None:
