@@ -1,0 +1,106 @@
+"""Idioms that read like a translation, and the plain terms for them."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+PAGES: Final = ("*.md", "docs/**/*.md", "plugins/*/README.md", "changelog.d/*.md")
+CODE: Final = (
+    "nanobot_core/**/*.py",
+    "plugins/*/src/**/*.py",
+    "benchmarks/**/*.py",
+    "docs/**/*.py",
+)
+TESTS: Final = ("tests/**/*.py", "plugins/*/tests/**/*.py")
+
+IDIOMS: Final[dict[str, str]] = {
+    r"\banew\b": "again",
+    r"\bmend(?:s|ed|ing)?\b": "fix, repair",
+    r"\bwho(?:so)?ever\b": "anyone who; or name the caller, the sender, the user",
+    r"\b(?:is|are|was|were|be|been|being|gets?|got) told\b": "is notified, sees, gets a message",
+    r"\b(?:is|are|was|were) to be (?!re-)\w+": "must be, will be, should be",
+    r"\bnobody waits\b": "none pending",
+    r"\bmay (?:\w+ ){1,2}no (?:more|longer)\b": "can no longer",
+    r"\btakes? a (?:new|fresh) start\b": "requires a restart",
+    r"\bthere (?:is|are|was|were) none of (?:it|them)\b": "if there is none",
+    r"\bthere (?:is|was) nobody\b": "unknown, no one",
+    r"\bwhat (?:has )?bec[oa]mes? of\b": "the result, the state",
+    r"\bwhat (?:is there|there is)\b": "what exists",
+    r"\bslips? of the pen\b": "a typing error",
+    r"\bodd data\b": "invalid data",
+    r"\bbe it\b": "whether",
+    r"\bhow (?:things|it|they|matters) stands?\b": "the state",
+    r"\bstands? (?:in (?!for)|on|at|for itself|below|above|beside|behind|there|here|whole)": "is",
+    r"\bas (?:it|they) stands?\b": "unchanged",
+    r"\bin trouble\b": "has a problem",
+    r"\bhears? of (?:it|them|this|that)\b": "is notified of",
+    r"\blaid to\b": "attributed to",
+    r"\bgone through again\b": "repeated",
+    r"\bby its name alone\b": "by name",
+    r"\b(?:is|are|was|were) not there\b": "does not exist, is missing",
+    r"\bwithout a word\b": "silently",
+    r"\bin two hands\b": "used by two processes",
+    r"\bha(?:s|ve) (?:its|the last) (?:say|word)\b": "applies, decides",
+    r"\bof (?:its|their|our|your) own accord\b": "by itself",
+    r"\burgent commands?\b": "control command",
+}
+"""Regular expression to the plain term."""
+
+NO_NOUN: Final = re.compile(
+    r"\b(?:is|are|was|were) (?:no|nobody|nothing)\b(?! longer| more\b)", re.IGNORECASE
+)
+"""A negation before the noun, as in "is no file": write "is not a file"."""
+
+_IDIOMS: Final = [(re.compile(pattern, re.IGNORECASE), plain) for pattern, plain in IDIOMS.items()]
+
+
+def idiom_findings(path: str, text: str) -> list[str]:
+    """Report each idiom in the prose of a file, with the plain term for it."""
+    return [
+        f"{path}:{line}: '{match[0]}'; write: {plain}"
+        for line, prose in prose_of(path, text)
+        for pattern, plain in _IDIOMS
+        for match in pattern.finditer(prose)
+    ]
+
+
+def prose_of(path: str, text: str) -> Iterator[tuple[int, str]]:
+    """Give the prose of a page or a module: (line, text) with the white space made single."""
+    if path.endswith(".py"):
+        yield from _prose_of_module(text)
+        return
+    for match in re.finditer(r"(?:[^\n]+\n?)+", text):
+        yield text.count("\n", 0, match.start()) + 1, " ".join(match[0].split())
+
+
+def files(root: Path, *patterns: str) -> Iterator[tuple[str, str]]:
+    """Give the files that match, as (path, text)."""
+    for pattern in patterns:
+        for found in sorted(root.glob(pattern)):
+            if found.is_file() and "_build" not in found.parts:
+                yield found.relative_to(root).as_posix(), found.read_text("utf-8")
+
+
+def _prose_of_module(text: str) -> Iterator[tuple[int, str]]:
+    """Give docstrings, other strings with a space in them, and blocks of comments."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, " ".join(node.value.split())
+    block: list[str] = []
+    first = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            line = token.start[0]
+            if block and line != last + 1:
+                yield first, " ".join(block)
+                block = []
+            first, last = (first if block else line), line
+            block.append(token.string.lstrip("# "))
+    if block:
+        yield first, " ".join(block)
