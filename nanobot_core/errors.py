@@ -43,7 +43,7 @@ A class takes fields and builds its own message: what was wanted, what was found
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ class ConfigError(NanobotError):
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One value of the configuration that cannot be used.
+    """A finding about one value of the configuration.
 
     Attributes:
         path: key path such as ``tools.exec.timeout_s``.
@@ -68,6 +68,8 @@ class ConfigProblem:
         line: line in that file, from 1; ``None`` where the source has no lines.
         found: the value as text; ``None`` where it is absent or may be a secret.
         remedy: what to do, or an empty string where ``expected`` says it all.
+        level: an ``error`` forbids every use; ``missing`` is a placeholder without a value, which
+            forbids the use of this value; a ``warning`` is a key without effect.
     """
 
     path: str
@@ -76,14 +78,16 @@ class ConfigProblem:
     line: int | None = None
     found: str | None = None
     remedy: str = ""
+    level: Literal["error", "missing", "warning"] = "error"
 
     def __str__(self) -> str:
         place = self.file or "configuration"
         if self.line is not None:
             place = f"{place}:{self.line}"
+        subject = f"{place}: {self.path}" if self.path else place
         found = "" if self.found is None else f", found {self.found}"
         remedy = f"; {self.remedy}" if self.remedy else ""
-        return f"{place}: {self.path}: {self.expected}{found}{remedy}"
+        return f"{subject}: {self.expected}{found}{remedy}"
 
 
 class ConfigInvalid(ConfigError):
@@ -97,10 +101,12 @@ class ConfigInvalid(ConfigError):
 class ConfigUnreadable(ConfigError):
     """A configuration file cannot be read or is neither YAML nor JSON."""
 
-    def __init__(self, file: str, reason: str) -> None:
+    def __init__(self, file: str, reason: str, line: int | None = None) -> None:
         self.file: str = file
         self.reason: str = reason
-        super().__init__(f"cannot read configuration '{file}': {reason}")
+        self.line: int | None = line
+        place = f"'{file}'" if line is None else f"'{file}', line {line}"
+        super().__init__(f"cannot read configuration {place}: {reason}")
 
 
 class NoProvider(ConfigError):

@@ -74,7 +74,7 @@ async def _login(options: Options, name: str) -> str:
 
 
 def _configured(options: Options, *, is_running: bool) -> list[tuple[str, str, str]]:
-    agent = open_agent(options)
+    agent = open_agent(options, lenient=True)
     rows = []
     for plugin, declaration in agent.plugins.declared("channels"):
         section = agent.loaded.settings.section(f"channels.{declaration.name}")

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanobot_core.cli.options import Options, load_catalogue, load_settings, options_of
+from nanobot_core.cli.options import (
+    Options,
+    load_catalogue,
+    load_settings,
+    options_of,
+    read_settings,
+)
 from nanobot_core.cli.output import fail, print_error, print_json, stderr, stdout
 
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ _FALLBACK_EDITOR = "vi"
 @app.command()
 def show(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show the configuration in force, secrets replaced."""
-    loaded = load_settings(options_of(ctx))
+    loaded = load_settings(options_of(ctx), lenient=True)
     if as_json:
         print_json(loaded.masked())
         return
@@ -46,7 +52,7 @@ def get(ctx: typer.Context, key: Key, as_json: AsJson = False) -> None:
     from nanobot_core.config.secrets import mask_tree
     from nanobot_core.config.tree import overlay, parse_path, resolve
 
-    loaded = load_settings(options_of(ctx))
+    loaded = load_settings(options_of(ctx), lenient=True)
     values = mask_tree(loaded.settings.model_dump(mode="json"), loaded.redactor)
     overlay(values, loaded.masked(), {}, {})
     found, value = resolve(values, parse_path(key))
@@ -114,7 +120,7 @@ def schema(ctx: typer.Context) -> None:
     options = options_of(ctx)
     _, definitions = models_json_schema([(Settings, "validation")], by_alias=False)
     root: JsonObject = {**definitions["$defs"].pop("Settings"), **definitions}
-    catalogue = load_catalogue(options, load_settings(options))
+    catalogue = load_catalogue(options, read_settings(options))
     for _, path, found in plugin_sections(catalogue):
         _insert(root, path, found)
     print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **root})

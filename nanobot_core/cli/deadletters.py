@@ -69,7 +69,7 @@ async def _ask(ctx: typer.Context, do: str, letter: str = "") -> JsonValue:
 
     # A gateway that starts meanwhile must not share the queue with this process.
     lock = GatewayLock.acquire(client.folder)
-    agent = open_agent(options_of(ctx))
+    agent = open_agent(options_of(ctx), lenient=True)
     try:
         bus = await create_bus(agent.plugins, agent.loaded, SystemClock())
         try:

@@ -27,6 +27,7 @@ from nanobot_core.cli.options import (
     load_settings,
     open_agent,
     options_of,
+    read_settings,
 )
 from nanobot_core.cli.output import fail, print_facts, print_json, render_table, run_async, stderr
 from nanobot_core.disk import damaged_files
@@ -159,7 +160,7 @@ def stop(ctx: typer.Context) -> None:
     """Stop the running gateway and wait until it has ended."""
     from nanobot_core.app.client import ControlClient
 
-    loaded = load_settings(options_of(ctx))
+    loaded = read_settings(options_of(ctx))
     limit_s = loaded.settings.gateway.grace_s + STOP_RESERVE_S
     with stderr().status("waiting for turns to end"):
         run_async(_stop(ControlClient(loaded.home / "gateway"), limit_s))
@@ -246,7 +247,7 @@ def install_service(
     """Write a systemd user unit (on macOS a launchd agent) that runs the gateway."""
     from nanobot_core.cli.service_file import service_file
 
-    loaded = load_settings(options_of(ctx))
+    loaded = load_settings(options_of(ctx), lenient=True)
     file = service_file(
         Path(sys.executable),
         loaded.home,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from nanobot_core.cli.options import load_catalogue, load_settings, options_of, plugin_context
+from nanobot_core.cli.options import load_catalogue, options_of, plugin_context, read_settings
 from nanobot_core.errors import PluginError, PluginRejected
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _plugin_command(ctx: Context, entry: Entry) -> Command:
     from nanobot_core.plugins.loader import load_object
 
     options = options_of(ctx)
-    selection = load_catalogue(options, load_settings(options)).selections.get(entry.plugin)
+    selection = load_catalogue(options, read_settings(options)).selections.get(entry.plugin)
     if selection is not None and not selection.enabled:
         raise PluginError(entry.plugin, selection.reason, selection.remedy)
     command = _build(entry, load_object(entry.plugin, entry.target))

@@ -52,32 +52,53 @@ def options_of(ctx: Context) -> Options:
 
 
 def load_settings(
-    options: Options, overrides: Mapping[str, JsonValue] | None = None
+    options: Options,
+    overrides: Mapping[str, JsonValue] | None = None,
+    *,
+    lenient: bool = False,
 ) -> LoadedConfig:
     """Return the configuration in force, and send the log to where it says.
 
     Args:
         options: the options given.
         overrides: key path to value, over everything else.
+        lenient: for commands that need no secret; leave out values whose placeholder has no value.
 
     Raises:
         ConfigError: the configuration cannot be used.
     """
-    from nanobot_core.app.logging import configure_logging
     from nanobot_core.config.loading import load_config
 
-    loaded = load_config(options.config, profile=options.profile, overrides=overrides)
+    return _with_log(
+        options,
+        load_config(options.config, profile=options.profile, overrides=overrides, lenient=lenient),
+    )
+
+
+def read_settings(options: Options) -> LoadedConfig:
+    """Return what is valid of the configuration; its `findings` say what is not.
+
+    For commands that report, and for those that work whatever the file says.
+    """
+    from nanobot_core.config.loading import read_config
+
+    return _with_log(options, read_config(options.config, profile=options.profile))
+
+
+def _with_log(options: Options, loaded: LoadedConfig) -> LoadedConfig:
+    from nanobot_core.app.logging import configure_logging
+
     configure_logging(loaded, level="DEBUG" if options.debug else None)
     return loaded
 
 
 def home_of(ctx: Context) -> Path:
-    """Return nanobot's folder; errors as `load_settings`."""
-    return load_settings(options_of(ctx)).home
+    """Return nanobot's folder, whatever is wrong with the configuration."""
+    return read_settings(options_of(ctx)).home
 
 
 def gateway_client(ctx: Context) -> ControlClient:
-    """Return the way to the gateway of this folder, which may not run; errors as above."""
+    """Return the way to the gateway of this folder, which may not run."""
     from nanobot_core.app.client import ControlClient
 
     return ControlClient(home_of(ctx) / "gateway")
@@ -120,11 +141,21 @@ def load_catalogue(options: Options, loaded: LoadedConfig) -> Catalogue:
     return Catalogue.load(cache, loaded.settings.plugins, _narrowing(options))
 
 
-def open_agent(options: Options, overrides: Mapping[str, JsonValue] | None = None) -> Nanobot:
-    """Return an agent that is not started yet; errors as `load_settings`."""
+def open_agent(
+    options: Options,
+    overrides: Mapping[str, JsonValue] | None = None,
+    *,
+    lenient: bool = False,
+) -> Nanobot:
+    """Return an agent that is not started; arguments and errors as `load_settings`."""
+    return agent_of(options, load_settings(options, overrides, lenient=lenient))
+
+
+def agent_of(options: Options, loaded: LoadedConfig) -> Nanobot:
+    """Return an agent that is not started, for a configuration that is loaded."""
     from nanobot_core.app.application import Nanobot
 
-    return Nanobot(load_settings(options, overrides), narrowing=_narrowing(options))
+    return Nanobot(loaded, narrowing=_narrowing(options))
 
 
 @asynccontextmanager

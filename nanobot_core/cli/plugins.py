@@ -47,7 +47,7 @@ def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
 
     An enabled one without a manifest is examined in a process of its own.
     """
-    agent = open_agent(options_of(ctx))
+    agent = open_agent(options_of(ctx), lenient=True)
     agent.plugins.catalogue.examine_undescribed(agent.loaded.home / "cache")
     reports = agent.plugins.reports()
     clashes = _clashes(agent.plugins.catalogue, agent.loaded.settings.tools.aliases)
@@ -74,7 +74,7 @@ def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
 def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> None:
     """Show all that a plugin gives, reaches and reads; it is not imported."""
     options = options_of(ctx)
-    loaded = load_settings(options)
+    loaded = load_settings(options, lenient=True)
     catalogue = load_catalogue(options, loaded)
     selection = _selection(catalogue, plugin_id)
     is_described = selection.plugin.manifest is not None
@@ -117,7 +117,7 @@ def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> Non
     from nanobot_core.cli.plugin_reasons import triggers
 
     options = options_of(ctx)
-    loaded = load_settings(options)
+    loaded = load_settings(options, lenient=True)
     catalogue = load_catalogue(options, loaded)
     missing = next((item for item in catalogue.missing if item.id == plugin_id), None)
     if missing is not None:
@@ -156,7 +156,7 @@ def order(
         close = " or ".join(f"'{name}'" for name in nearest(hook, declared_hooks()))
         fail(f"there is no hook '{hook}'" + (f"; did you mean {close}?" if close else ""), 2)
     options = options_of(ctx)
-    loaded = load_settings(options)
+    loaded = load_settings(options, lenient=True)
     catalogue = load_catalogue(options, loaded)
     catalogue.examine_undescribed(loaded.home / "cache")
     places = explain_order(hook, catalogue, loaded.settings.plugins)
@@ -204,7 +204,7 @@ def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
     from nanobot_core.plugins.consent import agree
 
     options = options_of(ctx)
-    loaded = load_settings(options)
+    loaded = load_settings(options, lenient=True)
     catalogue = load_catalogue(options, loaded)
     plugin = _selection(catalogue, plugin_id).plugin
     problem = plugin.problem
@@ -230,7 +230,7 @@ def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
 def disable(ctx: typer.Context, plugin_id: PluginId) -> None:
     """Keep a plugin from running. Comments in the file are kept."""
     options = options_of(ctx)
-    loaded = load_settings(options)
+    loaded = load_settings(options, lenient=True)
     if plugin_id not in loaded.settings.plugins.enabled:
         _selection(load_catalogue(options, loaded), plugin_id)
     if plugin_id in loaded.settings.plugins.required:

@@ -26,7 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command("list")
 def list_providers(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the providers of enabled plugins, in the order in which they are tried."""
-    agent = open_agent(options_of(ctx))
+    agent = open_agent(options_of(ctx), lenient=True)
     rows = [
         {
             "name": row.spec.name,
@@ -58,7 +58,7 @@ def explain(
 
     Example: nanobot providers explain anthropic/some-model
     """
-    agent = open_agent(options_of(ctx))
+    agent = open_agent(options_of(ctx), lenient=True)
     name = model or agent.loaded.settings.agents.defaults.model
     try:
         match = agent.models.match(model)

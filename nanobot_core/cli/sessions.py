@@ -139,7 +139,7 @@ async def _store(options: Options) -> AsyncIterator[SessionStore]:
     from nanobot_core.app.slots import create_session_store
     from nanobot_core.clock import SystemClock
 
-    agent = open_agent(options)
+    agent = open_agent(options, lenient=True)
     store = await create_session_store(agent.plugins, agent.loaded, SystemClock())
     try:
         yield store

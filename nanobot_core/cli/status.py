@@ -1,20 +1,23 @@
-"""``nanobot status``: how things stand, at a glance."""
+"""``nanobot status``: configuration, model, keys, plugins and gateway at a glance."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nanobot_core._version import __version__
-from nanobot_core.cli.options import open_agent, options_of
-from nanobot_core.cli.output import print_facts
+from nanobot_core.cli.options import agent_of, options_of, read_settings
+from nanobot_core.cli.output import print_facts, run_async
 from nanobot_core.disk import damaged_files
 from nanobot_core.errors import NoProvider
 from nanobot_core.plugins.report import QUIET_STATES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from nanobot_core.app.application import Nanobot
 
 
@@ -22,31 +25,62 @@ def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show configuration, model and plugins at a glance; nothing is started."""
-    agent = open_agent(options_of(ctx))
+    """Show configuration, model, keys, plugins and gateway at a glance; nothing is started."""
+    options = options_of(ctx)
+    agent = agent_of(options, read_settings(options))
     agent.plugins.catalogue.examine_undescribed(agent.loaded.home / "cache")
     print_facts(_facts(agent), as_json=as_json)
 
 
 def _facts(agent: Nanobot) -> dict[str, object]:
     loaded = agent.loaded
-    reports = agent.plugins.reports()
     try:
         match = agent.models.match(None)
         model, provider = match.model, match.row.spec.name
     except NoProvider as error:
         model, provider = loaded.settings.agents.defaults.model or "none", f"none: {error.remedy}"
+    keys = {
+        row.spec.name: agent.models.access(row.spec).has_key
+        for row in agent.models.rows()
+        if row.spec.needs_key
+    }
     return {
         "version": __version__,
         "configuration": str(loaded.path) if loaded.path else "none; run nanobot onboard",
         "workspace": str(loaded.workspace),
         "model": model,
         "provider": provider,
-        "plugins": dict(Counter(report.state for report in reports)),
-        "trouble": [
-            "; ".join(part for part in (f"{item.id}: {item.reason}", item.remedy) if part)
-            for item in reports
-            if item.state not in QUIET_STATES
-        ]
-        + [f"a damaged file is kept as {file}" for file in damaged_files(loaded.home)],
+        "keys_present": ", ".join(name for name, has_key in keys.items() if has_key) or "none",
+        "keys_missing": ", ".join(name for name, has_key in keys.items() if not has_key) or "none",
+        "gateway": _gateway(loaded.home),
+        "plugins": dict(Counter(report.state for report in agent.plugins.reports())),
+        "trouble": list(_trouble(agent)),
     }
+
+
+def _gateway(home: Path) -> str:
+    from nanobot_core.app.client import ControlClient
+    from nanobot_core.app.wire import ControlError, from_json
+    from nanobot_core.contracts.service import GatewayStatus
+
+    client = ControlClient(home / "gateway")
+    if not client.is_there:
+        return "not running"
+    try:
+        found = from_json(GatewayStatus, run_async(client.call("status")))
+    except ControlError as error:
+        return f"running, but it does not answer: {error}"
+    state = "ready" if found.ready else "starting or stopping"
+    channels = [item.name for item in found.running if item.kind == "channel"]
+    names = f", channels: {', '.join(channels)}" if channels else ""
+    return f"{state}, process {found.pid}, {found.turns} turns running{names}"
+
+
+def _trouble(agent: Nanobot) -> Iterator[str]:
+    for problem in agent.loaded.findings:
+        yield str(problem)
+    for report in agent.plugins.reports():
+        if report.state not in QUIET_STATES:
+            yield "; ".join(filter(None, (f"{report.id}: {report.reason}", report.remedy)))
+    for file in damaged_files(agent.loaded.home):
+        yield f"a damaged file is kept as {file}"

@@ -29,6 +29,7 @@ from nanobot_core.config.tree import (
     KeyPath,
     Origin,
     Origins,
+    fold,
     nest,
     overlay,
     parse_path,
@@ -37,7 +38,7 @@ from nanobot_core.config.tree import (
     walk,
 )
 from nanobot_core.config.validation import Places, Validation, nearest_key, secrets_in
-from nanobot_core.errors import ConfigInvalid, ConfigProblem
+from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
 from nanobot_core.messages import JsonObject, JsonValue
 
 
@@ -53,7 +54,7 @@ class LoadedConfig:
         home: nanobot's folder.
         secrets: values that must not be shown or logged.
         redactor: replaces them, and those that sections of plugins declare, in any text.
-        warnings: what has no effect and is probably not meant.
+        findings: what is wrong or has no effect, by file and line.
         secret_files: files that values come from, ``${file:path}``.
     """
 
@@ -63,13 +64,27 @@ class LoadedConfig:
     path: Path | None
     home: Path
     secrets: frozenset[str] = field(repr=False)
-    warnings: tuple[ConfigProblem, ...] = ()
+    findings: tuple[ConfigProblem, ...] = ()
     secret_files: tuple[Path, ...] = ()
     redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Teach the redactor, which copies of this share, what is secret."""
         self.redactor.learn(self.secrets)
+
+    @property
+    def warnings(self) -> tuple[ConfigProblem, ...]:
+        """Keys that have no effect and are probably not meant."""
+        return tuple(found for found in self.findings if found.level == "warning")
+
+    def missing_in(self, path: str) -> tuple[ConfigProblem, ...]:
+        """Return the placeholders without a value in the section at `path`."""
+        start = f"{fold(path)}."
+        return tuple(
+            found
+            for found in self.findings
+            if found.level == "missing" and f"{fold(found.path)}.".startswith(start)
+        )
 
     @property
     def protected_paths(self) -> tuple[Path, ...]:
@@ -123,6 +138,7 @@ def load_config(
     overrides: Mapping[str, JsonValue] | None = None,
     profile: str | None = None,
     home: Path | None = None,
+    lenient: bool = False,
 ) -> LoadedConfig:
     """Return the configuration in force.
 
@@ -133,39 +149,94 @@ def load_config(
         overrides: key path to value, from the command line.
         profile: overlay from ``profiles`` to apply; ``None`` looks at ``NANOBOT_PROFILE``.
         home: nanobot's folder; ``None`` looks at ``NANOBOT_HOME``.
+        lenient: leave out values whose placeholder has no value. A plugin whose section has such
+            a value cannot start.
 
     Raises:
         ConfigUnreadable: a file that is named but absent, or cannot be parsed.
         ConfigInvalid: values that cannot be used, all of them, in order of their lines.
     """
     environ = process_environment() if environ is None else environ
-    home = (home or resolve_home(environ)).absolute()
-    file = resolve_config_path(path, environ, home)
-    layers = _Layers({}, {}, str(file))
-    has_file = named_config_path(path, environ) is not None or file.is_file()
-    if has_file:
-        layers.add_file(file)
-    layers.add_profile(profile or environ.get("NANOBOT_PROFILE"))
-    for name, at, value in environment_values(environ):
-        layers.add_value(at, value, f"environment variable {name}")
-    for key, value in (overrides or {}).items():
-        layers.add_value(parse_path(key), value, "command line")
-    return _validated(layers, environ, file if has_file else None, home)
+    layers = _Layers.of(path, environ, home)
+    layers.add_file()
+    layers.add_others(environ, profile, overrides or {})
+    loaded = _validated(layers, environ)
+    tolerated = {"warning", "missing"} if lenient else {"warning"}
+    if wrong := [found for found in loaded.findings if found.level not in tolerated]:
+        raise ConfigInvalid(wrong)
+    return loaded
+
+
+def read_config(
+    path: Path | None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, JsonValue] | None = None,
+    profile: str | None = None,
+    home: Path | None = None,
+) -> LoadedConfig:
+    """Return what is valid of the configuration, for commands that report on it.
+
+    Never use the result to run an agent: what is wrong is left out, with a finding for each value.
+    Arguments as `load_config`.
+    """
+    environ = process_environment() if environ is None else environ
+    layers = _Layers.of(path, environ, home)
+    problems: list[ConfigProblem] = []
+    try:
+        layers.add_file()
+        layers.add_others(environ, profile, overrides or {})
+    except ConfigInvalid as error:
+        problems += error.problems
+    except ConfigUnreadable as error:
+        problems.append(ConfigProblem("", error.reason, file=error.file, line=error.line))
+    return _validated(layers, environ, problems)
 
 
 class _Layers:
-    """The layers of a configuration, one laid over the other."""
+    """The layers of a configuration, one laid over the other.
 
-    def __init__(self, tree: JsonObject, origins: Origins, file: str) -> None:
-        self.tree, self.origins, self._file = tree, origins, file
+    Attributes:
+        tree: the values.
+        origins: where they come from.
+        file: the file, or ``None`` where there is none.
+        home: nanobot's folder.
+    """
 
-    def add_file(self, path: Path) -> None:
+    def __init__(self, file: Path | None, home: Path) -> None:
+        self.tree: JsonObject = {}
+        self.origins: Origins = {}
+        self.file, self.home = file, home
+
+    @classmethod
+    def of(cls, path: Path | None, environ: Mapping[str, str], home: Path | None) -> _Layers:
+        home = (home or resolve_home(environ)).absolute()
+        file = resolve_config_path(path, environ, home)
+        has_file = named_config_path(path, environ) is not None or file.is_file()
+        return cls(file if has_file else None, home)
+
+    def add_file(self) -> None:
+        path = self.file
+        if path is None:
+            return
         is_json = path.suffix.lower() == ".json"
         source = parse_source(read_text(path), str(path), is_json=is_json)
         self.tree = source.tree
         self.origins = {key: Origin(str(path), line) for key, line in source.lines.items()}
 
-    def add_profile(self, name: str | None) -> None:
+    def add_others(
+        self,
+        environ: Mapping[str, str],
+        profile: str | None,
+        overrides: Mapping[str, JsonValue],
+    ) -> None:
+        self._add_profile(profile or environ.get("NANOBOT_PROFILE"))
+        for name, at, value in environment_values(environ):
+            self._add_value(at, value, f"environment variable {name}")
+        for key, value in overrides.items():
+            self._add_value(parse_path(key), value, "command line")
+
+    def _add_profile(self, name: str | None) -> None:
         if not name:
             return
         found, overlaid = resolve(self.tree, ("profiles", name))
@@ -177,34 +248,47 @@ class _Layers:
         near = nearest_key(name, profiles) if isinstance(profiles, dict) and found else None
         remedy = f"did you mean '{near}'?" if near else "add it, or choose another profile"
         expected = f"expected a mapping for the profile '{name}'"
-        raise ConfigInvalid([ConfigProblem("profiles", expected, self._file, remedy=remedy)])
+        file = str(self.file) if self.file else None
+        raise ConfigInvalid([ConfigProblem("profiles", expected, file, remedy=remedy)])
 
-    def add_value(self, at: KeyPath, value: JsonValue, source: str) -> None:
+    def _add_value(self, at: KeyPath, value: JsonValue, source: str) -> None:
         layer = nest(at, value)
         origins = {render_path(inner): Origin(source) for inner, _ in walk(layer)}
         overlay(self.tree, layer, self.origins, origins)
 
 
 def _validated(
-    layers: _Layers, environ: Mapping[str, str], path: Path | None, home: Path
+    layers: _Layers, environ: Mapping[str, str], problems: Collection[ConfigProblem] = ()
 ) -> LoadedConfig:
+    """Return the configuration with all findings; what they forbid is left out of the settings."""
+    path, home = layers.file, layers.home
     expansion = Expansion(environ, layers.origins, path.parent if path else home)
     tree = expansion.expand_tree(layers.tree)
     found = {*expansion.secrets, *find_secrets(tree), *environment_secrets(environ)}
     secrets = maskable(found)
-    file = str(path) if path else None
-    validation = Validation(Places(tree, layers.origins, Redactor(secrets), file))
+    places = Places(tree, layers.origins, Redactor(secrets), str(path) if path else None)
+    validation = Validation(places)
     settings = validation.validate(tree, Settings)
-    errors = [*expansion.problems, *validation.errors]
-    if settings is None or errors:
-        raise ConfigInvalid(in_order(errors))
-    warnings = tuple(in_order(validation.warnings))
+    findings = in_order([*problems, *expansion.problems, *validation.errors, *validation.warnings])
+    if settings is None:
+        settings = _usable(tree, validation) or Settings()
     secrets |= maskable(secrets_in(settings))
     files = tuple(sorted(expansion.files))
-    return LoadedConfig(settings, tree, layers.origins, path, home, secrets, warnings, files)
+    return LoadedConfig(settings, tree, layers.origins, path, home, secrets, tuple(findings), files)
+
+
+def _usable(tree: JsonObject, validation: Validation) -> Settings | None:
+    """Return the settings without the values that are wrong, if the rest is valid."""
+    kept = deepcopy(tree)
+    for problem in reversed(in_order(validation.errors)):
+        at, _ = resolve(kept, parse_path(problem.path))
+        if at:
+            _, holder = resolve(kept, at[:-1])
+            del holder[at[-1]]  # type: ignore[union-attr,arg-type]  # the path exists
+    return Validation(validation.places).validate(kept, Settings)
 
 
 def in_order(problems: Collection[ConfigProblem]) -> list[ConfigProblem]:
-    """Return `problems` by file and line, the the first of each value."""
+    """Return `problems` by file and line, the first of each value."""
     first = {(problem.path, problem.file): problem for problem in reversed(list(problems))}
     return sorted(first.values(), key=lambda problem: (problem.file or "", problem.line or 0))

@@ -31,7 +31,29 @@ _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", 
 _TAGS = _SCALAR_TAGS | {None, "!", *(f"tag:yaml.org,2002:{name}" for name in ("str", "map", "seq"))}
 _JSON_ESCAPE = re.compile(r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|.)", re.IGNORECASE)
 _JSON_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-_QUOTED = re.compile(r"(['\"]).{3,}\1")
+_REASONS = {
+    "',' or ']'": "the list '[' is not closed, or a comma is missing before this line",
+    "',' or '}'": "the mapping '{' is not closed, or a comma is missing before this line",
+    "expected key": "the indentation differs from the lines above, or a key has no ':'",
+    "<block end>": "the indentation differs from the lines above, or a key has no ':'",
+    "expected ':'": "a key has no ':'",
+    "'-' indicator": "the indentation differs from the items '-' above",
+    "<document start>": "the indentation differs from the lines above, or a key has no ':'",
+    "mapping values": "a ':' is not allowed here; put the value in quotes or check the indentation",
+    "sequence entries": "an item '-' is not allowed here; begin a line with it",
+    "cannot start any token": "a tab, '@', '`' or '%' begins a value; indent with spaces and put "
+    "such a value in quotes",
+    "tab character": "a tab is in the indentation; indent with spaces",
+    "end of stream": "a quote is not closed",
+    "document indicator": "a quote is not closed",
+    "escape character": "an unknown '\\' sequence in double quotes; use single quotes",
+    "hexdecimal": "an unknown '\\' sequence in double quotes; use single quotes",
+    "alphabetic or numeric": "a value that begins with '&' or '*' needs quotes",
+    "undefined alias": "an alias (*name) needs an anchor (&name) before it",
+    "tag": "tags (!name) are not allowed; put a value that begins with '!' in quotes",
+}
+"""Words of the parser to ours. Its messages may quote the text, and the text may be a secret."""
+_NOT_YAML = "this is not valid YAML; check indentation, quotes and colons"
 
 
 @dataclass(slots=True)
@@ -89,10 +111,10 @@ def compose(text: str, name: str) -> Node | None:
     try:
         return _Composer(text, name).compose_document()
     except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        # The parser may quote the text, and the text may be a secret.
-        reason = _QUOTED.sub("a part of the text", error.problem or "it is no YAML")
-        raise ConfigUnreadable(name, line + reason) from None
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        problem = error.problem or ""
+        reason = next((ours for theirs, ours in _REASONS.items() if theirs in problem), _NOT_YAML)
+        raise ConfigUnreadable(name, reason, line) from None
     except (yaml.YAMLError, ValueError):
         raise ConfigUnreadable(name, "it holds characters that YAML does not allow") from None
 
@@ -114,7 +136,7 @@ class _Composer:
         return root
 
     def _refuse(self, event: yaml.Event, reason: str) -> NoReturn:
-        raise ConfigUnreadable(self._name, f"line {_line(event)}: {reason}")
+        raise ConfigUnreadable(self._name, reason, _line(event))
 
     def _compose(self, event: yaml.NodeEvent, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):

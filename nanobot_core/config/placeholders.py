@@ -34,7 +34,7 @@ class Expansion:
     written, since those that are not chosen need not be complete.
 
     Attributes:
-        problems: placeholders without a value.
+        problems: placeholders without a value; what they stand in is left out of the result.
         secrets: what came from secret files and from variables that name a secret.
         files: the secret files.
     """
@@ -49,20 +49,25 @@ class Expansion:
 
     def expand_tree(self, tree: JsonObject) -> JsonObject:
         """Return `tree` with its placeholders replaced."""
-        return {
-            key: value if key == "profiles" else self._expand(value, (key,))
-            for key, value in tree.items()
-        }
+        kept = {key: value for key, value in tree.items() if key == "profiles"}
+        rest = {key: value for key, value in tree.items() if key != "profiles"}
+        return self._expand_mapping(rest, ()) | kept
 
-    def _expand(self, value: JsonValue, at: KeyPath) -> JsonValue:
+    def _expand_mapping(self, mapping: JsonObject, at: KeyPath) -> JsonObject:
+        found = {key: self._expand(inner, (*at, key)) for key, inner in mapping.items()}
+        return {key: value for key, value in found.items() if not isinstance(value, _Missing)}
+
+    def _expand(self, value: JsonValue, at: KeyPath) -> JsonValue | _Missing:
         if isinstance(value, dict):
-            return {key: self._expand(inner, (*at, key)) for key, inner in value.items()}
+            return self._expand_mapping(value, at)
         if isinstance(value, list):
-            return [self._expand(inner, (*at, index)) for index, inner in enumerate(value)]
+            items = [self._expand(inner, (*at, index)) for index, inner in enumerate(value)]
+            return [item for item in items if not isinstance(item, _Missing)]
         origin = self._origins.get(render_path(at))
         if not isinstance(value, str) or origin is None or origin.line is None:
             return value
         is_secret = any(isinstance(step, str) and names_secret(step) for step in at)
+        missing: list[_Missing] = []
 
         def replaced(match: re.Match[str]) -> str:
             if match[1]:
@@ -70,18 +75,22 @@ class Expansion:
             found = self._look_up(match[2], is_secret=is_secret)
             if not isinstance(found, _Missing):
                 return found
+            missing.append(found)
+            return ""
+
+        text = _PLACEHOLDER.sub(replaced, value)
+        for each in missing:
             self.problems.append(
                 ConfigProblem(
                     render_path(at),
-                    found.expected,
+                    each.expected,
                     file=origin.source,
                     line=origin.line,
-                    remedy=found.remedy,
+                    remedy=each.remedy,
+                    level="missing",
                 )
             )
-            return ""
-
-        return _PLACEHOLDER.sub(replaced, value)
+        return missing[0] if missing else text
 
     def _look_up(self, name: str, *, is_secret: bool) -> str | _Missing:
         """Return what stands for ``${name}``; an empty secret lets everyone in or is a mistake."""

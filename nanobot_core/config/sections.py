@@ -59,6 +59,8 @@ def validate_section(
     Raises:
         ConfigInvalid: values that do not fit, all of them.
     """
+    if missing := loaded.missing_in(path):
+        raise ConfigInvalid(missing)
     steps = parse_path(path)
     found, raw = resolve(loaded.tree, steps)
     if len(found) < len(steps) or raw is None:

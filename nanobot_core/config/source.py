@@ -147,4 +147,4 @@ class _Builder:
         )
 
     def _refuse(self, node: Node, reason: str) -> NoReturn:
-        raise ConfigUnreadable(self._name, f"line {node.line}: {reason}")
+        raise ConfigUnreadable(self._name, reason, node.line)

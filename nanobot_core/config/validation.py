@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Annotated, TypeVar, get_args, get_origin
 
@@ -184,7 +184,8 @@ class Validation:
             self._add(path, expected, remedy=f"did you mean '{near}'?")
         else:
             remedy = retired or "it has no effect; remove it"
-            self.warnings.append(self.places.problem(path, expected, remedy=remedy))
+            warning = self.places.problem(path, expected, remedy=remedy)
+            self.warnings.append(replace(warning, level="warning"))
 
     def _report(self, error: ValidationError, raw: JsonObject, at: KeyPath) -> None:
         """Tell each value's errors once, those of unions by the branch that was meant."""

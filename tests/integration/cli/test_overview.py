@@ -64,3 +64,54 @@ def test_an_explanation_shows_no_secret(nanobot: CommandLine) -> None:
 )
 def test_a_near_miss_is_named(nanobot: CommandLine, args: tuple[str, ...], hint: str) -> None:
     assert hint in nanobot("explain", *args, code=1).stderr
+
+
+MISSING = (
+    CONFIG + "gateway: {secret: '${HOOK_SECRET}'}\nchannels: {hook: {secret: '${HOOK_SECRET}'}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "status",
+        "sessions list",
+        "pairing list",
+        "deadletters list",
+        "plugins list",
+        "approvals list",
+        "config get gateway.port",
+        "config show",
+    ],
+)
+def test_commands_that_need_no_secret_work_without_it(nanobot: CommandLine, words: str) -> None:
+    nanobot.configure(MISSING)
+
+    nanobot(*words.split())
+
+
+def test_an_agent_without_a_secret_names_the_variable_and_the_key(nanobot: CommandLine) -> None:
+    nanobot.configure(MISSING)
+
+    told = nanobot("agent", "-m", "hi", code=1).stderr
+    assert "gateway.secret: expected the environment variable HOOK_SECRET to be set" in told
+
+
+@pytest.mark.parametrize("words", ["gateway status", "gateway stop"])
+def test_commands_for_the_gateway_work_with_a_broken_file(nanobot: CommandLine, words: str) -> None:
+    nanobot.configure("a: b: c\n")
+
+    assert "no gateway runs here" in nanobot(*words.split(), code=1).stderr
+
+
+def test_the_status_reports_a_broken_file(nanobot: CommandLine) -> None:
+    nanobot.configure("a: b: c\n")
+
+    assert "config.yaml:1: a ':' is not allowed here" in nanobot("status").stdout
+
+
+def test_the_status_names_keys_and_gateway(nanobot: CommandLine) -> None:
+    facts = json.loads(nanobot("status", "--json").stdout)
+
+    assert "scripted" in facts["keys_present"]
+    assert facts["gateway"] == "not running"

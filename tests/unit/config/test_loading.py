@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import SecretStr
 
-from nanobot_core.config.loading import LoadedConfig, load_config
+from nanobot_core.config.loading import LoadedConfig, load_config, read_config
 from nanobot_core.config.models import PluginSettings, ProviderSettings, Settings
 from nanobot_core.config.sections import UnknownSection, unknown_sections, validate_section
 from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
@@ -511,3 +511,65 @@ def test_any_spelling_of_the_keys_gives_the_same_settings(tmp_path: Path) -> Non
             assert loaded.warnings == ()
 
     loads()
+
+
+MISSING = """\
+gateway: {secret: '${HOOK_SECRET}', port: 99}
+owner: ['${OWNER}', ada]
+channels: {hook: {secret: '${HOOK_SECRET}'}, mail: {user: ada}}
+"""
+
+
+def test_a_lenient_load_leaves_out_values_without_a_variable(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(MISSING)
+    loaded = load_config(tmp_path / "config.yaml", environ={}, home=tmp_path, lenient=True)
+
+    assert loaded.settings.gateway.secret is None
+    assert (loaded.settings.gateway.port, loaded.settings.owner) == (99, ["ada"])
+    assert loaded.tree["channels"] == {"hook": {}, "mail": {"user": "ada"}}
+    assert {(found.level, found.path) for found in loaded.findings} == {
+        ("missing", "gateway.secret"),
+        ("missing", "owner[0]"),
+        ("missing", "channels.hook.secret"),
+    }
+
+
+def test_a_plugin_whose_secret_is_missing_cannot_use_its_section(tmp_path: Path) -> None:
+    class HookSettings(PluginSettings):
+        secret: SecretStr | None = None
+        user: str = ""
+
+    (tmp_path / "config.yaml").write_text(MISSING)
+    loaded = load_config(tmp_path / "config.yaml", environ={}, home=tmp_path, lenient=True)
+
+    assert validate_section(loaded, "channels.mail", HookSettings).user == "ada"
+    with pytest.raises(ConfigInvalid, match="expected the environment variable HOOK_SECRET"):
+        validate_section(loaded, "channels.hook", HookSettings)
+
+
+def test_a_reading_keeps_what_is_valid_and_reports_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "gateway: {port: many, grace_s: 7}\nowner: ['${OWNER}']\nplugins: {polcy: all}\n"
+        "budgets: {day: {usd: 3}}\n"
+    )
+    loaded = read_config(tmp_path / "config.yaml", environ={}, home=tmp_path)
+
+    assert (loaded.settings.gateway.grace_s, loaded.settings.gateway.port) == (7, 18_790)
+    assert loaded.settings.budgets.day.usd == 3
+    assert [(found.level, found.line, found.path) for found in loaded.findings] == [
+        ("error", 1, "gateway.port"),
+        ("missing", 2, "owner[0]"),
+        ("error", 3, "plugins.polcy"),
+    ]
+
+
+def test_a_reading_of_a_file_that_is_not_yaml_gives_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("owner: [ada]\na: b: c\n")
+    loaded = read_config(tmp_path / "config.yaml", environ={"NANOBOT_PROFILE": "x"}, home=tmp_path)
+
+    assert loaded.settings == Settings()
+    (found,) = loaded.findings
+    assert (found.line, found.level) == (2, "error")
+    assert str(found).endswith(
+        "config.yaml:2: a ':' is not allowed here; put the value in quotes or check the indentation"
+    )
