@@ -36,7 +36,6 @@ from nanobot_core import (
 from nanobot_core.agent.model_call import ModelCaller
 from nanobot_core.agent.results import ResultFiles
 from nanobot_core.agent.run import Model
-from nanobot_core.app.tasks import TaskOwner
 from nanobot_core.folder import Folder
 from nanobot_core.hooks.caller import Hooks, declared_hooks
 from nanobot_core.hooks.generation import (
@@ -48,6 +47,7 @@ from nanobot_core.hooks.generation import (
 )
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.markers import PROJECT
+from nanobot_core.tasks import TaskOwner
 
 ROUNDS = 15
 CALLS = 2_000

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nanobot_core.disk import make_folder
 from nanobot_core.errors import NanobotError
-from nanobot_core.threads import finish_in_thread
+from nanobot_core.tasks import finish_in_thread
 
 MAX_FILE_BYTES = 20 * 1024 * 1024
 """Largest file that is kept: what a Telegram bot may download (Bot API, ``getFile``)."""

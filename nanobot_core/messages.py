@@ -158,7 +158,7 @@ class InboundMessage(Repaired):
         dedupe_key: the platform's own message id, or ``None``.
         is_group: the chat has more people than the sender.
         is_addressed: in a group, the message mentions the agent or answers it.
-        is_urgent: waits for no other message of its session; set for control commands.
+        is_control: waits for no other message of its session; set for control commands.
     """
 
     channel: str
@@ -174,7 +174,7 @@ class InboundMessage(Repaired):
     dedupe_key: str | None = None
     is_group: bool = False
     is_addressed: bool = False
-    is_urgent: bool = False
+    is_control: bool = False
 
     @property
     def session_key(self) -> str:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from nanobot_core.agent.always import AllowedCall, AlwaysAllowed
-from nanobot_core.agent.bounded import run_bounded
 from nanobot_core.contracts.plugin import Allow, Ask, Deny, Ticket
 from nanobot_core.contracts.tool import Review, Tool, ToolContext
 from nanobot_core.errors import ToolError
 from nanobot_core.events import ApprovalRequested, ApprovalResolved, ToolCallProposed, TurnInfo
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import JsonObject, JsonValue, ToolCall
+from nanobot_core.tasks import run_bounded
 from nanobot_core.tools.registry import RegisteredTool, ToolRegistry
 
 if TYPE_CHECKING:

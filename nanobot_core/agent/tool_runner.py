@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nanobot_core.agent.approval import Approver, Proposal
-from nanobot_core.agent.bounded import StillRunning, run_bounded
 from nanobot_core.agent.results import call_hint, normalise_output
 from nanobot_core.agent.run import AgentRunSpec
 from nanobot_core.clock import Clock
@@ -33,6 +32,7 @@ from nanobot_core.messages import (
     ToolCall,
     content_text,
 )
+from nanobot_core.tasks import StillRunning, run_bounded
 from nanobot_core.tools.registry import RegisteredTool, with_hint
 
 SPOKE = "spoke"

@@ -17,7 +17,6 @@ from nanobot_core.agent.request import RequestBuilder
 from nanobot_core.agent.results import ResultFiles
 from nanobot_core.app.models import ConfiguredModels
 from nanobot_core.app.slots import create_memory, create_session_store, create_transcriber
-from nanobot_core.app.tasks import TaskOwner
 from nanobot_core.app.workspace import prepare_workspace
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.config.loading import LoadedConfig, load_config
@@ -31,6 +30,7 @@ from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.host import PluginHost
 from nanobot_core.plugins.selection import Narrowing
 from nanobot_core.sessions.session import Session, Sessions
+from nanobot_core.tasks import PART_END_S, TaskOwner
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.pipeline import TurnPipeline, TurnRequest
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.memory import MemoryBackend
     from nanobot_core.contracts.store import SessionStore
     from nanobot_core.hooks.agent_hook import AgentHook
-    from nanobot_core.hooks.implementation import Spawn
     from nanobot_core.plugins.change import Reconfiguration
+    from nanobot_core.tasks import Spawn
 
 FIXED = (
     "agents.defaults.workspace",
@@ -57,8 +57,6 @@ FIXED = (
 )
 """Key paths whose change requires a restart."""
 EVENT_QUEUE_LIMIT = 1_000
-STOP_LIMIT_S = 30.0
-"""Seconds that each part has to stop; plugins have limits of their own within it."""
 
 
 class Nanobot:
@@ -392,10 +390,10 @@ async def _stopped(what: str, work: Awaitable[None]) -> None:
     from loguru import logger
 
     try:
-        async with asyncio.timeout(STOP_LIMIT_S):
+        async with asyncio.timeout(PART_END_S):
             await work
     except TimeoutError:
-        logger.warning("{} did not stop within {:g} seconds", what, STOP_LIMIT_S)
+        logger.warning("{} did not stop within {:g} seconds", what, PART_END_S)
     except Exception as error:  # noqa: BLE001 - isolation point
         logger.opt(exception=error).warning("{} failed to stop", what)
 

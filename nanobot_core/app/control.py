@@ -20,18 +20,18 @@ from nanobot_core.app.wire import (
 from nanobot_core.contracts.plugin import Ticket
 from nanobot_core.errors import NanobotError
 from nanobot_core.hooks import specs as on
+from nanobot_core.tasks import TURN_END_S
 
 if TYPE_CHECKING:
     from nanobot_core.events import ApprovalRequested
-    from nanobot_core.hooks.implementation import Spawn
     from nanobot_core.messages import JsonObject, JsonValue
+    from nanobot_core.tasks import Spawn
 
 MAX_CONNECTIONS = 32
 REQUEST_LIMIT_S = 30.0
 """Seconds that a caller has to say what it wants."""
 ALIVE_INTERVAL_S = 5.0
 """Seconds between signs of life to a caller whose request takes long."""
-STOP_LIMIT_S = 4.5
 _BUSY = b'{"ok": false, "error": "the gateway has too many callers; try again later"}\n'
 
 
@@ -169,7 +169,7 @@ class ControlServer:
         for task in callers:
             task.cancel()
         if callers:
-            await asyncio.wait(callers, timeout=STOP_LIMIT_S)
+            await asyncio.wait(callers, timeout=TURN_END_S)
         self._file.unlink(missing_ok=True)
         if self._folder_fd >= 0:
             os.close(self._folder_fd)
@@ -256,7 +256,7 @@ class ControlServer:
             hearing.cancel()
             if not work.done():
                 work.cancel()
-            await asyncio.wait({work, hearing}, timeout=STOP_LIMIT_S)
+            await asyncio.wait({work, hearing}, timeout=TURN_END_S)
         if work.done() and not work.cancelled():
             return work.result()
         if not hearing.cancelled() and (error := hearing.exception()) is not None:

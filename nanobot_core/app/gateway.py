@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loguru import logger
 
@@ -28,6 +28,7 @@ from nanobot_core.channels.pairing import PairingStore
 from nanobot_core.channels.waiting import Waiting
 from nanobot_core.errors import BusError
 from nanobot_core.media import MediaStore
+from nanobot_core.tasks import CLOSE_RESERVE_S, cancel_and_wait
 from nanobot_core.turns.dispatcher import Dispatcher, Surroundings
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 FLUSH_STEP_S = 0.05
 TIDY_INTERVAL_S = 86_400.0
-CLOSE_RESERVE_S = 10.0
-"""Seconds of the grace time, at most half of it, that are left for cancelling turns and closing."""
 
 
 @dataclass(slots=True)
@@ -182,7 +181,7 @@ class Gateway:
                 (self._tidy(), "tidy"),
                 (owner.keep(), "owner"),
             ):
-                stack.push_async_callback(_ended, bot.spawn(work, name=name))
+                stack.push_async_callback(cancel_and_wait, bot.spawn(work, name=name))
             # Last, since a turn that is taken up may at once ask the owner or write to its chat.
             parts.dispatching = bot.spawn(parts.dispatcher.run(), name="dispatcher")
             face.ready = True
@@ -244,7 +243,7 @@ class Gateway:
             pairing=pairing,
             waiting=waiting,
             hooks=lambda: self._bot.plugins.hooks,
-            is_urgent=self._bot.commands.is_control,
+            is_control=self._bot.commands.is_control,
             clock=self._clock,
         )
 
@@ -278,14 +277,14 @@ class Gateway:
         parts.reception.is_open = False
         await parts.bot.begin_draining()
         if parts.dispatching is not None:
-            await _ended(parts.dispatching)
+            await cancel_and_wait(parts.dispatching)
         grace_s = parts.bot.loaded.settings.gateway.grace_s
         limit_s = grace_s - min(CLOSE_RESERVE_S, grace_s / 2)
         ending = parts.bot.spawn(self._finish(parts, limit_s), name="finish")
         hurry = parts.bot.spawn(self._hurry.wait(), name="hurry")
         await asyncio.wait({ending, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        await _ended(hurry)
-        await _ended(ending)
+        await cancel_and_wait(hurry)
+        await cancel_and_wait(ending)
         await parts.dispatcher.drain(0)
 
     async def _finish(self, parts: Parts, limit_s: float) -> None:
@@ -339,8 +338,3 @@ def _reloads(parts: Parts) -> Iterator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
-
-
-async def _ended(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    await asyncio.wait({task})

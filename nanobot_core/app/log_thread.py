@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from loguru import logger
 
+from nanobot_core.tasks import LOG_END_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 GATHER_S: Final = 0.05
 """Seconds from one write to the next. A line that comes after a rest is written at once."""
 MAX_WAITING: Final = 10_000
-STOP_LIMIT_S: Final = 2.0
 TELL_S: Final = 60.0
 """Seconds from one report of lines that a sink did not take to the next."""
 
@@ -69,10 +70,10 @@ class ThreadedSink:
             self._dropped += 1
 
     def stop(self) -> None:
-        """Write what waits, for `STOP_LIMIT_S` at most, and close the sink."""
+        """Write what waits, for `LOG_END_S` at most, and close the sink."""
         self._stopping.set()
         self._waiting.put(None)
-        self._thread.join(STOP_LIMIT_S)
+        self._thread.join(LOG_END_S)
 
     def _run(self) -> None:
         while (line := self._waiting.get()) is not None:

@@ -18,8 +18,8 @@ from nanobot_core.plugins.loader import make_object
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.service import RunStatus
-    from nanobot_core.hooks.implementation import Spawn
     from nanobot_core.plugins.host import PluginHost
+    from nanobot_core.tasks import Spawn
 
 
 @dataclass(frozen=True, slots=True)

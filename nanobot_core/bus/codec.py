@@ -39,7 +39,7 @@ def encode_inbound(message: InboundMessage) -> str:
             "dedupe_key": message.dedupe_key,
             "is_group": message.is_group,
             "is_addressed": message.is_addressed,
-            "is_urgent": message.is_urgent,
+            "is_control": message.is_control,
         }
     )
 
@@ -64,7 +64,7 @@ def decode_inbound(text: str) -> InboundMessage:
         dedupe_key=record.text_or_none("dedupe_key"),
         is_group=record.flag("is_group"),
         is_addressed=record.flag("is_addressed"),
-        is_urgent=record.flag("is_urgent"),
+        is_control=record.flag("is_control"),
     )
 
 

@@ -30,14 +30,14 @@ class Entry:
     Attributes:
         queue: `INBOUND`, or what `outbound_queue` says.
         lane: the session or chat, of which one message is out at a time.
-        is_urgent: waits for no other of its lane and comes first.
+        is_control: waits for no other of its lane and comes first.
         key: what the same message is known again by, or ``None``.
         payload: the message as JSON text.
     """
 
     queue: str
     lane: bytes
-    is_urgent: bool
+    is_control: bool
     key: bytes | None
     payload: str
 
@@ -86,7 +86,7 @@ def inbound_entry(message: InboundMessage) -> Entry:
     return Entry(
         queue=INBOUND,
         lane=lane_of(message.session_key),
-        is_urgent=message.is_urgent,
+        is_control=message.is_control,
         key=None if key is None else _key(INBOUND, message.channel, key),
         payload=encode_inbound(message),
     )
@@ -98,7 +98,7 @@ def outbound_entry(message: OutboundMessage) -> Entry:
     return Entry(
         queue=outbound_queue(message.channel),
         lane=lane_of(message.chat_id),
-        is_urgent=False,
+        is_control=False,
         key=_key(_OUTBOUND, key) if key else None,
         payload=encode_outbound(message),
     )

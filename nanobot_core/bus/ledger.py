@@ -104,11 +104,12 @@ class Ledger:
         number = self._last_number = self._last_number + 1
         if entry.key is not None and not self._is_new(number, entry.key, now_us):
             return False
-        is_behind = not entry.is_urgent and self.standing.has_stored(entry.queue, entry.lane)
+        is_behind = not entry.is_control and self.standing.has_stored(entry.queue, entry.lane)
         state = BEHIND if is_behind else READY
-        row = (number, entry.queue, entry.lane, entry.is_urgent, state, 0, 0, now_us, entry.payload)
+        place = (entry.queue, entry.lane, entry.is_control)
+        row = (number, *place, state, 0, 0, now_us, entry.payload)
         self._database.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        self.standing.add(Place(entry.queue, entry.lane, entry.is_urgent))
+        self.standing.add(Place(*place))
         if state == READY:
             self.standing.readied[entry.queue] += 1
         return True
@@ -177,7 +178,7 @@ class Ledger:
         self._database.execute(
             "UPDATE message SET state = ?, due_us = ? WHERE number = ?", (BEHIND, due_us, number)
         )
-        if place.is_urgent:
+        if place.is_control:
             self._offer(number, place.queue, due_us)
         else:
             self._settle(place.queue, place.lane)
@@ -257,7 +258,7 @@ class Ledger:
     def _remove(self, number: int, place: Place) -> None:
         self._database.execute("DELETE FROM message WHERE number = ?", (number,))
         self.standing.remove(place)
-        if not place.is_urgent:
+        if not place.is_control:
             self._settle(place.queue, place.lane)
 
     def _settle(self, queue: str, lane: bytes) -> None:

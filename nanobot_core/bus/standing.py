@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
     queue: str
     lane: bytes
-    is_urgent: bool
+    is_control: bool
 
 
 class Standing:
@@ -87,19 +87,19 @@ class Standing:
     def add(self, place: Place) -> None:
         """Count a message that was stored."""
         self.counts[place.queue] += 1
-        if not place.is_urgent:
+        if not place.is_control:
             self._stored[place.queue, place.lane] += 1
 
     def remove(self, place: Place) -> None:
         """Count a message no more."""
         _take_one(self.counts, place.queue)
-        if not place.is_urgent:
+        if not place.is_control:
             _take_one(self._stored, (place.queue, place.lane))
 
     def hand_out(self, number: int, attempt: int, place: Place) -> None:
         """Count a message as out."""
         self._out[number] = attempt, place
-        if not place.is_urgent:
+        if not place.is_control:
             self._out_of[place.queue, place.lane] += 1
 
     def take_back(self, number: int, attempt: int) -> Place | None:
@@ -108,7 +108,7 @@ class Standing:
         if place is None or former != attempt:
             return None
         del self._out[number]
-        if not place.is_urgent:
+        if not place.is_control:
             _take_one(self._out_of, (place.queue, place.lane))
         return place
 

@@ -15,7 +15,7 @@ from nanobot_core.errors import BusError
 if TYPE_CHECKING:
     from collections import Counter
 
-    from nanobot_core.threads import Outcome
+    from nanobot_core.tasks import Outcome
 
 _MAX_BATCH: Final = 1000
 """Operations after which a transaction takes no more: the first one would wait for the last."""

@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from nanobot_core.agent.bounded import run_bounded
 from nanobot_core.channels.insist import RETRY_S, growing_delay_s, insist
 from nanobot_core.errors import BusError, ChannelError, DeliveryError
 from nanobot_core.events import DeliveryFinished
+from nanobot_core.tasks import SENDING_END_S, run_bounded
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.bus import Bus, OutboundLease
     from nanobot_core.contracts.channel import Channel
     from nanobot_core.hooks.caller import Hooks
-    from nanobot_core.hooks.implementation import Spawn
+    from nanobot_core.tasks import Spawn
 
 SEND_LIMIT_S = 120.0
 """Seconds that one message may take, its files included."""
@@ -26,8 +26,6 @@ RECEIVERS = 4
 """Messages asked for at the same time: each waits until the queue has written what it writes."""
 SIDE_BY_SIDE = 8
 """Chats of one channel that are written to at the same time."""
-FINISH_LIMIT_S = 2.0
-"""Seconds that messages on their way have to arrive when the channel is stopped."""
 ORPHAN_LIMIT_S = 1.0
 
 
@@ -73,7 +71,7 @@ class Delivery:
         finally:
             if sending:
                 # One that is cut off may have arrived, and would be sent again.
-                await asyncio.wait(sending, timeout=FINISH_LIMIT_S)
+                await asyncio.wait(sending, timeout=SENDING_END_S)
             for task in sending:
                 task.cancel()
             if sending:

@@ -38,7 +38,7 @@ class Reception:
         pairing: strangers whom the owner lets in.
         waiting: shows people that their message is being worked on.
         hooks: the present call points.
-        is_urgent: whether a text is a command that must not wait.
+        is_control: whether a text is a command that must not wait.
         clock: source of time.
     """
 
@@ -50,7 +50,7 @@ class Reception:
         pairing: PairingStore,
         waiting: Waiting,
         hooks: Callable[[], Hooks],
-        is_urgent: Callable[[str], bool],
+        is_control: Callable[[str], bool],
         clock: Clock,
     ) -> None:
         self.bus = bus
@@ -58,7 +58,7 @@ class Reception:
         self.pairing = pairing
         self.waiting = waiting
         self.hooks = hooks
-        self.is_urgent = is_urgent
+        self.is_control = is_control
         self.clock = clock
         self.is_open: bool = True
         """Whether messages are taken in; false while the gateway ends."""
@@ -118,7 +118,7 @@ class ChannelInbox:
         message = await self._completed(message)
         if not await self._reception.bus.publish_inbound(message):
             return False
-        if not message.is_urgent:
+        if not message.is_control:
             self._reception.waiting.expect(message)
         return True
 
@@ -207,7 +207,7 @@ class ChannelInbox:
             msg = f"a plugin could not prepare the message: {error}"
             raise BusError(msg) from error
         return replace(
-            _of_same_origin(changed, message), is_urgent=reception.is_urgent(changed.content)
+            _of_same_origin(changed, message), is_control=reception.is_control(changed.content)
         )
 
     async def _notify(self, message: InboundMessage, text: str, key: str) -> None:

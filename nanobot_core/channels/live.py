@@ -8,7 +8,6 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from nanobot_core.agent.bounded import run_bounded
 from nanobot_core.contracts.channel import Draft
 from nanobot_core.errors import NanobotError
 from nanobot_core.events import (
@@ -19,16 +18,16 @@ from nanobot_core.events import (
     ToolCallStarted,
 )
 from nanobot_core.messages import OutboundKind, OutboundMessage
+from nanobot_core.tasks import CONNECTION_END_S, run_bounded
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.channel import Channel
     from nanobot_core.events import RunEvent
-    from nanobot_core.hooks.implementation import Spawn
     from nanobot_core.messages import InboundMessage
+    from nanobot_core.tasks import Spawn
 
 SEND_LIMIT_S = 10.0
-STOP_LIMIT_S = 4.0
 CLOSE_LIMIT_S = 5.0
 MAX_WAITING = 50
 """Lines of progress that wait for a slow platform; older ones are left out."""
@@ -94,10 +93,10 @@ class LiveView:
                 self._showing = self._spawn(self._show(), name=f"view:{self._message.id}")
 
     async def stop(self) -> None:
-        """Show nothing more of what happens; what is being sent has `STOP_LIMIT_S` to end."""
+        """Show nothing more of what happens; what is being sent has `CONNECTION_END_S` to end."""
         if self._showing is not None:
             self._showing.cancel()
-            await asyncio.wait({self._showing}, timeout=STOP_LIMIT_S)
+            await asyncio.wait({self._showing}, timeout=CONNECTION_END_S)
 
     async def close(self) -> None:
         """Show the lines that still wait, within a limit. Called after `stop`."""

@@ -16,18 +16,17 @@ from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Channel
 from nanobot_core.errors import BusError, PluginRejected
 from nanobot_core.plugins.loader import make_object
+from nanobot_core.tasks import CONNECTION_END_S, TASKS_END_S
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.service import RunStatus
-    from nanobot_core.hooks.implementation import Spawn
     from nanobot_core.messages import InboundMessage, OutboundKind
     from nanobot_core.plugins.context import HostContext
     from nanobot_core.plugins.host import PluginHost
+    from nanobot_core.tasks import Spawn
 
-STOP_LIMIT_S = 4.0
-"""Seconds that a channel has to close its connection; a gateway that ends has ten in all."""
 SWEEP_INTERVAL_S = 30.0
 
 
@@ -220,7 +219,7 @@ class ChannelManager:
         if entry.delivery is not None:
             # Before the channel, so that what is on its way may arrive.
             entry.delivery.cancel()
-            await asyncio.wait({entry.delivery}, timeout=STOP_LIMIT_S)
+            await asyncio.wait({entry.delivery}, timeout=TASKS_END_S)
         await entry.supervisor.stop()
 
     async def _live(self, entry: _Entry, reception: Reception) -> None:
@@ -284,7 +283,7 @@ async def stop_channel(channel: Channel) -> None:
     from loguru import logger
 
     try:
-        async with asyncio.timeout(STOP_LIMIT_S):
+        async with asyncio.timeout(CONNECTION_END_S):
             await channel.stop()
     except TimeoutError:
         logger.warning("channel {} does not stop", channel.name)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from nanobot_core.channels.insist import growing_delay_s
 from nanobot_core.contracts.service import RunState, RunStatus
 from nanobot_core.errors import NanobotError
+from nanobot_core.tasks import TURN_END_S
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from nanobot_core.clock import Clock
-    from nanobot_core.hooks.implementation import Spawn
+    from nanobot_core.tasks import Spawn
 
 LONGEST_DELAY_S = 10.0
 MAX_RESTARTS = 30
@@ -28,7 +29,6 @@ SETTLED_S = 2.0
 """What cannot say that it works counts as working when it has lived for so long."""
 WATCH_S = 15.0
 """Most seconds between two looks at how long nothing was heard."""
-STOP_LIMIT_S = 4.5
 
 
 class Supervisor:
@@ -116,7 +116,7 @@ class Supervisor:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            _, stuck = await asyncio.wait({task}, timeout=STOP_LIMIT_S)
+            _, stuck = await asyncio.wait({task}, timeout=TURN_END_S)
             if stuck:
                 from loguru import logger
 
@@ -150,7 +150,7 @@ class Supervisor:
         finally:
             watch.cancel()
             attempt.cancel()
-            await asyncio.wait({attempt, watch}, timeout=STOP_LIMIT_S)
+            await asyncio.wait({attempt, watch}, timeout=TURN_END_S)
         if self._was_heard and self._clock.monotonic_s() - started >= STABLE_S:
             self._failures_in_a_row = 0
             self._given_up = False

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from nanobot_core.channels.outbox import Outbox
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.channel import Channel
-    from nanobot_core.hooks.implementation import Spawn
     from nanobot_core.messages import InboundMessage
+    from nanobot_core.tasks import Spawn
 
 TYPING_LIMIT_S = 600.0
 """Nobody believes a sign of typing for longer."""

@@ -31,6 +31,7 @@ from nanobot_core.cli.options import (
 )
 from nanobot_core.cli.output import fail, print_facts, print_json, render_table, run_async, stderr
 from nanobot_core.disk import damaged_files
+from nanobot_core.tasks import EXIT_END_S, KILL_RESERVE_S
 
 if TYPE_CHECKING:
     from nanobot_core.app.client import ControlClient
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 
 app: typer.Typer = typer.Typer(help="Run the gateway: channels and services, for months.")
 STOP_POLL_S = 0.2
-LEAVE_LIMIT_S = 5.0
-"""Seconds that the event loop and the interpreter have to end after the gateway has."""
-STOP_RESERVE_S = 30.0
-"""Seconds that a gateway has to end beyond its grace time before it counts as hung."""
 FOLLOW_POLL_S = 0.5
 
 
@@ -94,7 +91,7 @@ def run(ctx: typer.Context) -> None:
 
 def _leave_soon(code: int) -> None:
     """End the process also where a task or thread of a plugin does not; all is stored by now."""
-    timer = threading.Timer(LEAVE_LIMIT_S, os._exit, (code,))
+    timer = threading.Timer(EXIT_END_S, os._exit, (code,))
     timer.daemon = True
     timer.start()
 
@@ -161,7 +158,7 @@ def stop(ctx: typer.Context) -> None:
     from nanobot_core.app.client import ControlClient
 
     loaded = read_settings(options_of(ctx))
-    limit_s = loaded.settings.gateway.grace_s + STOP_RESERVE_S
+    limit_s = loaded.settings.gateway.grace_s + KILL_RESERVE_S
     with stderr().status("waiting for turns to end"):
         run_async(_stop(ControlClient(loaded.home / "gateway"), limit_s))
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from nanobot_core.tasks import KILL_RESERVE_S
+
 LABEL = "nanobot.gateway"
-STOP_RESERVE_S = 30
-"""Seconds beyond the grace time after which the system kills a gateway that does not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def service_file(
         platform: as in `sys.platform`.
     """
     command = [str(python), "-m", "nanobot_core", *options, "gateway", "run"]
-    limit_s = math.ceil(grace_s) + STOP_RESERVE_S
+    limit_s = math.ceil(grace_s + KILL_RESERVE_S)
     if platform == "darwin":
         return _launchd(command, home, limit_s)
     return _systemd(command, home, limit_s)

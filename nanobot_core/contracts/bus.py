@@ -96,7 +96,7 @@ class Bus(ABC):
     async def receive_inbound(self) -> InboundLease:
         """Wait for the next message, oldest first; of one session one is out at a time.
 
-        An urgent message waits for no other of its session, and comes before all that are not but
+        A control command waits for no other of its session, and comes before all that are not but
         one: what its session is to be given next, if that arrived before it.
         """
 

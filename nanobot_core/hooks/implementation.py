@@ -5,30 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.errors import HookError
 from nanobot_core.hooks.account import Account, Circuit
 from nanobot_core.hooks.markers import ImplementationOptions
+from nanobot_core.tasks import Spawn
 
-T = TypeVar("T")
 CANCEL_GRACE_S = 1.0
 """Seconds that a call has to end after it was cancelled."""
 NAMED_AFTER_S = 4.0
 """Seconds after which a call that may take longer is named: somebody may be waiting for it."""
-
-
-class Spawn(Protocol):
-    """Starts a task that the application owns and awaits."""
-
-    def __call__(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Return the running task."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

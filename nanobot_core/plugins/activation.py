@@ -21,13 +21,13 @@ from nanobot_core.hooks.caller import GATES, declared_hooks
 from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant, compile_plugin
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.active import ActivePlugin, Source
-from nanobot_core.plugins.bounded import call_within
 from nanobot_core.plugins.code import packages_of, requirements_of
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
 from nanobot_core.plugins.examine import describe, settings_model
 from nanobot_core.plugins.isolated import stand_in
 from nanobot_core.plugins.loader import load_entry
 from nanobot_core.plugins.manifest import KINDS, Manifest
+from nanobot_core.tasks import PLUGIN_END_S, call_within
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from nanobot_core.plugins.index import InstalledPlugin
 
 IMPORT_LIMIT_S = 60.0
-STOP_LIMIT_S = 10.0
 PROVIDERS = "providers."
 """Begins the key paths of sections that belong to a plugin's providers."""
 
@@ -157,7 +156,7 @@ class Activation:
         )
 
     def _limits(self) -> dict[str, float]:
-        return {"stop": STOP_LIMIT_S, **self.loaded.settings.plugins.limits}
+        return {"stop": PLUGIN_END_S, **self.loaded.settings.plugins.limits}
 
     def _ledger(self) -> Ledger:
         """Return a ledger of its own for one instance: new code begins with a clean record."""

@@ -14,11 +14,11 @@ from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import HookError, PluginError, PluginLoadFailed, PluginRejected
 from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant
 from nanobot_core.hooks.implementation import HookRuntime, invoke
-from nanobot_core.plugins.bounded import call_within
 from nanobot_core.plugins.context import HostContext
 from nanobot_core.plugins.examine import collect, resolve_lazy_tool
 from nanobot_core.plugins.manifest import KINDS, Manifest, declared_traits, tool_definition
 from nanobot_core.plugins.names import ToolNames
+from nanobot_core.tasks import call_within
 from nanobot_core.tools.registry import RegisteredTool, ToolTraits
 
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ from typing import Any
 
 from nanobot_core.errors import HookError
 from nanobot_core.hooks.implementation import HookRuntime
-
-ENDING_S = 5.0
-"""Seconds that a plugin's tasks have to end after they are cancelled, and each of its closers."""
+from nanobot_core.tasks import TASKS_END_S
 
 
 class Lent:
@@ -44,13 +42,13 @@ class Lent:
         for task in tasks:
             task.cancel()
         if tasks:
-            _, stuck = await asyncio.wait(tasks, timeout=ENDING_S)
+            _, stuck = await asyncio.wait(tasks, timeout=TASKS_END_S)
             for task in stuck:
                 self._report(task.get_name(), TimeoutError("does not end when it is cancelled"))
         while self._closers:
             close = self._closers.pop()
             try:
-                async with asyncio.timeout(ENDING_S):
+                async with asyncio.timeout(TASKS_END_S):
                     result = close()
                     if inspect.isawaitable(result):
                         await result

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.contracts.tool import LazyTool, Tool
     from nanobot_core.errors import PluginError
-    from nanobot_core.hooks.implementation import Spawn
     from nanobot_core.plugins.catalogue import Catalogue
     from nanobot_core.plugins.index import InstalledPlugin
+    from nanobot_core.tasks import Spawn
 
 DRAIN_LIMIT_S = 60.0
 """Seconds that work in progress may go on with a plugin that leaves."""

@@ -14,7 +14,7 @@ from nanobot_core.messages import Message
 from nanobot_core.sessions.folder import SessionFolder
 from nanobot_core.sessions.order import KeyedLocks
 from nanobot_core.sessions.transcript import SessionFile
-from nanobot_core.threads import GatheredWork, finish_in_thread
+from nanobot_core.tasks import GatheredWork, finish_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Sequence

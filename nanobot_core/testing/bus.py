@@ -47,7 +47,7 @@ class BusContract(BusOrderContract):
             dedupe_key="update 9",
             is_group=True,
             is_addressed=True,
-            is_urgent=True,
+            is_control=True,
         )
         plain = InboundMessage(channel="test", sender_id="", chat_id="", content="")
         clock = FakeClock()

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 def inbound(
-    content: str, chat: str = "a", *, key: str | None = None, urgent: bool = False
+    content: str, chat: str = "a", *, key: str | None = None, is_control: bool = False
 ) -> InboundMessage:
     """Return a message of a chat on channel ``test``."""
     return InboundMessage(
@@ -38,7 +38,7 @@ def inbound(
         content=content,
         id=f"id of {content}",
         dedupe_key=key,
-        is_urgent=urgent,
+        is_control=is_control,
     )
 
 
@@ -105,27 +105,27 @@ class BusOrderContract(ConformanceSuite):
             assert (await bus.receive_inbound()).message.content == "2"
 
     @pytest.mark.anyio
-    async def test_an_urgent_message_waits_for_none_and_comes_first(self, tmp_path: Path) -> None:
+    async def test_a_control_command_waits_for_none_and_comes_first(self, tmp_path: Path) -> None:
         async with self.bus(tmp_path) as bus:
             for content in ("1", "2"):
                 await bus.publish_inbound(inbound(content))
             await bus.receive_inbound()
             await bus.publish_inbound(inbound("3", "b"))
-            await bus.publish_inbound(inbound("4", urgent=True))
-            await bus.publish_inbound(inbound("5", urgent=True))
+            await bus.publish_inbound(inbound("4", is_control=True))
+            await bus.publish_inbound(inbound("5", is_control=True))
             contents = [(await bus.receive_inbound()).message.content for _ in range(3)]
             assert contents == ["4", "5", "3"]
 
     @pytest.mark.anyio
-    async def test_an_urgent_message_comes_after_what_its_session_is_given_next(
+    async def test_a_control_command_comes_after_what_its_session_is_given_next(
         self, tmp_path: Path
     ) -> None:
         async with self.bus(tmp_path) as bus:
             await bus.publish_inbound(inbound("1", "b"))
             for content in ("2", "3"):
                 await bus.publish_inbound(inbound(content))
-            await bus.publish_inbound(inbound("4", urgent=True))
-            await bus.publish_inbound(inbound("5", "c", urgent=True))
+            await bus.publish_inbound(inbound("4", is_control=True))
+            await bus.publish_inbound(inbound("5", "c", is_control=True))
             await bus.publish_inbound(inbound("6", "c"))
             contents = [(await bus.receive_inbound()).message.content for _ in range(5)]
             assert contents == ["2", "4", "5", "1", "6"]

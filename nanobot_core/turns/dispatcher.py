@@ -14,6 +14,7 @@ from nanobot_core.agent.run import ignore_event
 from nanobot_core.channels.insist import RETRY_S, insist
 from nanobot_core.errors import BusError
 from nanobot_core.messages import InboundMessage, OutboundMessage
+from nanobot_core.tasks import TURN_END_S
 from nanobot_core.turns.pipeline import TurnPipeline, TurnRequest
 
 if TYPE_CHECKING:
@@ -23,14 +24,12 @@ if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.bus import Bus, InboundLease
     from nanobot_core.events import TurnOutcome
-    from nanobot_core.hooks.implementation import Spawn
+    from nanobot_core.tasks import Spawn
 
 RECEIVERS = 4
 """Messages asked for at the same time: each waits until the queue has written what it writes."""
 MAX_ATTEMPTS = 5
 """Times that a message is handed out: one that ends the process each time must not for ever."""
-STOP_LIMIT_S = 4.5
-"""Seconds that a stopped turn has to end, so that ``/stop`` is answered within five."""
 UNKNOWN_COMMAND = "I do not know this command any more."
 GIVEN_UP = "I tried to answer your message several times and could not; please write it anew."
 
@@ -130,7 +129,7 @@ class Dispatcher:
         self._steering = steering
         self._working: dict[str, _Work] = {}
         """By session key."""
-        self._urgent: set[asyncio.Task[None]] = set()
+        self._commands: set[asyncio.Task[None]] = set()
 
     @property
     def turns(self) -> int:
@@ -154,7 +153,7 @@ class Dispatcher:
                 await self._clock.sleep(RETRY_S)
                 continue
             key = lease.message.session_key
-            if lease.message.is_urgent:
+            if lease.message.is_control:
                 self._begin_command(lease)
             else:
                 # Of one session one message is out at a time: the former is answered.
@@ -165,14 +164,14 @@ class Dispatcher:
         """Stop the turn of a session; False when there is none.
 
         A command stops no turn that began after it came. Returns when the turn has ended with all
-        that it started, within `STOP_LIMIT_S`.
+        that it started, within `TURN_END_S`.
         """
         work = self._working.get(session_key)
         if work is None or work.task is None or work is not _meant.get(work):
             return False
         work.is_stopped = True
         work.task.cancel()
-        await asyncio.wait({work.task}, timeout=STOP_LIMIT_S)
+        await asyncio.wait({work.task}, timeout=TURN_END_S)
         return True
 
     async def drain(self, grace_s: float) -> None:
@@ -193,7 +192,7 @@ class Dispatcher:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=STOP_LIMIT_S)
+            await asyncio.wait(tasks, timeout=TURN_END_S)
 
     @asynccontextmanager
     async def without_slot(self, session_key: str) -> AsyncIterator[None]:
@@ -211,11 +210,11 @@ class Dispatcher:
         token = _meant.set(self._working.get(key))
         task = self._spawn(self._answer_command(lease), name=f"command:{key}")
         _meant.reset(token)
-        self._urgent.add(task)
-        task.add_done_callback(self._urgent.discard)
+        self._commands.add(task)
+        task.add_done_callback(self._commands.discard)
 
     def _tasks(self) -> set[asyncio.Task[None]]:
-        return {work.task for work in self._working.values() if work.task} | self._urgent
+        return {work.task for work in self._working.values() if work.task} | self._commands
 
     async def _answer(self, work: _Work) -> None:
         from loguru import logger
@@ -277,7 +276,7 @@ class Dispatcher:
             lease = await self._bus.take_inbound(work.lease.message.session_key)
             if lease is None:
                 break
-            if lease.message.is_urgent:
+            if lease.message.is_control:
                 self._begin_command(lease)
             elif self._may_join(lease.message, work.lease.message):
                 work.steered.append(lease)

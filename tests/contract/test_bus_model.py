@@ -43,7 +43,7 @@ class Stored:
     queue: str
     chat: str
     content: str
-    is_urgent: bool = False
+    is_control: bool = False
     state: str = "waiting"
     due_s: float = 0.0
     attempts: int = 0
@@ -67,16 +67,16 @@ class Model:
         return [
             one
             for one in self.of(queue)
-            if one.chat == chat and not one.is_urgent and one.state != "dead"
+            if one.chat == chat and not one.is_control and one.state != "dead"
         ]
 
     def next_of(self, queue: str, now_s: float) -> Stored | None:
         waiting = [one for one in self.of(queue) if one.state == "waiting" and one.due_s <= now_s]
-        ready = [one for one in waiting if one.is_urgent or self.is_next_of_chat(one)]
-        urgent = next((one for one in ready if one.is_urgent), None)
-        if urgent is None:
+        ready = [one for one in waiting if one.is_control or self.is_next_of_chat(one)]
+        command = next((one for one in ready if one.is_control), None)
+        if command is None:
             return ready[0] if ready else None
-        return next(one for one in ready if one is urgent or one.chat == urgent.chat)
+        return next(one for one in ready if one is command or one.chat == command.chat)
 
     def is_next_of_chat(self, one: Stored) -> bool:
         lane = self.lane(one.queue, one.chat)
@@ -84,7 +84,8 @@ class Model:
 
     def next_in_lane(self, queue: str, chat: str, now_s: float) -> Stored | None:
         for one in self.of(queue):
-            if one.is_urgent and one.chat == chat and one.state == "waiting" and one.due_s <= now_s:
+            is_due = one.state == "waiting" and one.due_s <= now_s
+            if one.is_control and one.chat == chat and is_due:
                 return one
         waiting = [one for one in self.lane(queue, chat) if one.state == "waiting"]
         return waiting[0] if waiting and waiting[0].due_s <= now_s else None
@@ -135,10 +136,10 @@ class BusMachine(RuleBasedStateMachine):
         assert (lease.message.content, lease.attempt) == (expected.content, expected.attempts)
         self.leases.append((expected, lease))
 
-    @rule(chat=CHATS, key=KEYS, urgent=st.booleans())
-    def publish_inbound(self, chat: str, key: str | None, urgent: bool) -> None:
+    @rule(chat=CHATS, key=KEYS, is_control=st.booleans())
+    def publish_inbound(self, chat: str, key: str | None, is_control: bool) -> None:
         content = self.content()
-        work = self.bus.publish_inbound(inbound(content, chat, key=key, urgent=urgent))
+        work = self.bus.publish_inbound(inbound(content, chat, key=key, is_control=is_control))
         if key is not None and ("in", key) in self.model.seen:
             assert self.run(work) is False
             return
@@ -148,7 +149,7 @@ class BusMachine(RuleBasedStateMachine):
             assert self.model.live(is_inbound=True) >= MAX_WAITING
             return
         assert self.model.live(is_inbound=True) < MAX_WAITING
-        self.model.stored.append(Stored("in", chat, content, urgent))
+        self.model.stored.append(Stored("in", chat, content, is_control))
         if key is not None:
             self.model.seen.add(("in", key))
 

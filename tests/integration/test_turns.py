@@ -699,7 +699,7 @@ async def test_an_unknown_session_store_is_told_with_those_there_are(tmp_path: P
 async def test_what_fails_to_stop_does_not_hold_up_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "STOP_LIMIT_S", 0.01)
+    monkeypatch.setattr(application, "PART_END_S", 0.01)
     script, other = ScriptedPlugin("x"), ScriptedPlugin("y")
 
     async def hang() -> None:

@@ -23,7 +23,6 @@ from nanobot_core import (
     SettingsSection,
     on,
 )
-from nanobot_core.app.tasks import TaskOwner
 from nanobot_core.bus.sqlite import SqliteBus
 from nanobot_core.channels.inbox import Reception
 from nanobot_core.channels.manager import ChannelManager
@@ -35,6 +34,7 @@ from nanobot_core.contracts.channel import Inbox
 from nanobot_core.contracts.service import RunStatus
 from nanobot_core.messages import JsonValue
 from nanobot_core.plugins.catalogue import Catalogue
+from nanobot_core.tasks import TaskOwner
 from nanobot_core.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -193,7 +193,7 @@ async def station(home: Path) -> AsyncIterator[Station]:
                 pairing=PairingStore(home / "pairing.json", clock),
                 waiting=waiting,
                 hooks=lambda: bot.plugins.hooks,
-                is_urgent=lambda _text: False,
+                is_control=lambda _text: False,
                 clock=clock,
             )
         )

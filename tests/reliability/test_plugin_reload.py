@@ -366,7 +366,7 @@ async def test_the_files_plugin_comes_changes_and_goes_fifty_times(
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from nanobot_core.app.tasks import TaskOwner
+from nanobot_core.tasks import TaskOwner
 from nanobot_core.clock import SystemClock
 from nanobot_core.config.loading import load_config
 from nanobot_core.plugins.catalogue import Catalogue

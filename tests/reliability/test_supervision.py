@@ -89,8 +89,8 @@ async def test_restarts_are_bounded_in_any_ten_minutes(tmp_path: Path) -> None:
 async def test_a_channel_that_does_not_stop_does_not_hold_up_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nanobot_core.channels.manager.STOP_LIMIT_S", 0.05)
-    monkeypatch.setattr("nanobot_core.channels.supervisor.STOP_LIMIT_S", 0.1)
+    monkeypatch.setattr("nanobot_core.channels.manager.CONNECTION_END_S", 0.05)
+    monkeypatch.setattr("nanobot_core.channels.supervisor.TURN_END_S", 0.1)
     gate = asyncio.Event()
     async with station(tmp_path) as at:
         channel = at.channels.running("one")

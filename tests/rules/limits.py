@@ -49,10 +49,10 @@ MODULES: Final = {
     "paths": Size(250, 400),
     "plugins": Size(2700, 3950),
     "sessions": Size(600, 1050),
+    "tasks": Size(150, 180),
     "testing": Size(1800, 2400),
     "text": Size(250, 400),
     "thoughts": Size(150, 200),
-    "threads": Size(50, 80),
     "tools": Size(600, 900),
     "turns": Size(650, 1150),
 }

@@ -36,7 +36,7 @@ def test_a_use_outside_its_home_is_named(tmp_path: Path, text: str, name: str) -
 def test_each_home_allows_its_own_names_only(tmp_path: Path) -> None:
     files = {
         "nanobot_core/cli/agent.py": "print('x')",
-        "nanobot_core/app/group.py": "import asyncio\nasyncio.create_task(f())",
+        "nanobot_core/tasks.py": "import asyncio\nasyncio.create_task(f())",
         "nanobot_core/config/env.py": "import os\nos.environ['A']",
         "nanobot_core/app/env.py": "import os\nos.environ['A']",
         "nanobot_core/turns/a.py": "group.create_task(f())",

@@ -39,7 +39,7 @@ async def test_a_signed_message_arrives_with_all_it_says(bench: MakeBench) -> No
         (got,) = it.inbox.stored
         assert (got.channel, got.chat_id, got.sender_id) == ("webhook", "kitchen", "thermostat")
         assert (got.content, got.dedupe_key) == ("Grüße 🦀", "msg_1")
-        assert (got.is_group, got.is_addressed, got.is_urgent) == (True, True, False)
+        assert (got.is_group, got.is_addressed, got.is_control) == (True, True, False)
         assert got.metadata == {"room": {"floor": 2}, "message_id": "msg_1"}
         assert got.timestamp == datetime(2025, 12, 31, 22, tzinfo=UTC)
         (path,) = got.media
@@ -240,7 +240,7 @@ async def test_a_caught_reply_is_no_message(bench: MakeBench) -> None:
         ({"content": ""}, "content or files"),
         ({"content": 1}, "data.content"),
         ({"conntent": "x"}, "data.conntent"),
-        ({"is_urgent": True}, "data.is_urgent"),
+        ({"is_control": True}, "data.is_control"),
         ({"files": [{"name": "a", "content": "no base64!"}]}, "data.files.0.content"),
         ({"files": [{"name": "a", "content": "YQ=="}] * 21}, "at most 20 files"),
         ({"files": [{"name": "a", "url": "http://169.254.169.254/"}]}, "data.files.0"),

@@ -10,8 +10,8 @@ from tests.rules.checks.source import Source, dotted, product_sources
 
 HOMES = {
     "print": ("nanobot_core/cli/",),
-    "asyncio.create_task": ("nanobot_core/app/", "nanobot_core/hooks/"),
-    "asyncio.ensure_future": ("nanobot_core/app/", "nanobot_core/hooks/"),
+    "asyncio.create_task": ("nanobot_core/tasks.py", "nanobot_core/hooks/"),
+    "asyncio.ensure_future": ("nanobot_core/tasks.py", "nanobot_core/hooks/"),
     "os.environ": ("nanobot_core/config/",),
     "os.getenv": ("nanobot_core/config/",),
 }

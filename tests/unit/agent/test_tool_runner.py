@@ -27,8 +27,8 @@ from nanobot_core import (
     ToolResult,
     ToolResultReady,
     on,
+    tasks,
 )
-from nanobot_core.agent import bounded
 from nanobot_core.contracts.tool import ToolOutput
 from nanobot_core.errors import PluginLoadFailed
 from nanobot_core.events import ProgressMade, ToolCallEnded, ToolCallStarted, ToolDefinition
@@ -210,7 +210,7 @@ async def test_a_tool_that_hangs_is_stopped_at_its_limit(bench: Bench) -> None:
 async def test_a_tool_that_ignores_its_cancellation_does_not_hold_the_turn(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounded, "ENDING_S", 0.01)
+    monkeypatch.setattr(tasks, "WORK_END_S", 0.01)
     let_go = asyncio.Event()
 
     async def stubborn(context: ToolContext) -> str:

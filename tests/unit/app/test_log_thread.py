@@ -104,7 +104,7 @@ def test_a_sink_that_refuses_lines_is_told_of_now_and_then(
 def test_a_sink_that_hangs_does_not_hold_up_the_end(
     writer: Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "STOP_LIMIT_S", 0.01)
+    monkeypatch.setattr(module, "LOG_END_S", 0.01)
     reader, end = os.pipe()
     with os.fdopen(end, "w") as stream, os.fdopen(reader, "rb", buffering=0) as pipe:
         sink = ThreadedSink(writer, stream)

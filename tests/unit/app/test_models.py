@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from nanobot_core import ConfigInvalid, PluginLoadFailed, PluginRejected, ProviderSpec, on
-from nanobot_core.app.tasks import TaskOwner
 from nanobot_core.testing import FakeProvider
 from nanobot_core.testing.scripted import ScriptedPlugin
 from tests.integration.conftest import agent, started
@@ -99,25 +98,3 @@ async def test_a_provider_that_fails_to_close_does_not_keep_others_open(tmp_path
         await bot.models.model(two.model)
         two.provider.aclose = fail  # type: ignore[method-assign]  # one that fails
     assert one.provider.closed
-
-
-async def test_a_task_that_ignores_its_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nanobot_core.app import tasks
-
-    monkeypatch.setattr(tasks, "ENDING_S", 0.01)
-    owner, let_go = TaskOwner(), asyncio.Event()
-
-    async def stubborn() -> None:
-        while not let_go.is_set():
-            try:
-                await let_go.wait()
-            except asyncio.CancelledError:
-                continue
-
-    task = owner.spawn(stubborn(), name="stubborn")
-    await asyncio.sleep(0)
-    assert await owner.close() == ["stubborn"]
-    let_go.set()
-    async with asyncio.timeout(5):
-        await task
-    assert await owner.close() == []

@@ -38,7 +38,7 @@ INBOUND = st.builds(
     dedupe_key=OPTIONAL,
     is_group=st.booleans(),
     is_addressed=st.booleans(),
-    is_urgent=st.booleans(),
+    is_control=st.booleans(),
 )
 OUTBOUND = st.builds(
     OutboundMessage,
@@ -82,7 +82,7 @@ def test_what_a_newer_version_added_is_ignored() -> None:
 
 def test_a_field_of_a_wrong_type_reads_as_absent() -> None:
     record: JsonObject = dict.fromkeys(
-        ("sender_id", "media", "timestamp", "metadata", "dedupe_key", "is_urgent", "buttons"), 7
+        ("sender_id", "media", "timestamp", "metadata", "dedupe_key", "is_control", "buttons"), 7
     )
     record |= {"channel": "c", "chat_id": "1", "content": "x", "media": ["a", 1]}
     assert decode_inbound(json.dumps(record)) == InboundMessage(

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import pytest
 
 from nanobot_core import Channel, ChannelCapabilities, InboundMessage, OutboundMessage
-from nanobot_core.app.tasks import TaskOwner
 from nanobot_core.bus.memory import MemoryBus
 from nanobot_core.channels.inbox import ChannelInbox, Reception
 from nanobot_core.channels.outbox import Outbox
@@ -23,6 +22,7 @@ from nanobot_core.errors import HookError
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
+from nanobot_core.tasks import TaskOwner
 from nanobot_core.testing import FakeClock
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class Bench:
             pairing=self.pairing,
             waiting=self.waiting,
             hooks=lambda: self.hooks,
-            is_urgent=lambda text: text.startswith("/stop"),
+            is_control=lambda text: text.startswith("/stop"),
             clock=self.clock,
         )
 

@@ -196,7 +196,7 @@ async def test_a_send_that_ignores_its_end_holds_up_its_chat_only_for_a_while(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SEND_LIMIT_S", 0.01)
-    monkeypatch.setattr("nanobot_core.agent.bounded.ENDING_S", 0.01)
+    monkeypatch.setattr("nanobot_core.tasks.WORK_END_S", 0.01)
     gate = asyncio.Event()
     sends = 0
 

@@ -193,16 +193,18 @@ async def test_a_message_is_stored_once_for_its_platform_id(bench: Bench) -> Non
     assert await inbox.publish(inbound("x", dedupe_key="2")), "equal text is another message"
 
 
-async def test_a_control_command_is_urgent_and_nothing_else(bench: Bench) -> None:
+async def test_only_a_control_command_is_marked_as_one(bench: Bench) -> None:
     inbox = bench.inbox()
-    await inbox.publish(inbound("write a poem", is_urgent=True))
+    await inbox.publish(inbound("write a poem", is_control=True))
     await inbox.publish(inbound("/stop"))
     first, second = await bench.bus.receive_inbound(), await bench.bus.receive_inbound()
-    assert (first.message.content, first.message.is_urgent) == ("write a poem", False)
-    assert (second.message.content, second.message.is_urgent) == ("/stop", True)
+    assert (first.message.content, first.message.is_control) == ("write a poem", False)
+    assert (second.message.content, second.message.is_control) == ("/stop", True)
 
 
-async def test_what_a_plugin_makes_of_a_message_decides_whether_it_is_urgent(bench: Bench) -> None:
+async def test_the_text_of_a_plugin_decides_whether_it_is_a_command(
+    bench: Bench,
+) -> None:
     class Translates:
         @on.rewrite_inbound
         def rewrite_inbound(self, event: MessageAdmitted) -> InboundMessage | None:
@@ -213,7 +215,7 @@ async def test_what_a_plugin_makes_of_a_message_decides_whether_it_is_urgent(ben
     for text in ("halt", "/stop"):
         await bench.inbox().publish(inbound(text))
     found = [(await bench.bus.receive_inbound()).message for _ in range(2)]
-    assert [(message.content, message.is_urgent) for message in found] == [
+    assert [(message.content, message.is_control) for message in found] == [
         ("/stop", True),
         ("what is /stop?", False),
     ]

@@ -178,7 +178,7 @@ async def test_the_end_of_a_turn_does_not_wait_for_a_platform_that_hangs(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, obeys: bool
 ) -> None:
     monkeypatch.setattr(module, "CLOSE_LIMIT_S", 0.02)
-    monkeypatch.setattr("nanobot_core.agent.bounded.ENDING_S", 0.01)
+    monkeypatch.setattr("nanobot_core.tasks.WORK_END_S", 0.01)
     gate = asyncio.Event()
 
     async def hang(message: object) -> None:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from nanobot_core import RunStatus
-from nanobot_core.app.tasks import TaskOwner
 from nanobot_core.channels import supervisor as module
 from nanobot_core.channels.supervisor import (
     LONGEST_DELAY_S,
@@ -18,6 +17,7 @@ from nanobot_core.channels.supervisor import (
     Supervisor,
 )
 from nanobot_core.errors import ChannelError
+from nanobot_core.tasks import TaskOwner
 from nanobot_core.testing import FakeClock
 from tests.unit.channels.conftest import until
 
@@ -279,7 +279,7 @@ async def test_it_stops_and_starts_again(make: Make) -> None:
 async def test_what_ignores_its_end_does_not_hold_up_the_stop(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "STOP_LIMIT_S", 0.02)
+    monkeypatch.setattr(module, "TURN_END_S", 0.02)
     gate = asyncio.Event()
 
     async def ignores(bench: Bench) -> None:

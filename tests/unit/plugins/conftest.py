@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from nanobot_core.app.tasks import TaskOwner
 from nanobot_core.config.loading import load_config
 from nanobot_core.messages import JsonValue
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.host import PluginHost
 from nanobot_core.plugins.index import InstalledPlugin, load_installed
 from nanobot_core.plugins.selection import Narrowing
+from nanobot_core.tasks import TaskOwner
 from nanobot_core.testing import FakeClock
 
 MakeHost = Callable[..., PluginHost]

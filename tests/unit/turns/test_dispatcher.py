@@ -155,7 +155,7 @@ async def test_what_is_said_after_a_stop_is_answered(desk: Desk) -> None:
 async def test_a_tool_that_ignores_its_end_does_not_hold_up_the_answer_to_stop(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "STOP_LIMIT_S", 0.05)
+    monkeypatch.setattr(module, "TURN_END_S", 0.05)
     begun, gate = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -389,5 +389,5 @@ async def test_a_control_command_whose_plugin_has_gone_is_answered(desk: Desk) -
     async with desk.open():
         await desk.until(lambda: desk.inbox is not None)
         assert desk.access is not None
-        await desk.access.publish(desk.message("/gone", is_urgent=True))
+        await desk.access.publish(desk.message("/gone", is_control=True))
         assert await desk.replies(1) == [module.UNKNOWN_COMMAND]

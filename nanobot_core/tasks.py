@@ -1,0 +1,263 @@
+"""Tasks, threads and how long each has to end: the one place for waiting that must be bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from nanobot_core.errors import PluginLoadFailed
+
+T = TypeVar("T")
+Outcome = tuple[object, Exception | None]
+"""What a piece of work returned, or the exception that it ended with."""
+
+# Seconds that each thing has to end after it is stopped. What waits for another has more time than
+# it: a tool call ends within its turn, a connection within the attempt of its channel, and all of
+# them within the time after which the system kills the process. `tests/unit/test_tasks.py` adds
+# them up.
+LOG_END_S = 2.0
+"""Lines of the log that are not written yet."""
+SENDING_END_S = 2.0
+"""Replies on their way to a platform, before they are cancelled."""
+WORK_END_S = 3.0
+"""Cancelled work of a plugin: a tool call, a reply that is being sent."""
+CONNECTION_END_S = 4.0
+"""A channel that closes its connection; what a chat is shown of a turn."""
+TURN_END_S = 4.5
+"""A turn, a request over the control socket, one attempt of a channel or service. A person who
+stops a turn gets the answer within five seconds."""
+TASKS_END_S = 5.0
+"""All tasks of an owner; the delivery of one channel; the tasks and each closer of a plugin."""
+PLUGIN_END_S = 10.0
+"""A plugin's ``stop`` hook."""
+CLOSE_RESERVE_S = 10.0
+"""What a gateway keeps of its grace time, at most half of it, to cancel turns and to close."""
+PART_END_S = 30.0
+"""All plugins, the memory backend, the session store: each of them."""
+KILL_RESERVE_S = 30.0
+"""Seconds beyond the grace time until ``gateway stop`` and the system take a gateway as hung."""
+EXIT_END_S = 5.0
+"""The event loop and the interpreter, after everything is stored."""
+
+
+class Spawn(Protocol):
+    """Starts a task that the application owns and awaits."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Return the running task."""
+
+
+class TaskOwner:
+    """Starts tasks and ends them, so that none outlives the application.
+
+    Unlike in a task group, the others continue when one fails: the exception goes to the code that
+    awaits the task, and to the log if there is none.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start `work` and return its task."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> list[str]:
+        """Cancel the tasks and wait for them; return the names of those that ignore it.
+
+        Their coroutines are closed, since `asyncio.run` waits for every task without a limit.
+        """
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if not tasks:
+            return []
+        _, stuck = await asyncio.wait(tasks, timeout=TASKS_END_S)
+        for task in stuck:
+            _close_coroutine(task)
+        return sorted(task.get_name() for task in stuck)
+
+
+def _close_coroutine(task: asyncio.Task[Any]) -> None:
+    coroutine = task.get_coro()
+    if isinstance(coroutine, Coroutine):
+        with suppress(Exception):  # it awaits while it is closed, and so cannot be
+            coroutine.close()
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen
+    task.cancel()  # wakes the task, which finds its coroutine closed and ends
+
+
+class StillRunning(TimeoutError):
+    """The work overran its limit and ignores its cancellation."""
+
+
+async def run_bounded(
+    spawn: Spawn, work: Coroutine[Any, Any, T], *, limit_s: float, name: str
+) -> T:
+    """Return what `work` of a plugin returns.
+
+    It runs in a task of its own: a task that awaits a coroutine directly cannot continue when the
+    coroutine swallows the cancellation. The owner of tasks takes over one that does not end.
+
+    Args:
+        spawn: starts tasks that the application owns.
+        work: must let no ``SystemExit`` or ``KeyboardInterrupt`` out, which end the event loop.
+        limit_s: seconds it may take.
+        name: name of the task.
+
+    Raises:
+        TimeoutError: it took longer; it has ended, unless this is `StillRunning`.
+        Exception: what `work` raised.
+
+    Cancellation:
+        Passed to `work`, which has `WORK_END_S` to end, and then on.
+    """
+    task = spawn(work, name=name)
+    done: set[asyncio.Task[T]] = set()
+    try:
+        done, _ = await asyncio.wait({task}, timeout=limit_s)
+    finally:
+        if not done:
+            task.cancel()
+            await asyncio.wait({task}, timeout=WORK_END_S)
+    if not done:
+        raise TimeoutError if task.done() else StillRunning
+    return task.result()
+
+
+async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
+    """Cancel one of our own tasks and wait until it has ended, however it ends."""
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def finish_in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread and return its result.
+
+    Cancellation:
+        Passed on after `work` has ended, because a thread cannot be stopped and what the caller
+        holds must not be given up while it still writes.
+    """
+    return await _to_its_end(asyncio.get_running_loop().run_in_executor(None, work))
+
+
+class GatheredWork:
+    """Blocking work in a thread, one piece after another: what comes meanwhile goes there together.
+
+    Going to a thread and back costs the event loop more than most pieces do, and threads side by
+    side take the interpreter from it and from one another.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Callable[[], object], asyncio.Future[object]]] = []
+        self._is_under_way = False
+
+    async def finish(self, work: Callable[[], T]) -> T:
+        """Run `work` and return its result; cancellation as in `finish_in_thread`."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._waiting.append((work, future))  # type: ignore[arg-type] # results and futures go in pairs
+        if not self._is_under_way:
+            self._is_under_way = True
+            loop.call_soon(self._begin)  # with what else is asked for in this round of the loop
+        return await _to_its_end(future)
+
+    def _begin(self) -> None:
+        batch, self._waiting = self._waiting, []
+        works = [work for work, _ in batch]
+        done = asyncio.get_running_loop().run_in_executor(None, _do_all, works)
+        done.add_done_callback(partial(self._end, [future for _, future in batch]))
+
+    def _end(
+        self, futures: list[asyncio.Future[object]], done: asyncio.Future[list[Outcome]]
+    ) -> None:
+        for future, (result, error) in zip(futures, done.result(), strict=True):
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        if self._waiting:
+            self._begin()
+        else:
+            self._is_under_way = False
+
+
+def _do_all(works: list[Callable[[], object]]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for work in works:
+        try:
+            outcomes.append((work(), None))
+        except Exception as error:  # noqa: BLE001 - isolation point: raised where it is awaited
+            outcomes.append((None, error))
+    return outcomes
+
+
+async def _to_its_end(future: asyncio.Future[T]) -> T:
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with suppress(asyncio.CancelledError):  # a second one; the first is raised below
+                await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # marks it as seen; the caller gets the cancellation
+        raise
+
+
+def call_within(limit_s: float, plugin_id: str, doing: str, function: Callable[[], T]) -> T:
+    """Return what `function` of a plugin returns. Blocks; call it in a thread from a loop.
+
+    Python cannot end a thread. One that overruns is left behind and does not delay the end of the
+    process, unlike those of the loop's executor.
+
+    Args:
+        limit_s: seconds it may take.
+        plugin_id: id of the plugin.
+        doing: for the message: ``importing 'nanobot_x.plugin'``.
+        function: the plugin's code.
+
+    Raises:
+        PluginLoadFailed: it did not end in time, or tried to end the process or the task.
+        Exception: what `function` raised.
+    """
+    call = _Call(function)
+    context = contextvars.copy_context()
+    thread = threading.Thread(
+        target=context.run, args=(call.run,), name=f"plugin:{plugin_id}", daemon=True
+    )
+    thread.start()
+    thread.join(limit_s)
+    if thread.is_alive():
+        raise PluginLoadFailed(
+            plugin_id, f"{doing} did not end within {limit_s:g} s", "disable it, then restart"
+        )
+    if isinstance(call.error, Exception):
+        raise call.error
+    if call.error is not None:
+        error = call.error
+        raise PluginLoadFailed(
+            plugin_id, f"{doing} raised {type(error).__name__}: {error}", "remove that call"
+        ) from error
+    return call.results[0]
+
+
+class _Call(Generic[T]):
+    """A call and its result."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self.results: list[T] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.results.append(self._function())
+        except BaseException as error:  # noqa: BLE001 - isolation point, raised by the caller
+            self.error = error
