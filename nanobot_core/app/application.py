@@ -26,9 +26,8 @@ from nanobot_core.events import AppDraining, AppReady, RunEvent, TurnFinished, T
 from nanobot_core.folder import Folder
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, JsonValue
-from nanobot_core.plugins.catalogue import Catalogue
+from nanobot_core.plugins.catalogue import Catalogue, PluginFilter
 from nanobot_core.plugins.host import PluginHost
-from nanobot_core.plugins.selection import Narrowing
 from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.tasks import PART_END_S, TaskOwner
 from nanobot_core.tools.registry import ToolRegistry
@@ -77,13 +76,13 @@ class Nanobot:
         self,
         loaded: LoadedConfig,
         *,
-        narrowing: Narrowing | None = None,
+        plugin_filter: PluginFilter | None = None,
         clock: Clock | None = None,
         environ: Mapping[str, str] | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
         catalogue = catalogue or Catalogue.load(
-            loaded.home / "cache", loaded.settings.plugins, narrowing
+            loaded.home / "cache", loaded.settings.plugins, plugin_filter
         )
         self.loaded: LoadedConfig = _with_declared_secrets(loaded, catalogue)
         self._clock = clock or SystemClock()
@@ -129,7 +128,7 @@ class Nanobot:
             ConfigError: the configuration cannot be used; every problem is named.
         """
         loaded = load_config(path, overrides=overrides, profile=profile, home=home)
-        return cls(loaded, narrowing=Narrowing(safe, frozenset(without)))
+        return cls(loaded, plugin_filter=PluginFilter(safe, frozenset(without)))
 
     @property
     def tools(self) -> ToolRegistry:

@@ -13,8 +13,8 @@ from nanobot_core.channels.access import fault_of, with_names
 from nanobot_core.contracts.service import GatewayStatus, Mount, Route
 from nanobot_core.errors import BusError
 from nanobot_core.ids import new_id
+from nanobot_core.plugins.health import QUIET_STATES
 from nanobot_core.plugins.loader import make_object
-from nanobot_core.plugins.report import QUIET_STATES
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -12,7 +12,7 @@ from nanobot_core.contracts.provider import LLMProvider, ProviderSpec
 from nanobot_core.errors import PluginRejected
 from nanobot_core.plugins.examine import settings_model
 from nanobot_core.plugins.loader import make_object
-from nanobot_core.plugins.provider_match import (
+from nanobot_core.provider_match import (
     ProviderAccess,
     ProviderMatch,
     ProviderRow,

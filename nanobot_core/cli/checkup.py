@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from nanobot_core.cli.output import printable, stdout
 from nanobot_core.contracts.plugin import CheckResult
 from nanobot_core.errors import ConfigError, NanobotError, PluginError
-from nanobot_core.plugins.report import QUIET_STATES
+from nanobot_core.plugins.health import QUIET_STATES
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
+    from nanobot_core.plugins.health import PluginReport
     from nanobot_core.plugins.host import PluginHost
     from nanobot_core.plugins.manifest import Declaration
-    from nanobot_core.plugins.report import PluginReport
 
 CHECK_LIMIT_S = 2.0
 ENDING_S = 1.0

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.context import PluginContext
     from nanobot_core.messages import JsonValue
-    from nanobot_core.plugins.catalogue import Catalogue
-    from nanobot_core.plugins.selection import Narrowing
+    from nanobot_core.plugins.catalogue import Catalogue, PluginFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ def load_catalogue(options: Options, loaded: LoadedConfig) -> Catalogue:
     from nanobot_core.plugins.catalogue import Catalogue
 
     cache = loaded.home / "cache"
-    return Catalogue.load(cache, loaded.settings.plugins, _narrowing(options))
+    return Catalogue.load(cache, loaded.settings.plugins, _filter(options))
 
 
 def open_agent(
@@ -155,7 +154,7 @@ def agent_of(options: Options, loaded: LoadedConfig) -> Nanobot:
     """Return an agent that is not started, for a configuration that is loaded."""
     from nanobot_core.app.application import Nanobot
 
-    return Nanobot(loaded, narrowing=_narrowing(options))
+    return Nanobot(loaded, plugin_filter=_filter(options))
 
 
 @asynccontextmanager
@@ -173,7 +172,7 @@ async def plugin_context(options: Options, plugin_id: str) -> AsyncIterator[Plug
         await agent.plugins.stop()
 
 
-def _narrowing(options: Options) -> Narrowing:
-    from nanobot_core.plugins.selection import Narrowing
+def _filter(options: Options) -> PluginFilter:
+    from nanobot_core.plugins.catalogue import PluginFilter
 
-    return Narrowing(options.safe, frozenset(options.without))
+    return PluginFilter(options.safe, frozenset(options.without))

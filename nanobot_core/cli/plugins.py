@@ -14,10 +14,9 @@ from nanobot_core.cli.output import fail, print_json, render_table, run_async, s
 from nanobot_core.errors import ConfigError, NanobotError, PluginError
 
 if TYPE_CHECKING:
-    from nanobot_core.plugins.catalogue import Catalogue
-    from nanobot_core.plugins.names import NameClash
-    from nanobot_core.plugins.report import PluginReport
-    from nanobot_core.plugins.selection import Selection
+    from nanobot_core.plugins.catalogue import Catalogue, Selection
+    from nanobot_core.plugins.health import PluginReport
+    from nanobot_core.plugins.tool_names import NameClash
 
 NOTHING_INSTALLED = (
     "no plugin is installed; run python3 -m pip install 'nanobot-core[standard]' for the usual ones"
@@ -119,7 +118,7 @@ def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> Non
     options = options_of(ctx)
     loaded = load_settings(options, lenient=True)
     catalogue = load_catalogue(options, loaded)
-    missing = next((item for item in catalogue.missing if item.id == plugin_id), None)
+    missing = next((item for item in catalogue.missing if item.plugin.id == plugin_id), None)
     if missing is not None:
         data = {"id": plugin_id, "runs": False, "reason": "not installed", "remedy": missing.remedy}
         _tell_why(data, [], as_json=as_json)
@@ -291,7 +290,7 @@ def _move(options: Options, plugin_id: str, *, source: str, target: str) -> bool
 
 
 def _clashes(catalogue: Catalogue, aliases: dict[str, str]) -> tuple[NameClash, ...]:
-    from nanobot_core.plugins.names import assign_tool_names
+    from nanobot_core.plugins.tool_names import assign_tool_names
 
     claims: dict[str, list[str]] = {}
     for plugin, declaration in catalogue.declared("tools"):

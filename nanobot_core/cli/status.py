@@ -13,7 +13,7 @@ from nanobot_core.cli.options import agent_of, options_of, read_settings
 from nanobot_core.cli.output import print_facts, run_async
 from nanobot_core.disk import damaged_files
 from nanobot_core.errors import NoProvider
-from nanobot_core.plugins.report import QUIET_STATES
+from nanobot_core.plugins.health import QUIET_STATES
 
 if TYPE_CHECKING:
     from pathlib import Path

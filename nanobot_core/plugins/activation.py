@@ -21,11 +21,10 @@ from nanobot_core.hooks.caller import GATES, declared_hooks
 from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant, compile_plugin
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.active import ActivePlugin, Source
-from nanobot_core.plugins.code import packages_of, requirements_of
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
 from nanobot_core.plugins.examine import describe, settings_model
 from nanobot_core.plugins.isolated import stand_in
-from nanobot_core.plugins.loader import load_entry
+from nanobot_core.plugins.loader import load_entry, packages_of, requirements_of
 from nanobot_core.plugins.manifest import KINDS, Manifest
 from nanobot_core.tasks import PLUGIN_END_S, call_within
 

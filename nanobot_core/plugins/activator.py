@@ -14,9 +14,9 @@ from nanobot_core.plugins.activation import Activation, UndeclaredHook
 from nanobot_core.plugins.active import ActivePlugin
 from nanobot_core.plugins.context import HostContext
 from nanobot_core.plugins.generation import Generation
-from nanobot_core.plugins.report import Condition
+from nanobot_core.plugins.index import Condition
+from nanobot_core.plugins.manifest import brings_tools, listens
 from nanobot_core.plugins.roster import Roster
-from nanobot_core.plugins.triggers import brings_tools, listens
 from nanobot_core.text import nearest
 from nanobot_core.tools.registry import ToolRegistry
 
@@ -274,12 +274,12 @@ class PluginActivator(Roster):
         """Tell what the configuration names and there is not; each may be a slip of the pen."""
         from loguru import logger
 
-        closed = self._closed_plugins()
+        closed, plugins = self._closed_plugins(), self._loaded.settings.plugins
         for missing in self.catalogue.missing:
-            if not missing.required and missing.id not in closed:
-                logger.warning("plugin '{}' is not installed; {}", missing.id, missing.remedy)
+            plugin_id = missing.plugin.id
+            if plugin_id not in closed and plugin_id not in plugins.required:
+                logger.warning("plugin '{}' is not installed; {}", plugin_id, missing.remedy)
         points = declared_hooks()
-        plugins = self._loaded.settings.plugins
         for hook in plugins.order:
             if hook not in points:
                 logger.warning("{}", _no_hook("plugins.order", hook, points))
@@ -291,9 +291,9 @@ class PluginActivator(Roster):
 def refuse_missing(catalogue: Catalogue) -> None:
     """Raise `PluginNotFound` for a plugin that is required and not installed."""
     for missing in catalogue.missing:
-        if missing.required:
+        if missing.plugin.id in catalogue.settings.required:
             reason = "it is required and not installed"
-            raise PluginNotFound(missing.id, reason, missing.remedy)
+            raise PluginNotFound(missing.plugin.id, reason, missing.remedy)
 
 
 def _whose(error: PluginError, plugin_id: str) -> str:

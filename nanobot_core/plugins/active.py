@@ -17,7 +17,6 @@ from nanobot_core.hooks.implementation import HookRuntime, invoke
 from nanobot_core.plugins.context import HostContext
 from nanobot_core.plugins.examine import collect, resolve_lazy_tool
 from nanobot_core.plugins.manifest import KINDS, Manifest, declared_traits, tool_definition
-from nanobot_core.plugins.names import ToolNames
 from nanobot_core.tasks import call_within
 from nanobot_core.tools.registry import RegisteredTool, ToolTraits
 
@@ -222,19 +221,19 @@ class ActivePlugin:
         if self.contributed is not None:
             return
         found = await self.contribute_by(KINDS["tools"])
-        self.registered_tools(found, ToolNames({}, ()))
+        self.registered_tools(found, {})
         self.contributed = found
 
     def registered_tools(
-        self, contributed: Sequence[Any], names: ToolNames
+        self, contributed: Sequence[Any], public: Mapping[tuple[str, str], str]
     ) -> list[RegisteredTool]:
-        """Return tools ready for the registry, under their public names.
+        """Return tools ready for the registry, under their public names, by plugin id and own name.
 
         Raises:
             PluginRejected: one is malformed or was not declared in the manifest.
         """
         return [
-            self._registered(tool, names.public.get((self.id, self._tool_name(tool))))
+            self._registered(tool, public.get((self.id, self._tool_name(tool))))
             for tool in contributed
         ]
 

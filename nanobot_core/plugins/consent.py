@@ -9,8 +9,7 @@ from pathlib import Path
 
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginError
-from nanobot_core.plugins.index import InstalledPlugin
-from nanobot_core.plugins.selection import Obstacle
+from nanobot_core.plugins.index import Condition, InstalledPlugin
 
 _FILE = Path("plugins", "consent.json")
 
@@ -53,14 +52,16 @@ class Consents:
         news = [words for key, words in plugin.manifest.reaches.items() if key not in known]
         return tuple(dict.fromkeys(news))
 
-    def obstacle_of(self, plugin: InstalledPlugin) -> Obstacle | None:
+    def obstacle_of(self, plugin: InstalledPlugin) -> Condition | None:
         """Return what keeps a plugin out that does what the owner has not agreed to."""
         news = self.news_of(plugin)
         if news and self.problem:
-            return "unconfirmed", self.problem, "restore that file, or remove it"
+            return Condition("unconfirmed", self.problem, "restore that file, or remove it")
         if news:
             reason = f"it does more than its owner has agreed to: {', '.join(news)}"
-            return "unconfirmed", reason, f"to agree, run nanobot plugins enable {plugin.id}"
+            return Condition(
+                "unconfirmed", reason, f"to agree, run nanobot plugins enable {plugin.id}"
+            )
         return None
 
 

@@ -1,7 +1,9 @@
-"""PluginContext as the host implements it."""
+"""PluginContext as the host implements it, and what is taken back when the plugin goes."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
 from collections.abc import (
     Awaitable,
@@ -19,10 +21,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.disk import make_folder
-from nanobot_core.errors import PluginRejected
+from nanobot_core.errors import HookError, PluginRejected
 from nanobot_core.hooks.implementation import HookRuntime
-from nanobot_core.plugins.lent import Lent
 from nanobot_core.plugins.manifest import ANY_VARIABLE
+from nanobot_core.tasks import TASKS_END_S
 
 if TYPE_CHECKING:
     from loguru import Logger
@@ -32,6 +34,62 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.media import MediaStore
     from nanobot_core.net.policy import NetworkPolicy
+
+
+class PluginResources:
+    """The tasks and closers of one plugin.
+
+    Args:
+        plugin_id: whose they are.
+        runtime: starts tasks and is told of failures.
+    """
+
+    def __init__(self, plugin_id: str, runtime: HookRuntime) -> None:
+        self._plugin_id = plugin_id
+        self._runtime = runtime
+        self._closers: list[Callable[[], Awaitable[None] | None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run `work` until it ends or is taken back; a failure is reported."""
+        task = self._runtime.spawn(self._contained(work, name), name=f"{self._plugin_id}:{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def on_dispose(self, close: Callable[[], Awaitable[None] | None]) -> None:
+        """Call `close` at the end, in reverse order of registration."""
+        self._closers.append(close)
+
+    async def take_back(self) -> None:
+        """Cancel the tasks, then call the closers, newest first; what fails is reported."""
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=TASKS_END_S)
+            for task in stuck:
+                self._report(task.get_name(), TimeoutError("does not end when it is cancelled"))
+        while self._closers:
+            close = self._closers.pop()
+            try:
+                async with asyncio.timeout(TASKS_END_S):
+                    result = close()
+                    if inspect.isawaitable(result):
+                        await result
+            except (Exception, SystemExit, KeyboardInterrupt) as error:
+                self._report("on_dispose", error)
+
+    async def _contained(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        try:
+            await work
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            self._report(name, error)
+
+    def _report(self, place: str, error: BaseException) -> None:
+        problem = HookError(place, self._plugin_id, f"{type(error).__name__}: {error}")
+        problem.__cause__ = error
+        self._runtime.report(problem)
+
 
 SettingsT = TypeVar("SettingsT", bound="BaseModel")
 SharedT = TypeVar("SharedT")
@@ -95,7 +153,7 @@ class HostContext:
         self._own_hooks = frozenset(own_hooks)
         self._sharing = threading.RLock()
         self._shared: dict[Callable[[PluginContext], Any], Any] = {}
-        self.lent: Lent = Lent(plugin_id, host.runtime)
+        self.lent: PluginResources = PluginResources(plugin_id, host.runtime)
 
     @cached_property
     def logger(self) -> Logger:

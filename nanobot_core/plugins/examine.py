@@ -25,9 +25,8 @@ from nanobot_core.hooks.markers import HookPoint
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
-from nanobot_core.plugins.index import InstalledPlugin, scan_installed, search_path
+from nanobot_core.plugins.index import InstalledPlugin, local_plugins, scan_installed, search_path
 from nanobot_core.plugins.loader import load_entry, load_object
-from nanobot_core.plugins.local import local_plugins
 from nanobot_core.plugins.manifest import (
     CHANNEL_CONDITION,
     KINDS,

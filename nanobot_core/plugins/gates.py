@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nanobot_core.hooks.caller import GATES, closed_gate, judged_by
-from nanobot_core.plugins.triggers import holds
+from nanobot_core.plugins.manifest import holds
 
 if TYPE_CHECKING:
     from nanobot_core.config.models import Settings
     from nanobot_core.hooks.implementation import Implementation
-    from nanobot_core.plugins.catalogue import Catalogue
-    from nanobot_core.plugins.report import Condition
-    from nanobot_core.plugins.selection import Selection
+    from nanobot_core.plugins.catalogue import Catalogue, Selection
+    from nanobot_core.plugins.index import Condition
 
 
 _FAILED = frozenset({"import-error", "settings-error", "quarantined"})
@@ -96,11 +95,11 @@ def closed_plugins(
                 remedy=why.remedy,
             )
     for missing in catalogue.lost():
-        gates = catalogue.consents.agreed.get(missing.id, GATES) & GATES
-        found[missing.id] = ClosedPlugin(
-            id=missing.id,
+        gates = catalogue.consents.agreed.get(missing.plugin.id, GATES) & GATES
+        found[missing.plugin.id] = ClosedPlugin(
+            id=missing.plugin.id,
             gates=tuple(sorted(gates)),
-            is_known=missing.id in catalogue.consents.agreed,
+            is_known=missing.plugin.id in catalogue.consents.agreed,
             reason="the configuration names it and it is not installed",
             remedy=missing.remedy,
         )

@@ -13,12 +13,18 @@ from nanobot_core.errors import ConfigError, HookError, NanobotError, PluginErro
 from nanobot_core.plugins.activation import PROVIDERS
 from nanobot_core.plugins.activator import PluginActivator, refuse_missing
 from nanobot_core.plugins.active import ActivePlugin
-from nanobot_core.plugins.change import Plan, Reconfiguration
-from nanobot_core.plugins.code import packages_of
+from nanobot_core.plugins.change import (
+    Plan,
+    Reconfiguration,
+    RestartRequired,
+    refuse_in_use,
+    renew,
+    replace_code,
+)
 from nanobot_core.plugins.examine import examine_plugin
-from nanobot_core.plugins.exchange import RestartRequired, refuse_in_use, renew, replace_code
+from nanobot_core.plugins.index import Condition
 from nanobot_core.plugins.isolated import describe_isolated
-from nanobot_core.plugins.report import Condition
+from nanobot_core.plugins.loader import packages_of
 from nanobot_core.plugins.roster import nothing_runs
 
 if TYPE_CHECKING:
@@ -26,8 +32,7 @@ if TYPE_CHECKING:
 
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.plugins.catalogue import Catalogue
-    from nanobot_core.plugins.index import InstalledPlugin
-    from nanobot_core.plugins.selection import State
+    from nanobot_core.plugins.index import InstalledPlugin, State
 
 
 Change: TypeAlias = "Callable[[], Coroutine[None, None, Reconfiguration]]"
@@ -246,7 +251,7 @@ class PluginHost(PluginActivator):
         refuse_in_use(active, self._loaded.settings)
         plugin = await _described(plugin, self._loaded.home / "cache")
         if obstacle := plan.catalogue.consents.obstacle_of(plugin):
-            raise PluginError(plugin.id, *obstacle[1:])
+            raise PluginError(plugin.id, obstacle.reason, obstacle.remedy)
         for needed in plugin.manifest.facts.requires if plugin.manifest else ():
             await self._start_in(needed, plan)
         if plugin.isolation is not None:

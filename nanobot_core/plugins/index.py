@@ -1,4 +1,4 @@
-"""Which plugins are installed: entry points and manifests, read without importing any plugin.
+"""Which plugins are installed, and whether each fits this environment; none is imported.
 
 What was found is kept in an index file, because scanning distributions and reading manifests
 costs tens of milliseconds that no command should pay twice.
@@ -12,28 +12,65 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nanobot_core._version import __version__
 from nanobot_core.disk import make_folder
 
 if TYPE_CHECKING:
-    # Its classes are imported where one is made: a listing of commands does without them.
+    # A listing of commands, which is read at each start, needs none of these classes.
     from importlib.metadata import Distribution
+
+    from packaging.requirements import Requirement
 
     from nanobot_core.plugins.manifest import Manifest
 
 ENTRY_POINT_GROUP = "nanobot"
 MANIFEST_GROUP = "nanobot.manifest"
 CORE = "nanobot-core"
+LOCAL_PREFIX = "nanobot_local_"
 _FORMAT = 2
 _INDEX_FILE = "plugins.json"
 _UNUSABLE_INDEX = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """By these an index shows that it is absent, damaged, or that of another environment."""
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+State: TypeAlias = Literal[
+    "found",
+    "isolated",
+    "undescribed",
+    "disabled",
+    "incompatible",
+    "settings-error",
+    "import-error",
+    "active",
+    "degraded",
+    "quarantined",
+    "draining",
+    "restart-required",
+    "unconfirmed",
+    "not-installed",
+]
+
+
+class Condition(NamedTuple):
+    """How a plugin is in a running host, where that differs from its selection.
+
+    Attributes:
+        state: one word.
+        reason: why, in one sentence.
+        remedy: what to do, or an empty string.
+        gates: gates that it was found to have, whatever its manifest says.
+    """
+
+    state: State
+    reason: str
+    remedy: str = ""
+    gates: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +213,9 @@ def _scan() -> tuple[InstalledPlugin, ...]:
     """Return all installed plugins; what the manifest of a working copy has wrong is left out."""
     from importlib.metadata import distributions
 
-    from nanobot_core.plugins.compat import needed_by, normalise, plugins_of_extras
-
     by_name: dict[str, Distribution] = {}
     for distribution in distributions(path=search_path()):
-        name = distribution.metadata["Name"]
+        name = _header(distribution, "Name")
         if name:
             by_name.setdefault(normalise(name), distribution)
     bundled = plugins_of_extras(by_name.get(CORE))
@@ -223,8 +258,6 @@ def find_manifest(package: str, file: str, distribution: Distribution) -> Path |
 def _describe(
     name: str, distribution: Distribution, plugin_id: str, target: str
 ) -> InstalledPlugin:
-    from nanobot_core.plugins.compat import compatibility_problem
-
     manifest: Manifest | None = None
     path: Path | None = None
     editable = '"editable": true' in (distribution.read_text("direct_url.json") or "")
@@ -242,7 +275,7 @@ def _describe(
         target=target,
         distribution=name,
         version=distribution.version,
-        summary=distribution.metadata["Summary"] or "",
+        summary=_header(distribution, "Summary"),
         manifest=manifest,
         manifest_file=str(path) if path else None,
         problem=problem,
@@ -351,3 +384,126 @@ def _write_index(file: Path, key: list[Any], plugins: Sequence[InstalledPlugin])
         Path(name).replace(file)
     except OSError:
         Path(name).unlink(missing_ok=True)
+
+
+def local_plugins(paths: Sequence[str], base: Path) -> tuple[InstalledPlugin, ...]:
+    """Return the plugins that single files are; their ids are the stems of the files.
+
+    Args:
+        paths: as configured; ``~`` is expanded.
+        base: folder that relative paths start from.
+    """
+    return tuple(_describe_file((base / Path(path).expanduser()).absolute()) for path in paths)
+
+
+def _describe_file(path: Path) -> InstalledPlugin:
+    problem = id_problem(path.stem)
+    if path.suffix != ".py":
+        problem = f"'{path}' is no Python file"
+    elif not path.is_file():
+        problem = f"there is no file '{path}'"
+    return InstalledPlugin(
+        id=path.stem,
+        target=LOCAL_PREFIX + path.stem,
+        distribution=str(path),
+        version="",
+        problem=problem,
+        file=str(path),
+    )
+
+
+def normalise(name: str) -> str:
+    """Return a distribution name in its canonical spelling (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def compatibility_problem(distribution: Distribution) -> str:
+    """Return everything that does not fit this environment in one line, or an empty string."""
+    problems: list[str] = []
+    python = _header(distribution, "Requires-Python")
+    if python and not _python_fits(python):
+        problems.append(f"it needs Python {python}, this is {sys.version.split()[0]}")
+    for requirement in _requirements(distribution):
+        if not _applies(requirement):
+            continue
+        name = normalise(requirement.name)
+        installed = __version__ if name == CORE else _installed_version(requirement.name)
+        if installed is None:
+            problems.append(f"it needs {requirement.name}, which is not installed")
+        elif not requirement.specifier.contains(installed, prereleases=True):
+            problems.append(
+                f"it needs {requirement.name}{requirement.specifier}, installed is {installed}"
+            )
+    return "; ".join(problems)
+
+
+def plugins_of_extras(core: Distribution | None) -> frozenset[str]:
+    """Return the distributions that nanobot-core names in its extras."""
+    if core is None:
+        return frozenset()
+    return frozenset(
+        normalise(requirement.name)
+        for requirement in _requirements(core)
+        if requirement.marker is not None and "extra" in str(requirement.marker)
+    )
+
+
+def needed_by(
+    distributions: Mapping[str, Distribution], *, apart_from: Collection[str]
+) -> frozenset[str]:
+    """Return the names that some distribution requires, without optional requirements."""
+    return frozenset(
+        normalise(requirement.name)
+        for name, distribution in distributions.items()
+        if name not in apart_from
+        for requirement in _requirements(distribution)
+        if _applies(requirement)
+    )
+
+
+def _header(distribution: Distribution, name: str) -> str:
+    """Return one header of a distribution's metadata, or an empty string."""
+    metadata = distribution.metadata
+    return metadata[name] if name in metadata else ""  # noqa: SIM401 - it has no `get` on 3.11
+
+
+def _requirements(distribution: Distribution) -> list[Requirement]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    found = []
+    for text in distribution.requires or ():
+        try:
+            found.append(Requirement(text))
+        except InvalidRequirement:
+            continue
+    return found
+
+
+def _applies(requirement: Requirement) -> bool:
+    """Whether a requirement applies in this environment without any extra."""
+    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+
+    if requirement.marker is None:
+        return True
+    try:
+        return requirement.marker.evaluate({"extra": ""})
+    except (UndefinedComparison, UndefinedEnvironmentName, ValueError):
+        return True
+
+
+def _python_fits(specifier: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return SpecifierSet(specifier).contains(sys.version.split()[0], prereleases=True)
+    except InvalidSpecifier:
+        return True
+
+
+def _installed_version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

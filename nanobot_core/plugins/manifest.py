@@ -8,12 +8,17 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from nanobot_core.contracts.plugin import PluginFacts
 from nanobot_core.events import ToolDefinition
+from nanobot_core.hooks.caller import declared_hooks
+from nanobot_core.hooks.kinds import Kind
 from nanobot_core.messages import JsonObject
 from nanobot_core.tools.registry import ToolTraits
+
+if TYPE_CHECKING:
+    from nanobot_core.config.models import Settings
 
 MANIFEST_FILE = "nanobot-plugin.json"
 SCHEMA_VERSION = 1
@@ -213,3 +218,28 @@ def declared_traits(declaration: Declaration) -> ToolTraits:
     return ToolTraits(
         **{name: declaration.detail.get(name) is True for name in ToolTraits.__dataclass_fields__}
     )
+
+
+def listens(manifest: Manifest, settings: Settings) -> bool:
+    """Whether a plugin implements a hook of the agent's work, or must react to its start."""
+    points = declared_hooks()
+    quiet = {Kind.OWN, Kind.CONTRIBUTE}
+    return any(
+        name in points
+        and points[name].kind not in quiet
+        and holds(manifest.when.get(name, ""), settings)
+        for name in manifest.hooks
+    )
+
+
+def holds(condition: str, settings: Settings) -> bool:
+    """Whether the channel that a condition names is switched on; no condition always holds."""
+    if not condition:
+        return True
+    section = settings.section(f"channels.{condition.removeprefix(CHANNEL_CONDITION)}")
+    return section is not None and section.get("enabled", True) is True
+
+
+def brings_tools(manifest: Manifest) -> bool:
+    """Whether a plugin has tools, now or at run time."""
+    return bool(manifest.of_kind("tools") or manifest.facts.tool_names)

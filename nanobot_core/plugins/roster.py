@@ -16,24 +16,24 @@ from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.plugins.activation import Activation
 from nanobot_core.plugins.active import ActivePlugin
-from nanobot_core.plugins.code import CodeExchange, why_not_exchangeable
 from nanobot_core.plugins.context import HostFacts
 from nanobot_core.plugins.gates import ClosedPlugin, closed_plugins
 from nanobot_core.plugins.generation import Leases
-from nanobot_core.plugins.manifest import Declaration
-from nanobot_core.plugins.names import NameClash
-from nanobot_core.plugins.offering import ToolOffering
-from nanobot_core.plugins.report import (
+from nanobot_core.plugins.health import (
     RELOAD,
-    Condition,
     FailureLog,
+    LoopBlock,
+    LoopWatch,
     PluginReport,
     Reporter,
+    code_place,
     condition_of,
     figures_of,
 )
-from nanobot_core.plugins.triggers import brings_tools, holds, listens
-from nanobot_core.plugins.watch import LoopBlock, LoopWatch, code_place
+from nanobot_core.plugins.index import Condition
+from nanobot_core.plugins.loader import CodeExchange, why_not_exchangeable
+from nanobot_core.plugins.manifest import Declaration, brings_tools, holds, listens
+from nanobot_core.plugins.tool_names import NameClash, ToolOffering
 from nanobot_core.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:

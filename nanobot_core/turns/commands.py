@@ -11,9 +11,9 @@ from nanobot_core._version import __version__
 from nanobot_core.contracts.plugin import CommandCall, SlashCommand
 from nanobot_core.errors import LimitError, NanobotError, PluginError, PluginRejected
 from nanobot_core.events import TurnInfo
+from nanobot_core.plugins.health import QUIET_STATES
 from nanobot_core.plugins.host import PluginHost
 from nanobot_core.plugins.loader import load_object
-from nanobot_core.plugins.report import QUIET_STATES
 from nanobot_core.sessions.session import Session, Sessions
 
 CoreCommand = Callable[[CommandCall, Session], Awaitable[str]]

@@ -19,7 +19,7 @@ from nanobot_core.app.application import Nanobot
 from nanobot_core.config.loading import load_config
 from nanobot_core.messages import JsonObject
 from nanobot_core.plugins.catalogue import Catalogue
-from nanobot_core.plugins.report import PluginReport
+from nanobot_core.plugins.health import PluginReport
 from tests.distributions import manifest_of, write_plugin
 from tests.strangers.broken import (
     AT_START,

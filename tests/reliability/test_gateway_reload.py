@@ -27,7 +27,7 @@ for _plugin in ("files", "telegram"):
 
 from nanobot_core import Nanobot  # noqa: E402 - see above
 from nanobot_core.app.client import ControlClient  # noqa: E402 - see above
-from nanobot_core.plugins.code import loaded_modules  # noqa: E402 - see above
+from nanobot_core.plugins.loader import loaded_modules  # noqa: E402 - see above
 from tests.gateways import Platform, running, until, write_config  # noqa: E402 - see above
 from tests.local_telegram import LocalApi, bot_api, person  # noqa: E402 - see above
 

@@ -29,8 +29,8 @@ from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import JsonObject
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.generation import Generation
+from nanobot_core.plugins.health import PluginReport
 from nanobot_core.plugins.host import PluginHost
-from nanobot_core.plugins.report import PluginReport
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.pipeline import TurnRequest
 from tests.distributions import manifest_of, tool_declaration, write_distribution, write_plugin

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from nanobot_core import Nanobot
 from nanobot_core.config.loading import LoadedConfig, load_config
-from nanobot_core.plugins.report import PluginReport
+from nanobot_core.plugins.health import PluginReport
 from tests.security.leaks.probe import Probe
 from tests.security.leaks.world import GatewayHome, Home
 

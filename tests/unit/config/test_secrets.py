@@ -17,7 +17,7 @@ from nanobot_core import Nanobot
 from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.config.secrets import MASK, MAX_PIECE_CHARS, Redactor
 from nanobot_core.config.sections import validate_section
-from nanobot_core.plugins.selection import Narrowing
+from nanobot_core.plugins.catalogue import PluginFilter
 
 KEY = "sk-proj-A1b2C3d4/E5f6+G7h8=="
 CHARACTERS = string.ascii_letters + string.digits + "-_/+=!é\"'\\ "
@@ -166,7 +166,7 @@ def test_what_a_plugin_declares_as_secret_is_known_from_then_on(tmp_path: Path) 
 async def test_a_key_that_was_replaced_stays_masked_after_a_reload(tmp_path: Path) -> None:
     old = load(tmp_path, "providers: {x: {api_key: the-old-key-1}}\n")
     new = load(tmp_path, "providers: {x: {api_key: the-new-key-2}}\n")
-    async with Nanobot(old, narrowing=Narrowing(safe=True)) as bot:
+    async with Nanobot(old, plugin_filter=PluginFilter(safe=True)) as bot:
         await bot.reconfigure(new, bot.plugins.catalogue)
         redacted = bot.loaded.redactor.redact("the-old-key-1 the-new-key-2")
     assert redacted == f"{MASK} {MASK}"

@@ -188,9 +188,9 @@ async def test_a_call_in_progress_keeps_the_implementations_it_began_with(
 
 
 def test_the_order_does_not_depend_on_the_order_of_discovery() -> None:
+    from nanobot_core.plugins.catalogue import in_calling_order
     from nanobot_core.plugins.index import InstalledPlugin
     from nanobot_core.plugins.manifest import Manifest
-    from nanobot_core.plugins.selection import in_calling_order
 
     wishes = {"a": PluginFacts(after=("c",)), "b": PluginFacts(), "c": PluginFacts(before=("b",))}
     plugins = [

@@ -11,10 +11,9 @@ from loguru import logger
 
 from nanobot_core.config.loading import load_config
 from nanobot_core.messages import JsonValue
-from nanobot_core.plugins.catalogue import Catalogue
+from nanobot_core.plugins.catalogue import Catalogue, PluginFilter
 from nanobot_core.plugins.host import PluginHost
 from nanobot_core.plugins.index import InstalledPlugin, load_installed
-from nanobot_core.plugins.selection import Narrowing
 from nanobot_core.tasks import TaskOwner
 from nanobot_core.testing import FakeClock
 
@@ -77,12 +76,12 @@ async def make_host(tmp_path: Path, site: Path, clock: FakeClock) -> AsyncIterat
     def make(
         settings: Mapping[str, JsonValue] | None = None,
         *,
-        narrowing: Narrowing | None = None,
+        plugin_filter: PluginFilter | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> PluginHost:
         home = tmp_path / "home"
         loaded = load_config(None, environ={}, overrides=settings, home=home)
-        everything = Catalogue.load(home / "cache", loaded.settings.plugins, narrowing)
+        everything = Catalogue.load(home / "cache", loaded.settings.plugins, plugin_filter)
         ours = [
             item.plugin
             for item in everything.selections.values()
@@ -90,7 +89,7 @@ async def make_host(tmp_path: Path, site: Path, clock: FakeClock) -> AsyncIterat
         ]
         owner = TaskOwner()
         host = PluginHost(
-            Catalogue(ours, loaded.settings.plugins, narrowing, everything.consents),
+            Catalogue(ours, loaded.settings.plugins, plugin_filter, everything.consents),
             loaded,
             spawn=owner.spawn,
             clock=clock,

@@ -18,8 +18,8 @@ from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.messages import JsonObject, JsonValue
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.change import Reconfiguration
+from nanobot_core.plugins.health import PluginReport
 from nanobot_core.plugins.host import PluginHost
-from nanobot_core.plugins.report import PluginReport
 from tests.distributions import manifest_of, tool_declaration, write_plugin
 
 READY = AppReady(version="1", plugins=())

@@ -158,7 +158,7 @@ async def test_lent_things_are_taken_back_tasks_first_and_closers_backwards(
 async def test_what_does_not_end_is_named_and_does_not_hold_up_the_rest(
     make_host: MakeHost, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nanobot_core.plugins.lent.TASKS_END_S", 0.05)
+    monkeypatch.setattr("nanobot_core.plugins.context.TASKS_END_S", 0.05)
     context = await context_of(make_host)
     running, enough = asyncio.Event(), asyncio.Event()
     closed: list[str] = []

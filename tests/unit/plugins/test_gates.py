@@ -23,8 +23,8 @@ from nanobot_core import (
 from nanobot_core.hooks.caller import GATES, declared_hooks
 from nanobot_core.hooks.kinds import RULES
 from nanobot_core.messages import JsonObject
+from nanobot_core.plugins.catalogue import PluginFilter
 from nanobot_core.plugins.host import PluginHost
-from nanobot_core.plugins.selection import Narrowing
 from nanobot_core.testing import FakeClock
 from tests.distributions import manifest_of, write_plugin
 from tests.unit.plugins.conftest import MakeHost
@@ -146,8 +146,11 @@ async def test_what_the_owner_leaves_out_refuses_nothing(
     settings: dict[str, Any] = {"plugins.enabled": ["policy"]}
     if way == "disabled":
         settings["plugins.disabled"] = ["policy"]
-    narrowing = {"without": Narrowing(without=frozenset({"policy"})), "safe": Narrowing(safe=True)}
-    host = make_host(settings, narrowing=narrowing.get(way))
+    filters = {
+        "without": PluginFilter(without=frozenset({"policy"})),
+        "safe": PluginFilter(safe=True),
+    }
+    host = make_host(settings, plugin_filter=filters.get(way))
 
     await host.start()
 

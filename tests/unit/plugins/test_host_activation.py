@@ -14,7 +14,7 @@ from nanobot_core import (
     PluginNotFound,
 )
 from nanobot_core.messages import JsonObject
-from nanobot_core.plugins.selection import Narrowing
+from nanobot_core.plugins.catalogue import PluginFilter
 from tests.distributions import manifest_of, tool_declaration, write_plugin
 from tests.unit.plugins.conftest import MakeHost
 from tests.unit.plugins.samples import (
@@ -146,7 +146,9 @@ async def test_what_may_not_run_is_not_activated(
 async def test_safe_leaves_out_local_files_and_strangers(site: Path, make_host: MakeHost) -> None:
     (site / "mine.py").write_text("1 / 0")
     write_plugin(site, "theirs", code="1 / 0", manifest=listening("theirs"))
-    host = make_host({"plugins.local": [str(site / "mine.py")]}, narrowing=Narrowing(safe=True))
+    host = make_host(
+        {"plugins.local": [str(site / "mine.py")]}, plugin_filter=PluginFilter(safe=True)
+    )
 
     await host.start()
 

@@ -14,7 +14,7 @@ from nanobot_core import (
     PluginError,
     on,
 )
-from nanobot_core.plugins.watch import LoopBlock
+from nanobot_core.plugins.health import LoopBlock
 from nanobot_core.testing import FakeClock
 from tests.distributions import write_plugin
 from tests.unit.plugins.conftest import MakeHost

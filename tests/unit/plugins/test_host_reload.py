@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nanobot_core.messages import JsonValue
-from nanobot_core.plugins.code import why_not_exchangeable
-from nanobot_core.plugins.exchange import RestartRequired
+from nanobot_core.plugins.change import RestartRequired
+from nanobot_core.plugins.loader import why_not_exchangeable
 from tests.distributions import manifest_of, write_plugin
 from tests.unit.plugins.conftest import MakeHost
 from tests.unit.plugins.samples import (

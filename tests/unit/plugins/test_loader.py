@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from nanobot_core import PluginLoadFailed
-from nanobot_core.plugins.index import InstalledPlugin
+from nanobot_core.plugins.index import InstalledPlugin, local_plugins
 from nanobot_core.plugins.loader import load_entry, load_object
-from nanobot_core.plugins.local import local_plugins
 from nanobot_core.tasks import call_within
 from tests.distributions import write_plugin
 

@@ -6,7 +6,7 @@ import re
 
 from hypothesis import example, given, strategies as st
 
-from nanobot_core.plugins.names import MAX_NAME_CHARS, assign_tool_names, long_name
+from nanobot_core.plugins.tool_names import MAX_NAME_CHARS, assign_tool_names, long_name
 
 plugins = st.sampled_from(["a", "b", "a__b", "files", "x" * 60])
 names = st.sampled_from(["c", "b__c", "read", "a__c", "tool.with.dots", "n" * 64])

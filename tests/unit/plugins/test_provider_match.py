@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nanobot_core import NoProvider, ProviderSpec
-from nanobot_core.plugins.provider_match import (
+from nanobot_core.provider_match import (
     ProviderAccess,
     ProviderMatch,
     ProviderRow,

@@ -10,15 +10,15 @@ from hypothesis import given, strategies as st
 
 from nanobot_core import PluginFacts
 from nanobot_core.config.models import PluginsSettings
-from nanobot_core.plugins.index import InstalledPlugin
-from nanobot_core.plugins.manifest import Manifest
-from nanobot_core.plugins.selection import (
-    Narrowing,
+from nanobot_core.plugins.catalogue import (
+    PluginFilter,
     Selection,
     in_calling_order,
     missing_plugins,
     select,
 )
+from nanobot_core.plugins.index import Condition, InstalledPlugin
+from nanobot_core.plugins.manifest import Manifest
 
 
 def installed(
@@ -48,10 +48,10 @@ def installed(
 
 def decide(
     plugins: Sequence[InstalledPlugin],
-    narrowing: Narrowing | None = None,
+    plugin_filter: PluginFilter | None = None,
     **settings: Any,
 ) -> dict[str, Selection]:
-    chosen = select(plugins, PluginsSettings.model_validate(settings), narrowing)
+    chosen = select(plugins, PluginsSettings.model_validate(settings), plugin_filter)
     return {item.plugin.id: item for item in chosen}
 
 
@@ -82,18 +82,18 @@ def test_a_local_file_is_enabled_because_it_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("narrowing", "settings", "reason"),
+    ("plugin_filter", "settings", "reason"),
     [
         (None, {"disabled": ["a"], "enabled": ["a"]}, "named under plugins.disabled"),
-        (Narrowing(safe=True), {"enabled": ["a"]}, "left out by --safe"),
-        (Narrowing(without=frozenset({"a"})), {"required": ["a"]}, "left out by --without"),
+        (PluginFilter(safe=True), {"enabled": ["a"]}, "left out by --safe"),
+        (PluginFilter(without=frozenset({"a"})), {"required": ["a"]}, "left out by --without"),
         (None, {"policy": "listed"}, "policy 'listed' and not named"),
     ],
 )
 def test_what_is_out_says_why(
-    narrowing: Narrowing | None, settings: dict[str, Any], reason: str
+    plugin_filter: PluginFilter | None, settings: dict[str, Any], reason: str
 ) -> None:
-    chosen = decide([installed("a")], narrowing, **settings)
+    chosen = decide([installed("a")], plugin_filter, **settings)
 
     assert (chosen["a"].enabled, chosen["a"].reason) == (False, reason)
 
@@ -101,7 +101,7 @@ def test_what_is_out_says_why(
 def test_safe_keeps_what_belongs_to_the_core() -> None:
     plugins = [installed("ours", bundled=True), installed("theirs")]
 
-    assert enabled(decide(plugins, Narrowing(safe=True))) == {"ours"}
+    assert enabled(decide(plugins, PluginFilter(safe=True))) == {"ours"}
 
 
 def test_a_problem_keeps_a_plugin_out_with_its_reason() -> None:
@@ -113,7 +113,9 @@ def test_a_problem_keeps_a_plugin_out_with_its_reason() -> None:
 
 def test_a_plugin_whose_code_was_examined_in_vain_is_out() -> None:
     chosen = select(
-        [installed("a")], PluginsSettings(), obstacles={"a": ("import-error", "raised", "mend it")}
+        [installed("a")],
+        PluginsSettings(),
+        obstacles={"a": Condition("import-error", "raised", "mend it")},
     )
 
     assert (chosen[0].state, chosen[0].reason, chosen[0].remedy) == (
@@ -166,7 +168,7 @@ def test_a_chain_with_a_missing_end_is_out_as_a_whole(
 def test_safe_does_not_bring_back_strangers_that_are_required() -> None:
     plugins = [installed("ours", bundled=True, requires=["theirs"]), installed("theirs")]
 
-    assert enabled(decide(plugins, Narrowing(safe=True))) == set()
+    assert enabled(decide(plugins, PluginFilter(safe=True))) == set()
 
 
 def test_only_those_whose_wishes_form_a_cycle_are_out() -> None:
@@ -202,11 +204,7 @@ def test_a_named_plugin_that_is_not_installed_comes_with_the_line_that_installs_
 
     missing = missing_plugins([installed("files")], settings)
 
-    assert [(item.id, item.required) for item in missing] == [
-        ("memory", True),
-        ("telegram", False),
-        ("fils", False),
-    ]
+    assert [item.plugin.id for item in missing] == ["memory", "telegram", "fils"]
     assert missing[1].remedy == "pip install nanobot-telegram"
     assert "did you mean 'files'?" in missing[2].remedy
 

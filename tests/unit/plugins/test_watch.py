@@ -10,8 +10,8 @@ import pytest
 
 from nanobot_core import AppReady
 from nanobot_core.hooks.generation import Registrant
-from nanobot_core.plugins import watch
-from nanobot_core.plugins.watch import LoopBlock, LoopWatch, code_place
+from nanobot_core.plugins import health
+from nanobot_core.plugins.health import LoopBlock, LoopWatch, code_place
 from tests.distributions import manifest_of, write_plugin
 from tests.unit.plugins.conftest import MakeHost
 
@@ -78,7 +78,7 @@ async def watched(places: dict[str, str]) -> LoopBlock:
 async def test_a_long_block_is_told_again_with_the_hook_that_blocks(
     site: Path, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nanobot_core.plugins.watch.LONG_AFTER_S", 0.5)
+    monkeypatch.setattr("nanobot_core.plugins.health.LONG_AFTER_S", 0.5)
     package = write_plugin(
         site, "lazy", code=BLOCKING, manifest=manifest_of("lazy", hooks={"app_ready": 1})
     )
@@ -131,4 +131,4 @@ def test_the_place_of_a_plugin_is_its_package_or_its_file(site: Path) -> None:
     single = import_module("acme_single")
     assert code_place(Registrant("a", "", single)) == str(site / "acme_single.py")
     of_the_core = LoopBlock(plugin="", place="", blocked_s=1)
-    assert code_place(Registrant("a", "", of_the_core)) == watch.__file__
+    assert code_place(Registrant("a", "", of_the_core)) == health.__file__
