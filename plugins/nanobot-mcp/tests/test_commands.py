@@ -122,15 +122,21 @@ def test_without_servers_the_list_is_said_to_be_empty(tmp_path: Path) -> None:
     assert "tools.mcp_servers" in listed.stderr
 
 
-def test_a_slip_in_a_server_is_named_with_file_and_line(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(
-        "tools:\n  mcp_servers:\n    a:\n      comand: npx\n", "utf-8"
-    )
+def test_a_bad_server_is_reported_and_leaves_the_others_alone(home: Path) -> None:
+    """The original saves servers with empty keys, and one such entry disabled all servers."""
+    servers = {"raw": {**RAW, "url": ""}, "a": {"comand": "npx"}, "b": {"command": "", "url": ""}}
+    settings = {"tools": {"mcp_servers": servers}}
+    (home / "config.yaml").write_text(yaml.safe_dump(settings), "utf-8")
 
-    listed, checked = run(tmp_path, "mcp", "list"), run(tmp_path, "config", "check")
+    listed = run(home, "mcp", "list", "--json")
+    checked = run(home, "config", "check")
+    tools = run(home, "mcp", "tools", "a")
 
-    assert listed.returncode == 1
-    assert "did you mean 'command'" in listed.stderr
-    assert "config.yaml:4" in listed.stderr
+    rows = {row["server"]: row for row in json.loads(listed.stdout)}
+    assert rows["raw"]["state"] == "connected"
+    assert "did you mean 'command'" in rows["a"]["problem"]
+    assert "either 'command'" in rows["b"]["problem"]
+    assert "MCP server 'a' cannot be used" in tools.stderr
+    assert tools.returncode == 1
     assert checked.returncode == 1
     assert "tools.mcp_servers.a" in checked.stdout + checked.stderr

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from nanobot_mcp.settings import CopiedServers, McpSettings, OwnServers, ServerSettings
@@ -79,3 +80,32 @@ def test_secrets_are_not_shown() -> None:
 def test_defaults_fit_a_person() -> None:
     assert McpSettings().startup_grace_s == 0
     assert ServerSettings(command="a").tool_timeout_s == 30
+
+
+def test_empty_keys_count_as_absent() -> None:
+    """The original saves every key of a server, most of them empty."""
+    saved = {"type": "", "command": "npx", "args": [], "env": {}, "url": "", "headers": {}}
+    remote: dict[str, Any] = {
+        "type": None,
+        "command": "",
+        "args": [],
+        "cwd": "",
+        "url": "http://b/mcp",
+    }
+
+    assert ServerSettings.model_validate(saved).transport == "stdio"
+    assert ServerSettings.model_validate(remote).transport == "streamableHttp"
+    check = Draft202012Validator(OwnServers.model_json_schema())
+    assert check.is_valid({"a": saved, "b": remote})
+    assert not check.is_valid({"a": {**saved, "command": ""}})
+    assert not check.is_valid({"a": {**saved, "url": "http://b"}})
+
+
+@pytest.mark.parametrize("bad", [{"url": ""}, {"command": "a", "args": 5}, "npx", None])
+def test_a_bad_server_leaves_the_others_alone(bad: object) -> None:
+    found = OwnServers.model_validate({"good": {"command": "a"}, "bad": bad}).servers
+
+    assert found["good"].is_enabled
+    assert not found["bad"].is_enabled
+    assert found["bad"].problem
+    assert OwnServers.model_validate(OwnServers.model_validate({"bad": bad}).model_dump()).servers

@@ -137,6 +137,11 @@ async def _rows(open_context: OpenContext) -> list[dict[str, Any]]:
                     "problem": connection.failure,
                 }
             )
+        counts = {"tools": 0, "resources": 0, "prompts": 0}
+        rows += [
+            {"server": name, "type": "", "state": "failed", **counts, "problem": problem}
+            for name, problem in hub.problems.items()
+        ]
         return rows
 
 
@@ -225,6 +230,8 @@ async def _tell(text: str) -> None:
 
 
 def _known(hub: Hub, name: str) -> ServerSettings:
+    if name in hub.problems:
+        _fail(f"MCP server '{name}' cannot be used: {hub.problems[name]}")
     if name not in hub.servers:
         known = ", ".join(hub.servers) or "none"
         _fail(f"there is no MCP server '{name}'; configured and switched on: {known}")

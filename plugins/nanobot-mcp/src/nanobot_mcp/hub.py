@@ -40,13 +40,15 @@ class Hub:
         ctx: the plugin's context.
 
     Attributes:
-        servers: the servers that are switched on, by name.
+        servers: the servers that are on and can be used, by name.
+        problems: why the settings of the others cannot be used, by name.
     """
 
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
         self._log = ctx.logger
         self._limits = ctx.settings(McpSettings)
+        self.problems: dict[str, str] = {}
         self.servers: Mapping[str, ServerSettings] = self._configured()
         self._connections: dict[str, Connection] = {}
         self._offers: dict[str, tuple[Offer, ...]] = {}
@@ -115,7 +117,8 @@ class Hub:
 
     def health(self) -> Health:
         """Tell of servers that failed, or of programs that are not there."""
-        failures = {name: item.failure for name, item in self._connections.items() if item.failure}
+        failures = dict(self.problems)
+        failures |= {name: item.failure for name, item in self._connections.items() if item.failure}
         path = self._ctx.environment(("PATH",)).get("PATH", "")
         for name, server in self.servers.items():
             command = server.command
@@ -157,7 +160,11 @@ class Hub:
     def _configured(self) -> dict[str, ServerSettings]:
         own = self._ctx.settings(OwnServers).servers
         copied = self._ctx.settings(CopiedServers).servers
-        found = {name: item for name, item in {**copied, **own}.items() if item.is_enabled}
+        both = {**copied, **own}
+        self.problems = {name: item.problem for name, item in both.items() if item.problem}
+        for name, problem in self.problems.items():
+            self._log.warning("MCP server '{}' is left out: {}", name, problem)
+        found = {name: item for name, item in both.items() if item.is_enabled}
         for name in own.keys() & copied.keys():
             self._log.warning(
                 "MCP server '{}' stands under tools.mcp_servers and mcpServers; the first counts",

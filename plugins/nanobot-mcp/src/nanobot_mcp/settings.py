@@ -11,7 +11,12 @@ from pydantic import (
     ConfigDict,
     Field,
     PositiveFloat,
+    PrivateAttr,
     SecretStr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -30,8 +35,17 @@ _NEAR = 0.75
 """Least likeness (difflib) of an unknown key to a known one that makes it a slip of the pen."""
 
 
+def _none_if_empty(value: object) -> object:
+    """Other programs write keys without a value as empty text."""
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+OptionalText: TypeAlias = Annotated[str | None, BeforeValidator(_none_if_empty)]
+
+
 def _known_type(value: object) -> object:
     """Read the spellings of other clients (``streamable-http``, ``http``)."""
+    value = _none_if_empty(value)
     if not isinstance(value, str):
         return value
     return _SPELLINGS.get(value.lower().replace("-", "").replace("_", ""), value)
@@ -73,17 +87,26 @@ class ServerSettings(PluginSettings):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="allow",
-        # ``nanobot config check`` knows the schema only, not what is checked below.
-        json_schema_extra={"oneOf": [{"required": ["command"]}, {"required": ["url"]}]},
+        # ``nanobot config check`` knows only the schema, not what is checked below.
+        json_schema_extra={
+            "oneOf": [
+                {"required": [key], "properties": {key: {"type": "string", "minLength": 1}}}
+                for key in ("command", "url")
+            ]
+        },
     )
 
-    command: str | None = None
+    command: OptionalText = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default={}, repr=False)
-    cwd: str | None = None
-    url: str | None = None
+    cwd: OptionalText = None
+    url: OptionalText = None
     headers: dict[str, str] = Field(default={}, repr=False)
-    type: Annotated[Transport | None, BeforeValidator(_known_type)] = None
+    type: Annotated[
+        Transport | None,
+        BeforeValidator(_known_type),
+        WithJsonSchema({"type": ["string", "null"]}),  # other clients spell it in their own way
+    ] = None
     tool_timeout_s: PositiveFloat = Field(
         default=30,
         validation_alias=AliasChoices(
@@ -99,6 +122,7 @@ class ServerSettings(PluginSettings):
     enabled_tools: tuple[str, ...] = ("*",)
     disabled: bool = False
     oauth: OAuthSettings | None = None
+    _problem: str = PrivateAttr("")
 
     @field_validator("url")
     @classmethod
@@ -125,6 +149,21 @@ class ServerSettings(PluginSettings):
             raise ValueError(msg)
         return self
 
+    @classmethod
+    def unusable(cls, error: ValidationError) -> ServerSettings:
+        """Return settings of a server that cannot be used because of `error`."""
+        server = ServerSettings.model_construct()
+        server._problem = "; ".join(  # noqa: SLF001  # its own class
+            ": ".join((*map(str, found["loc"]), found["msg"].replace("Value error,", "expected")))
+            for found in error.errors(include_input=False, include_url=False)
+        )
+        return server
+
+    @property
+    def problem(self) -> str:
+        """Why the settings cannot be used, with the remedy; empty if they can."""
+        return self._problem
+
     @property
     def transport(self) -> Transport:
         """The transport that was given or is guessed."""
@@ -142,19 +181,32 @@ class ServerSettings(PluginSettings):
 
     @property
     def is_enabled(self) -> bool:
-        """Whether it is to be used; ``enabled: false`` of other clients counts as well."""
-        return not self.disabled and (self.model_extra or {}).get("enabled") is not False
+        """Whether it can be used; ``enabled: false`` of other clients counts as well."""
+        return (
+            not self.disabled
+            and not self.problem
+            and (self.model_extra or {}).get("enabled") is not False
+        )
+
+
+def _or_unusable(value: object, validate: ValidatorFunctionWrapHandler) -> ServerSettings:
+    """Return the settings of one server; a mistake in them must not disable the others."""
+    try:
+        server: ServerSettings = validate(value)
+    except ValidationError as error:
+        return ServerSettings.unusable(error)
+    return server
 
 
 class _Servers(PluginSettings):
     """Name to server."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, ServerSettings]
+    __pydantic_extra__: dict[str, Annotated[ServerSettings, WrapValidator(_or_unusable)]]
 
     @property
     def servers(self) -> dict[str, ServerSettings]:
-        """The servers by name, those that are switched off as well."""
+        """The servers by name, including those that are off or cannot be used."""
         return dict(self.__pydantic_extra__ or {})
 
 
