@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 
 from nanobot_core import ToolDenied, ToolInputError
 from nanobot_files.glob import GlobTool
+from nanobot_files.grep import GrepTool
 from nanobot_files.list_dir import ListDirTool
 from nanobot_files.pattern import PathPattern
 
@@ -92,6 +93,7 @@ async def test_state_of_nanobot_is_not_searched(bench: Bench) -> None:
     bench.put("sessions/telegram_1.txt")
 
     assert "No file" in await bench.text(GlobTool, pattern="*.txt")
+    assert "No match" in await bench.text(GrepTool, pattern="x*")
     with pytest.raises(ToolDenied):
         await bench.text(GlobTool, pattern="*.txt", path=".nanobot/tool-results")
     # The bench's owner approves.

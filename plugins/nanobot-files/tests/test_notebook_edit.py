@@ -140,6 +140,21 @@ async def test_file_that_is_no_notebook_is_left_alone(bench: Bench, content: str
     assert path.read_text() == content
 
 
+async def test_insert_creates_a_notebook(bench: Bench) -> None:
+    async def edit(mode: str) -> str:
+        return await bench.text(
+            NotebookEditTool, path="n.ipynb", cell_index=0, new_source="x = 1", edit_mode=mode
+        )
+
+    for mode in ("replace", "delete"):
+        with pytest.raises(ToolInputError, match=r"n\.ipynb"):
+            await edit(mode)
+    shown = await edit("insert")
+
+    assert "new notebook" in shown
+    assert [(cell["cell_type"], cell["source"]) for cell in _read(bench)] == [("code", ["x = 1"])]
+
+
 async def test_other_files_are_sent_to_edit_file(bench: Bench) -> None:
     with pytest.raises(ToolInputError, match="use edit_file"):
         await bench.text(NotebookEditTool, path="a.py", cell_index=0, new_source="x")

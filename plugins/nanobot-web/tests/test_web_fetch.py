@@ -7,13 +7,15 @@ import base64
 import itertools
 import json
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from nanobot_core import ImageBlock, ToolFailed, ToolInputError, ToolResult
+from nanobot_core import ImageBlock, JsonObject, ToolFailed, ToolInputError, ToolResult
 from nanobot_core.net import NetworkPolicy, TargetRefused
-from nanobot_core.testing import output_text
+from nanobot_core.testing import FakePluginContext, output_text
+from nanobot_core.tools import ToolRegistry
 from nanobot_web import extraction
 from nanobot_web.web import BANNER
 from nanobot_web.web_fetch import WebFetchTool
@@ -61,6 +63,23 @@ async def test_the_same_comes_as_plain_text(bench: Bench, web: WebServer) -> Non
     assert "The heading" in found["text"]
     assert "](" not in found["text"]
     assert "# " not in found["text"]
+
+
+async def test_the_spellings_of_the_original_are_accepted(bench: Bench, web: WebServer) -> None:
+    url = web.page("/page", ARTICLE)
+    plain = await bench.fetch(url, extract_mode="text", max_chars=100)
+
+    assert await bench.fetch(url, extractMode="text", maxChars=100) == plain
+
+
+def test_the_schema_lets_the_spellings_of_the_original_pass(tmp_path: Path) -> None:
+    registry = ToolRegistry()
+    registry.register(WebFetchTool(FakePluginContext(tmp_path)))
+
+    arguments: JsonObject = {"url": "http://a", "extractMode": "text", "maxChars": 100}
+
+    assert registry.prepare_call("web_fetch", arguments).error is None
+    assert "maxChars" not in str(WebFetchTool.parameters)
 
 
 async def test_text_is_cut_at_the_wanted_length_and_says_so(bench: Bench, web: WebServer) -> None:

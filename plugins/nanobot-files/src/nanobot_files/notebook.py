@@ -24,6 +24,11 @@ class Notebook:
         self._trailing_newline = trailing_newline
 
     @classmethod
+    def empty(cls) -> Notebook:
+        """Return a notebook without cells, in the newest format."""
+        return cls(nbformat.v4.new_notebook(), trailing_newline=True)  # type: ignore[no-untyped-call]  # nbformat has no annotations here
+
+    @classmethod
     def parse(cls, data: bytes, shown: str) -> Notebook:
         """Read a notebook.
 

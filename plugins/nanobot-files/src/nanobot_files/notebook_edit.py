@@ -35,7 +35,8 @@ class NotebookEditTool(FileTool[NotebookEditParams]):
     name = "notebook_edit"
     description = (
         "Replace, insert or delete one cell of a Jupyter notebook (.ipynb), by its number from 0. "
-        "A code cell that is changed loses its outputs. For other files use edit_file."
+        "insert creates the notebook if there is none. A code cell that is changed loses its "
+        "outputs. For other files use edit_file."
     )
     parameters_model = NotebookEditParams
 
@@ -48,10 +49,11 @@ class NotebookEditTool(FileTool[NotebookEditParams]):
         guard = self._files.guard(context)
         path = guard.resolve_write(params.path)
         if path.suffix.lower() != ".ipynb":
-            raise ToolInputError(f"'{params.path}' is no notebook (.ipynb); use edit_file")
+            raise ToolInputError(f"'{params.path}' is not a notebook (.ipynb); use edit_file")
         with self._files.writing:
-            loaded = self._files.load(guard, path)
-            notebook = Notebook.parse(loaded.data, params.path)
+            is_new = params.edit_mode == "insert" and not path.exists()
+            loaded = None if is_new else self._files.load(guard, path)
+            notebook = Notebook.parse(loaded.data, params.path) if loaded else Notebook.empty()
             index = params.cell_index
             match params.edit_mode:
                 case "replace":
@@ -61,7 +63,9 @@ class NotebookEditTool(FileTool[NotebookEditParams]):
                 case "delete":
                     notebook.delete(index)
             data = notebook.render()
-            note = self._files.stale_note(context.session_key, path, loaded.version)
+            version = loaded and loaded.version
+            note = self._files.stale_note(context.session_key, path, version) if version else ""
             self._files.save(guard, context.session_key, path, data)
         done = _DONE[params.edit_mode]
-        return f"{done} cell {index} of {params.path}; it has {len(notebook)} cells now{note}"
+        place = f"the new notebook {params.path}" if is_new else params.path
+        return f"{done} cell {index} of {place}; it has {len(notebook)} cells now{note}"

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from nanobot_core import (
     ImageBlock,
@@ -30,14 +30,26 @@ if TYPE_CHECKING:
 class WebFetchParams(BaseModel):
     """Parameters of `WebFetchTool`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # The schema shows one spelling and lets the other pass, which the original's models know.
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        json_schema_extra={"additionalProperties": True},
+    )
 
     url: str = Field(min_length=1, max_length=8_000, description="http or https address.")
     extract_mode: ExtractMode = Field(
-        default="markdown", description="markdown keeps headings, links and tables; text does not."
+        default="markdown",
+        validation_alias=AliasChoices("extract_mode", "extractMode"),
+        description="markdown keeps headings, links and tables; text does not.",
     )
     max_chars: int = Field(
-        default=50_000, ge=100, le=1_000_000, description="Characters of text wanted at most."
+        default=50_000,
+        ge=100,
+        le=1_000_000,
+        validation_alias=AliasChoices("max_chars", "maxChars"),
+        description="Most characters of text to return.",
     )
 
 
