@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nanobot_core import __version__
 
-# Extensions that derive pages from the code (hooks, settings) stand in _ext and are named below.
+# Extensions that render pages from the code (hooks, settings) are in _ext and listed below.
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "nanobot"

@@ -1,6 +1,6 @@
-"""Sphinx extension: a line ``<!-- generate: name arguments -->`` becomes what `name` renders.
+"""Replace `<!-- generate: … -->` lines in pages by text rendered from the code.
 
-The text is put in before the page is parsed, so that its headings stand in the page's contents.
+This happens before the page is parsed, so that the rendered headings appear in its contents.
 """
 
 from __future__ import annotations

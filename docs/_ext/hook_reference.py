@@ -49,7 +49,7 @@ def render_hooks() -> str:
 
 
 def render_events() -> str:
-    """Return the events of all hooks, and then what stands in their fields."""
+    """Return the events of all hooks, and then the types of their fields."""
     events = _named_in(point.declaration for point in hook_points().values())
     parts: dict[str, type] = {}
     queue = [*events.values()]
@@ -63,7 +63,7 @@ def render_events() -> str:
     blocks += [render_dataclass(name) for name in sorted(events) if name not in given]
     blocks += ["## What a plugin gives and answers"]
     blocks += [render_dataclass(name) for name in sorted(given)]
-    blocks += ["## What stands in them"]
+    blocks += ["## Types of their fields"]
     blocks += [render_dataclass(name) for name in sorted(parts)]
     return "\n\n".join(blocks)
 

@@ -164,7 +164,7 @@ def _meanings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _texts_below(model: type[BaseModel]) -> dict[str, str]:
-    """Return the string literals that stand below fields."""
+    """Return the string literals below fields."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     body = tree.body if isinstance(tree, ast.ClassDef) else []
     found: dict[str, str] = {}

@@ -28,7 +28,7 @@ UNUSED: Final = {
     "rewrite_inbound": POLICY,
     "rewrite_outbound": POLICY,
     "rewrite_tool_result": POLICY,
-    "settings_changed": "ours are cheap to make anew when their section changes",
+    "settings_changed": "ours are cheap to create again when their section changes",
 }
 """RESERVED, part one: hooks that no plugin in `plugins` implements yet, with the reason."""
 
@@ -112,7 +112,7 @@ def test_every_hook_is_documented_used_called_and_tested(repository: Path) -> No
     findings = hook_findings(repository, hooks)
 
     if absent_plugins(repository):
-        # What an absent plugin uses cannot be told from what nobody uses.
+        # Hooks that only an absent plugin uses look like unused ones.
         findings = [each for each in findings if not each.endswith(("no plugin", "no test"))]
     assert findings == []
 

@@ -19,7 +19,7 @@ def test_all_links_lead_to_a_file(repository: Path) -> None:
 def test_a_dead_link_is_named(tmp_path: Path, page: str, target: str) -> None:
     write_tree(tmp_path, {page: f"see [the\nother]({target})"})
 
-    assert link_findings(tmp_path) == [f"{page}: links to 'gone.md', which is not there"]
+    assert link_findings(tmp_path) == [f"{page}: links to 'gone.md', which does not exist"]
 
 
 @pytest.mark.parametrize(

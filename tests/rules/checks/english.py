@@ -53,9 +53,9 @@ IDIOMS: Final[dict[str, str]] = {
 """Regular expression to the plain term."""
 
 NO_NOUN: Final = re.compile(
-    r"\b(?:is|are|was|were) (?:no|nobody|nothing)\b(?! longer| more\b)", re.IGNORECASE
+    r"(?<!there )\b(?:is|are|was|were) no (?!longer\b|more\b|if\b)\w+", re.IGNORECASE
 )
-"""A negation before the noun, as in "is no file": write "is not a file"."""
+"""A negation before the noun, as in "it is no file": write "it is not a file"."""
 
 _IDIOMS: Final = [(re.compile(pattern, re.IGNORECASE), plain) for pattern, plain in IDIOMS.items()]
 

@@ -15,9 +15,9 @@ PAGES = ("*.md", "docs/**/*.md", "plugins/*/*.md", "changelog.d/*.md")
 
 
 def link_findings(root: Path) -> list[str]:
-    """Name each link in the pages below `root` whose file is not there."""
+    """Report each link in the pages below `root` to a missing file."""
     return [
-        f"{page.relative_to(root).as_posix()}: links to '{target}', which is not there"
+        f"{page.relative_to(root).as_posix()}: links to '{target}', which does not exist"
         for page in _pages(root)
         for target in _targets(page.read_text("utf-8"))
         if not (page.parent / target).exists()

@@ -28,9 +28,9 @@ _HARMLESS = frozenset({"os.fspath", "os.path.normpath", "os.path.relpath", "os.p
 
 
 def workspace_findings(root: Path) -> list[str]:
-    """Name each place that opens, lists or changes something below the workspace by its path.
+    """Report each place that opens, lists or changes something below the workspace by its path.
 
-    What stands in the workspace may be a model's work, and a path follows the links in it;
+    A model may have written the files of the workspace, and a path follows the links in them;
     `Folder` and `PathGuard` do not.
     """
     return [
