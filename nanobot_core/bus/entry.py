@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from nanobot_core.bus.codec import encode_inbound, encode_outbound
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.messages import InboundMessage, OutboundMessage

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nanobot_core.bus.entry import OUT
 from nanobot_core.bus.wal import apply_log
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

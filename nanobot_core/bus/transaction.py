@@ -6,11 +6,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nanobot_core.bus.ledger import Ledger
 from nanobot_core.errors import BusError, BusFull
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

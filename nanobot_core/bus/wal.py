@@ -15,8 +15,9 @@ import sys
 import zlib
 from array import array
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final
+
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

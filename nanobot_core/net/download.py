@@ -6,11 +6,11 @@ import asyncio
 import zlib
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 
 import httpx
 
 from nanobot_core.errors import ToolFailed, ToolInputError
+from nanobot_core.record import dataclass
 
 _STEP = 64 * 1024
 _ZLIB_OR_GZIP = zlib.MAX_WBITS | 32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -14,6 +14,7 @@ from ipaddress import (
 from typing import TypeAlias
 
 from nanobot_core.errors import ToolDenied
+from nanobot_core.record import dataclass
 
 Address: TypeAlias = IPv4Address | IPv6Address
 _Network: TypeAlias = IPv4Network | IPv6Network

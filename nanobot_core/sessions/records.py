@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.contracts.store import Checkpoint, SessionState
 from nanobot_core.messages import Message, message_from_json, message_to_json
+from nanobot_core.record import dataclass
 from nanobot_core.text import MAX_JSON_DEPTH, is_deeper, parse_json_object
 
 if TYPE_CHECKING:

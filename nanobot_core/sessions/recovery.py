@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nanobot_core.record import dataclass
 from nanobot_core.sessions.history import align, unknown_outcome
 
 if TYPE_CHECKING:
