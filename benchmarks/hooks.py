@@ -22,10 +22,10 @@ from nanobot_core import (
     LLMResponse,
     Message,
     PathGuard,
-    StreamBatch,
     StreamEvent,
     SystemClock,
     TextDelta,
+    TextStreamed,
     ToolCall,
     ToolCallProposed,
     ToolRegistry,
@@ -86,7 +86,7 @@ class Listener:
     """Listens to streams."""
 
     @on.on_stream
-    def on_stream(self, event: StreamBatch) -> None:
+    def on_stream(self, event: TextStreamed) -> None:
         """Listen."""
 
 

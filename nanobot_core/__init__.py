@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         FinishReason as FinishReason,
         LLMProvider as LLMProvider,
         LLMResponse as LLMResponse,
+        ModelCallRequested as ModelCallRequested,
         ProviderSpec as ProviderSpec,
         ReasoningDelta as ReasoningDelta,
         StreamEvent as StreamEvent,
@@ -109,8 +110,6 @@ if TYPE_CHECKING:
         RunStatus as RunStatus,
         Service as Service,
         ServiceSpec as ServiceSpec,
-        SkillSource as SkillSource,
-        SystemJob as SystemJob,
     )
     from nanobot_core.contracts.store import (
         Checkpoint as Checkpoint,
@@ -170,25 +169,20 @@ if TYPE_CHECKING:
         Unreachable as Unreachable,
     )
     from nanobot_core.events import (
-        AppDraining as AppDraining,
-        AppReady as AppReady,
         ApprovalRequested as ApprovalRequested,
         ApprovalResolved as ApprovalResolved,
-        CompactionFinished as CompactionFinished,
-        CompactionStarted as CompactionStarted,
         ContentReady as ContentReady,
         ContextRequested as ContextRequested,
         DeliveryFinished as DeliveryFinished,
         ErrorRaised as ErrorRaised,
         IterationFinished as IterationFinished,
         IterationStarted as IterationStarted,
-        MessageAdmitted as MessageAdmitted,
         MessageComposed as MessageComposed,
         MessageReceived as MessageReceived,
         ModelRequested as ModelRequested,
         StopReason as StopReason,
-        StreamBatch as StreamBatch,
         StreamEnded as StreamEnded,
+        TextStreamed as TextStreamed,
         ToolBatchStarted as ToolBatchStarted,
         ToolCallFinished as ToolCallFinished,
         ToolCallProposed as ToolCallProposed,
@@ -205,7 +199,6 @@ if TYPE_CHECKING:
     from nanobot_core.folder import Folder as Folder
     from nanobot_core.hooks import specs as on
     from nanobot_core.hooks.agent_hook import AgentHook as AgentHook, CompositeHook as CompositeHook
-    from nanobot_core.hooks.events import ModelCallRequested as ModelCallRequested
     from nanobot_core.hooks.markers import (
         declare_contribution as declare_contribution,
         hookimpl as hookimpl,
@@ -269,12 +262,12 @@ _HOMES = {
         ),
         "nanobot_core.contracts.provider": (
             "ChatRequest Completed FinishReason LLMProvider LLMResponse MAX_ANSWER_CHARS "
-            "MAX_ARGUMENT_CHARS MAX_TOOL_CALLS ProviderSpec ReasoningDelta StreamEvent TextDelta "
-            "ToolCallDelta"
+            "MAX_ARGUMENT_CHARS MAX_TOOL_CALLS ModelCallRequested ProviderSpec "
+            "ReasoningDelta StreamEvent TextDelta ToolCallDelta"
         ),
         "nanobot_core.contracts.service": (
             "AsgiApp GatewayAccess GatewayStatus Mount Route RunState RunStatus Service "
-            "ServiceSpec SkillSource SystemJob"
+            "ServiceSpec "
         ),
         "nanobot_core.contracts.store": (
             "Checkpoint SessionState SessionStore SessionSummary StoreSpec StoredSession"
@@ -291,10 +284,10 @@ _HOMES = {
             "Unreachable"
         ),
         "nanobot_core.events": (
-            "AppDraining AppReady ApprovalRequested ApprovalResolved CompactionFinished "
-            "CompactionStarted ContentReady ContextRequested DeliveryFinished ErrorRaised "
-            "IterationFinished IterationStarted MessageAdmitted MessageComposed "
-            "MessageReceived ModelRequested StopReason StreamBatch StreamEnded "
+            "ApprovalRequested ApprovalResolved "
+            "ContentReady ContextRequested DeliveryFinished ErrorRaised "
+            "IterationFinished IterationStarted MessageReceived MessageComposed "
+            "MessageReceived ModelRequested StopReason TextStreamed StreamEnded "
             "ToolBatchStarted ToolCallFinished ToolCallProposed ToolDefinition ToolOutcome "
             "ToolResultReady ToolsOffered TurnInfo TurnOutcome TurnSource TurnStarted "
             "UsageRecorded"
@@ -302,7 +295,6 @@ _HOMES = {
         "nanobot_core.folder": "Folder",
         "nanobot_core.hooks": "on",
         "nanobot_core.hooks.agent_hook": "AgentHook CompositeHook",
-        "nanobot_core.hooks.events": "ModelCallRequested",
         "nanobot_core.hooks.markers": "declare_contribution hookimpl",
         "nanobot_core.media": "MediaStore MediaTooLarge",
         "nanobot_core.messages": (

@@ -1,4 +1,4 @@
-"""Facts of a turn, as hooks receive them: frozen plain data, JSON-serialisable.
+"""Events: what happened, for hooks and for programs that watch a turn. Frozen plain data.
 
 A new fact is a new field with a default, so that the signature of a hook never changes.
 """
@@ -81,30 +81,11 @@ class ToolOutcome(Repaired):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppReady:
-    """Everything is started. `plugins` lists the active ones as ``id@version``."""
-
-    version: str
-    plugins: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppDraining:
-    """No new work is admitted any more."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived:
-    """The access lists of its channel let a message in; its files are not fetched yet."""
+    """The access lists of its channel let a message in.
 
-    message: InboundMessage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageAdmitted:
-    """A message is complete and about to be stored."""
+    `admit_message` sees it before its files are fetched, `rewrite_inbound` complete.
+    """
 
     message: InboundMessage
 
@@ -214,8 +195,11 @@ class IterationStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamBatch:
-    """Deltas of the last 50 ms or more, in order; thoughts never stand in `text`."""
+class TextStreamed:
+    """The next piece of an answer and of the thinking before it; either may be empty.
+
+    The event stream of a run gets each piece as it comes, hooks get all of the last 50 ms as one.
+    """
 
     turn: TurnInfo
     iteration: int
@@ -329,23 +313,6 @@ class ContentReady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionStarted:
-    """The oldest `messages` messages of the request are about to be summarised."""
-
-    turn: TurnInfo
-    messages: tuple[Message, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionFinished:
-    """The oldest messages of the request were replaced by `summary`."""
-
-    turn: TurnInfo
-    messages: int
-    summary: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRecorded:
     """One model call of any source was paid for."""
 
@@ -356,20 +323,6 @@ class UsageRecorded:
     plugin: str
     usage: Usage
     turn_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextStreamed:
-    """The next piece of the answer, thoughts left out."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningStreamed:
-    """The next piece of the thinking."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,15 +351,6 @@ class ToolCallStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallEnded:
-    """A call is over."""
-
-    call: ToolCall
-    result: ToolOutcome
-    duration_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeGiven(Repaired):
     """Something that the user should know while waiting."""
 
@@ -420,22 +364,14 @@ class MessageSent:
     message: OutboundMessage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFinished:
-    """The last event of a turn."""
-
-    outcome: TurnOutcome
-
-
 RunEvent: TypeAlias = (
     TextStreamed
-    | ReasoningStreamed
     | StreamRestarted
     | ProgressMade
     | ToolCallStarted
-    | ToolCallEnded
+    | ToolCallFinished
     | NoticeGiven
     | MessageSent
-    | TurnFinished
+    | TurnOutcome
 )
-"""What a program that watches a turn receives, in order."""
+"""What a program that watches a turn receives, in order; the outcome comes last."""

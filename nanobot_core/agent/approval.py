@@ -198,19 +198,19 @@ class Approver:
         )
         ticket = None
         by = NO_ONE
-        if self._hooks.present_approval:
+        if self._hooks.choose_approval:
             try:
                 ticket = await run_bounded(
                     self._hooks.runtime.spawn,
-                    self._hooks.present_approval(request),
+                    self._hooks.choose_approval(request),
                     limit_s=self._policy.timeout_s,
                     name=f"approval:{request.id}",
                 )
             except TimeoutError:
                 by = NO_ANSWER
         ticket = ticket or Ticket(False, by)
-        if self._hooks.approval_resolved:
-            self._hooks.approval_resolved(
+        if self._hooks.after_approval:
+            self._hooks.after_approval(
                 ApprovalResolved(
                     turn=self._turn,
                     id=request.id,

@@ -23,8 +23,6 @@ from nanobot_core.agent.tool_runner import ToolRunner
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.errors import ContextTooLong, LimitError, PluginError, ProviderError
 from nanobot_core.events import (
-    CompactionFinished,
-    CompactionStarted,
     ContentReady,
     IterationFinished,
     IterationStarted,
@@ -332,22 +330,14 @@ class _Run:
         earlier = self.compaction.messages - 1 if self.compaction else 0
         self.compaction = replace(done, messages=done.messages + earlier)
         self.request = shorter
-        if self.spec.hooks.after_compaction:
-            await self.spec.hooks.after_compaction(
-                CompactionFinished(
-                    turn=self.spec.turn,
-                    messages=len(request) - len(shorter) + 1,
-                    summary=done.summary,
-                )
-            )
+        from loguru import logger
+
+        bound = logger.bind(turn=self.spec.turn.id, session=self.spec.turn.session_key)
+        bound.info("summarised {} messages of the request", len(request) - len(shorter) + 1)
         return True
 
     async def _summarise(self, messages: Sequence[Message]) -> str:
         """Return a summary by the model, or a mechanical one when the model has none."""
-        if self.spec.hooks.before_compaction:
-            await self.spec.hooks.before_compaction(
-                CompactionStarted(turn=self.spec.turn, messages=tuple(messages))
-            )
         budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
         transcript = render_transcript(messages, int(budget * self.estimator.chars_per_token / 2))
         question = Message(role="user", content=f"{transcript}\n\n{SUMMARY_INSTRUCTION}")

@@ -19,6 +19,7 @@ from nanobot_core.contracts.provider import (
     ChatRequest,
     Completed,
     LLMResponse,
+    ModelCallRequested,
     ReasoningDelta,
     StreamEvent,
     TextDelta,
@@ -36,15 +37,12 @@ from nanobot_core.errors import (
 from nanobot_core.events import (
     ModelRequested,
     NoticeGiven,
-    ReasoningStreamed,
-    StreamBatch,
     StreamEnded,
     StreamRestarted,
     TextStreamed,
     ToolDefinition,
     UsageRecorded,
 )
-from nanobot_core.hooks.events import ModelCallRequested
 from nanobot_core.messages import Message, Usage
 from nanobot_core.text import MAX_JSON_DEPTH, PairJoiner, count_chars, is_deeper, is_finite
 from nanobot_core.thoughts import Portion, ThoughtFilter, split_thoughts
@@ -214,8 +212,8 @@ class ModelCaller:
 
     def _record_usage(self, model: Model, usage: Usage) -> None:
         self.usage = self.usage + usage
-        if self._spec.hooks.usage_recorded:
-            self._spec.hooks.usage_recorded(
+        if self._spec.hooks.on_usage:
+            self._spec.hooks.on_usage(
                 UsageRecorded(
                     session_key=self._spec.turn.session_key,
                     source=self._spec.turn.source,
@@ -319,12 +317,11 @@ class _Attempt:
         await self._emit(portion.visible, portion.thought)
 
     async def _emit(self, text: str, reasoning: str) -> None:
-        if text:
-            self._streamed = True
-            await self._spec.on_event(TextStreamed(text=text))
-        if reasoning:
-            await self._spec.on_event(ReasoningStreamed(text=reasoning))
-        if self._spec.hooks.on_stream and (text or reasoning):
+        if not text and not reasoning:
+            return
+        self._streamed = self._streamed or bool(text)
+        await self._spec.on_event(self._streamed_event(text, reasoning))
+        if self._spec.hooks.on_stream:
             now_s = time.monotonic()
             if not self._batch:
                 self._batch_since_s = now_s
@@ -334,15 +331,14 @@ class _Attempt:
 
     def _flush(self) -> None:
         if self._batch:
-            self._spec.hooks.on_stream(
-                StreamBatch(
-                    turn=self._spec.turn,
-                    iteration=self.iteration,
-                    text="".join(text for text, _ in self._batch),
-                    reasoning="".join(reasoning for _, reasoning in self._batch),
-                )
-            )
+            text, reasoning = map("".join, zip(*self._batch, strict=True))
+            self._spec.hooks.on_stream(self._streamed_event(text, reasoning))
             self._batch = []
+
+    def _streamed_event(self, text: str, reasoning: str) -> TextStreamed:
+        return TextStreamed(
+            turn=self._spec.turn, iteration=self.iteration, text=text, reasoning=reasoning
+        )
 
     def _end(self, response: LLMResponse) -> None:
         if self._spec.stream and self._spec.hooks.on_stream_end:

@@ -17,7 +17,6 @@ from nanobot_core.errors import HookError, PluginError, ToolError, ToolTimeout
 from nanobot_core.events import (
     ProgressMade,
     ToolBatchStarted,
-    ToolCallEnded,
     ToolCallFinished,
     ToolCallStarted,
     ToolOutcome,
@@ -131,11 +130,10 @@ class ToolRunner:
         if result.media:
             await self._send_media(call, result.media)
         elapsed_s = time.perf_counter() - started
+        event = ToolCallFinished(turn=spec.turn, call=call, result=outcome, duration_s=elapsed_s)
         if spec.hooks.after_execute_tool:
-            spec.hooks.after_execute_tool(
-                ToolCallFinished(turn=spec.turn, call=call, result=outcome, duration_s=elapsed_s)
-            )
-        await spec.on_event(ToolCallEnded(call=call, result=outcome, duration_s=elapsed_s))
+            spec.hooks.after_execute_tool(event)
+        await spec.on_event(event)
         return message
 
     async def _send_media(self, call: ToolCall, media: tuple[str, ...]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from nanobot_core._version import __version__
 from nanobot_core.agent.always import AlwaysAllowed
 from nanobot_core.agent.approval import ApprovalPolicy
 from nanobot_core.agent.loop import AgentRunner
@@ -22,7 +21,7 @@ from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.config.secrets import maskable
 from nanobot_core.disk import tighten
-from nanobot_core.events import AppDraining, AppReady, RunEvent, TurnFinished, TurnOutcome
+from nanobot_core.events import RunEvent, TurnOutcome
 from nanobot_core.folder import Folder
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, JsonValue
@@ -101,7 +100,6 @@ class Nanobot:
         self._results = ResultFiles(self._workspace)
         self._store: SessionStore | None = None
         self._memory: MemoryBackend | None = None
-        self._is_draining = False
 
     @classmethod
     def from_config(
@@ -183,9 +181,6 @@ class Nanobot:
             keep_days = self.loaded.settings.tools.result_keep_days
             clearing = asyncio.to_thread(self._results.remove_old, keep_days)
             self._tasks.spawn(clearing, name="old results")
-            if self.plugins.hooks.app_ready:
-                event = AppReady(version=__version__, plugins=self.plugins.active_labels())
-                await self.plugins.hooks.app_ready(event)
         except BaseException:
             await self._close()
             raise
@@ -198,15 +193,7 @@ class Nanobot:
         traceback: TracebackType | None,
     ) -> None:
         """Stop in reverse order; what fails to stop is logged and does not hold up the rest."""
-        await self.begin_draining()
         await self._close()
-
-    async def begin_draining(self) -> None:
-        """Tell plugins that no new work is admitted; once."""
-        if not self._is_draining and self.plugins.hooks.app_draining:
-            self._is_draining = True
-            draining = self.plugins.hooks.app_draining(AppDraining(reason="shutdown"))
-            await _stopped("app_draining", draining)
 
     def _build_pipeline(self, store: SessionStore) -> TurnPipeline:
         sessions = Sessions(store, self._clock)
@@ -308,7 +295,7 @@ class Nanobot:
         model: str | None = None,
         hooks: Sequence[AgentHook] = (),
     ) -> AsyncIterator[RunEvent]:
-        """Answer `text` and yield what happens, `TurnFinished` last; arguments as `run`.
+        """Answer `text` and yield what happens, the `TurnOutcome` last; arguments as `run`.
 
         Leaving the loop early stops the turn.
         """
@@ -320,7 +307,7 @@ class Nanobot:
         try:
             while (event := await queue.get()) is not None:
                 yield event
-                if isinstance(event, TurnFinished):
+                if isinstance(event, TurnOutcome):
                     return
             if task.cancelled():
                 msg = "the agent was closed during the turn"

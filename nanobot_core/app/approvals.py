@@ -126,8 +126,8 @@ class ChatApprovals:
             event.set()
         return True
 
-    @on.present_approval
-    async def present_approval(self, event: ApprovalRequested) -> Ticket | None:
+    @on.choose_approval
+    async def choose_approval(self, event: ApprovalRequested) -> Ticket | None:
         """Ask in the chat and wait; after a restart, wait on for the answer to the same question.
 
         Cancellation:

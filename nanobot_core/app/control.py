@@ -175,8 +175,8 @@ class ControlServer:
             os.close(self._folder_fd)
             self._folder_fd = -1
 
-    @on.present_approval
-    async def present_approval(self, event: ApprovalRequested) -> Ticket | None:
+    @on.choose_approval
+    async def choose_approval(self, event: ApprovalRequested) -> Ticket | None:
         """Ask whoever started the turn over the socket."""
         connection = _connection.get(None)
         if connection is None:

@@ -275,7 +275,6 @@ class Gateway:
         """Take nothing in, let turns end, deliver what is ready; the rest waits on disk."""
         parts.face.ready = False
         parts.reception.is_open = False
-        await parts.bot.begin_draining()
         if parts.dispatching is not None:
             await cancel_and_wait(parts.dispatching)
         grace_s = parts.bot.loaded.settings.gateway.grace_s

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nanobot_core.app.reloading import Reloaded, described
 from nanobot_core.app.wire import ControlError, event_to_json
 from nanobot_core.disk import damaged_files
-from nanobot_core.events import TurnFinished
+from nanobot_core.events import TurnOutcome
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, OutboundMessage
 from nanobot_core.turns.pipeline import TurnRequest
@@ -126,7 +126,7 @@ async def _turn(parts: Parts, connection: Connection) -> JsonValue:
     media, model = asked.get("media"), asked.get("model")
 
     async def tell(event: RunEvent) -> None:
-        if not isinstance(event, TurnFinished):  # the outcome is the result
+        if not isinstance(event, TurnOutcome):  # the outcome is the result
             await connection.send(event_to_json(event))
 
     request = TurnRequest(

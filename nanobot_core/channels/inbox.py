@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.channels.access import decide, fault_of, first_part, with_names
 from nanobot_core.errors import BusError, HookError
-from nanobot_core.events import MessageAdmitted, MessageReceived
+from nanobot_core.events import MessageReceived
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, OutboundMessage
 
@@ -201,7 +201,7 @@ class ChannelInbox:
         hooks, changed = reception.hooks(), message
         try:
             if hooks.rewrite_inbound:
-                changed = await hooks.rewrite_inbound(MessageAdmitted(message=message))
+                changed = await hooks.rewrite_inbound(MessageReceived(message=message))
         except HookError as error:
             # What must not pass unchanged has no other form, and the platform offers it again.
             msg = f"a plugin could not prepare the message: {error}"

@@ -28,8 +28,8 @@ class TerminalApproval:
     def __init__(self, paused: Paused) -> None:
         self._paused = paused
 
-    @on.present_approval
-    async def present_approval(self, event: ApprovalRequested) -> Ticket | None:
+    @on.choose_approval
+    async def choose_approval(self, event: ApprovalRequested) -> Ticket | None:
         """Show the call with its exact arguments and wait for an answer."""
         call = event.call
         answer = await ask(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from nanobot_core.cli.options import Options, open_agent, running_gateway
 from nanobot_core.errors import NoProvider
-from nanobot_core.events import TurnFinished
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage
 
@@ -131,7 +130,7 @@ class _Gateway:
         asked: JsonObject = {"text": text, "session": talk.session, "model": talk.model}
         show = view.show if view else _unseen
         outcome = await self._client.turn(asked, show, self._decide)
-        await show(TurnFinished(outcome=outcome))
+        await show(outcome)
         return outcome
 
     async def commands(self) -> Mapping[str, str]:

@@ -63,7 +63,7 @@ def _trigger(item: Declaration, settings: Settings) -> str:
         case "cli":
             words = " ".join(filter(None, ("nanobot", str(item.detail.get("parent", "")), name)))
             return f"starts when '{words}' needs it"
-        case "services" | "jobs" | "routes":
+        case "services" | "routes":
             return f"starts with the gateway, for {item.kind} '{name}'"
     return f"starts when {item.kind} '{name}' is used"
 

@@ -23,9 +23,8 @@ from nanobot_core.events import (
     RunEvent,
     StreamRestarted,
     TextStreamed,
-    ToolCallEnded,
+    ToolCallFinished,
     ToolCallStarted,
-    TurnFinished,
     TurnOutcome,
 )
 
@@ -95,8 +94,8 @@ class PlainView:
                 self._begin_again()
                 self._write(f"{_message_text(event.message)}\n\n")
                 self._written.clear()
-            case TurnFinished():
-                self._finish(event.outcome)
+            case TurnOutcome():
+                self._finish(event)
 
     def paused(self) -> AbstractContextManager[None]:
         """See `View.paused`."""
@@ -163,7 +162,7 @@ class MarkdownView:
                 self._end_passage()
                 print_dim(f"↳ {event.hint}")
                 self._doing = f"running {event.call.name}"
-            case ToolCallEnded():
+            case ToolCallFinished():
                 if event.result.is_error:
                     print_dim(f"  {event.call.name} failed: {_first_line(event.result.text)}")
                 self._doing = "thinking"
@@ -176,8 +175,8 @@ class MarkdownView:
             case MessageSent():
                 self._end_passage()
                 self._print(printable(_message_text(event.message)))
-            case TurnFinished():
-                self._finish(event.outcome)
+            case TurnOutcome():
+                self._finish(event)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -192,7 +192,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Answer to ``present_approval``: whether the asked person allowed the call, and who it was.
+    """Answer to ``choose_approval``: whether the asked person allowed the call, and who it was.
 
     Attributes:
         always: the same call of the owner's needs no further approval.

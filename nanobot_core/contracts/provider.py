@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from nanobot_core.errors import ProviderProtocolError
-from nanobot_core.events import ToolDefinition
+from nanobot_core.events import ToolDefinition, TurnInfo
 from nanobot_core.messages import JsonObject, Message, ToolCall, Usage
 from nanobot_core.text import Repaired
 
@@ -46,6 +46,16 @@ class ChatRequest:
     reasoning_effort: ReasoningEffort | None = None
     tool_choice: Literal["auto", "none", "required"] = "auto"
     extra: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCallRequested:
+    """A model call with its whole request; the event of `wrap_model_call`."""
+
+    turn: TurnInfo
+    iteration: int
+    provider: str
+    request: ChatRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Services, jobs, routes and skills: what a plugin runs or mounts in the gateway."""
+"""Services and routes: what a plugin runs or mounts in the gateway."""
 
 from __future__ import annotations
 
@@ -36,21 +36,6 @@ class ServiceSpec:
     name: str
     factory: str
     needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemJob:
-    """Work on a schedule that users see and cannot remove.
-
-    Attributes:
-        id: unique id.
-        schedule: five-field cron expression, or ``every <seconds>``.
-        run: ``package.module:name`` of an async callable ``(ctx)``.
-    """
-
-    id: str
-    schedule: str
-    run: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,16 +157,3 @@ class GatewayAccess(Protocol):
 
         Nobody's access list is asked. Returns and raises as `Bus.publish_inbound`.
         """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillSource:
-    """A folder of skills inside the plugin's package.
-
-    Attributes:
-        package: package that holds the folder.
-        folder: path of the folder inside the package.
-    """
-
-    package: str
-    folder: str = "skills"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         ContentReady,
         IterationFinished,
         IterationStarted,
-        StreamBatch,
         StreamEnded,
+        TextStreamed,
         ToolBatchStarted,
         ToolCallProposed,
     )
@@ -43,7 +43,7 @@ class AgentHook:
     async def before_iteration(self, event: IterationStarted) -> None:
         """A model call is about to be made."""
 
-    async def on_stream(self, event: StreamBatch) -> None:
+    async def on_stream(self, event: TextStreamed) -> None:
         """Deltas of the last 50 ms or more."""
 
     async def on_stream_end(self, event: StreamEnded) -> None:

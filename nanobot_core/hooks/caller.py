@@ -88,33 +88,29 @@ class Hooks:
         implementations: by hook name, in calling order.
     """
 
-    app_ready: Observe[events.AppReady]
-    app_draining: Observe[events.AppDraining]
     admit_message: AdmitMessage
-    rewrite_inbound: Chain[events.MessageAdmitted, InboundMessage]
+    rewrite_inbound: Chain[events.MessageReceived, InboundMessage]
     before_turn: Observe[events.TurnStarted]
     after_turn: Detached[events.TurnOutcome]
     on_error: Detached[events.ErrorRaised]
     gather_context: Gather[events.ContextRequested, ContextBlock]
-    offer_tools: Chain[events.ToolsOffered, tuple[events.ToolDefinition, ...]]
+    rewrite_tools: Chain[events.ToolsOffered, tuple[events.ToolDefinition, ...]]
     choose_model: First[events.ModelRequested, str]
     before_iteration: Observe[events.IterationStarted]
     wrap_model_call: WrapModelCall
-    on_stream: Detached[events.StreamBatch]
+    on_stream: Detached[events.TextStreamed]
     on_stream_end: Detached[events.StreamEnded]
     after_iteration: Observe[events.IterationFinished]
     before_execute_tools: Observe[events.ToolBatchStarted]
     authorize_tool_call: AuthorizeToolCall
     rewrite_tool_result: Chain[events.ToolResultReady, events.ToolOutcome]
     after_execute_tool: Detached[events.ToolCallFinished]
-    present_approval: First[events.ApprovalRequested, Ticket]
-    approval_resolved: Detached[events.ApprovalResolved]
+    choose_approval: First[events.ApprovalRequested, Ticket]
+    after_approval: Detached[events.ApprovalResolved]
     finalize_content: Chain[events.ContentReady, str]
     rewrite_outbound: Chain[events.MessageComposed, OutboundMessage]
     after_delivery: Detached[events.DeliveryFinished]
-    before_compaction: Observe[events.CompactionStarted]
-    after_compaction: Observe[events.CompactionFinished]
-    usage_recorded: Detached[events.UsageRecorded]
+    on_usage: Detached[events.UsageRecorded]
 
     def __init__(
         self,

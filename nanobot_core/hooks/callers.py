@@ -21,10 +21,9 @@ from nanobot_core.hooks.implementation import (
 )
 
 if TYPE_CHECKING:
-    from nanobot_core.contracts.provider import ChatRequest, LLMResponse
+    from nanobot_core.contracts.provider import ChatRequest, LLMResponse, ModelCallRequested
     from nanobot_core.events import MessageReceived, ToolCallProposed
     from nanobot_core.hooks.detached import DetachedQueues
-    from nanobot_core.hooks.events import ModelCallRequested
     from nanobot_core.hooks.markers import HookPoint
     from nanobot_core.messages import ToolCall
 

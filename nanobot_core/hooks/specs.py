@@ -18,6 +18,7 @@ from nanobot_core.contracts.plugin import Allow, Ask, ContextBlock, Deny, Refuse
 from nanobot_core.contracts.provider import LLMResponse
 from nanobot_core.events import ToolOutcome
 from nanobot_core.hooks.markers import (
+    HookPoint,
     chain,
     contribute,
     detached,
@@ -29,6 +30,7 @@ from nanobot_core.hooks.markers import (
     wrap,
 )
 from nanobot_core.messages import InboundMessage, OutboundMessage
+from nanobot_core.text import nearest
 
 if TYPE_CHECKING:
     # Only named in signatures: what a process does not use it need not import.
@@ -51,30 +53,25 @@ if TYPE_CHECKING:
         SlashCommand,
         StopCause,
     )
-    from nanobot_core.contracts.provider import ChatRequest, ProviderSpec
-    from nanobot_core.contracts.service import Mount, ServiceSpec, SkillSource, SystemJob
+    from nanobot_core.contracts.provider import ChatRequest, ModelCallRequested, ProviderSpec
+    from nanobot_core.contracts.service import Mount, ServiceSpec
     from nanobot_core.contracts.store import StoreSpec
     from nanobot_core.contracts.tool import LazyTool, Tool
     from nanobot_core.contracts.transcription import TranscriberSpec
     from nanobot_core.events import (
-        AppDraining,
-        AppReady,
         ApprovalRequested,
         ApprovalResolved,
-        CompactionFinished,
-        CompactionStarted,
         ContentReady,
         ContextRequested,
         DeliveryFinished,
         ErrorRaised,
         IterationFinished,
         IterationStarted,
-        MessageAdmitted,
         MessageComposed,
         MessageReceived,
         ModelRequested,
-        StreamBatch,
         StreamEnded,
+        TextStreamed,
         ToolBatchStarted,
         ToolCallFinished,
         ToolCallProposed,
@@ -85,7 +82,15 @@ if TYPE_CHECKING:
         TurnStarted,
         UsageRecorded,
     )
-    from nanobot_core.hooks.events import ModelCallRequested
+
+
+def __getattr__(name: str) -> object:
+    hooks = [hook for hook, point in globals().items() if isinstance(point, HookPoint)]
+    close = " or ".join(f"'{hook}'" for hook in nearest(name, hooks))
+    hint = f"; did you mean {close}?" if close else ""
+    msg = f"there is no hook '{name}'{hint}"
+    raise AttributeError(msg)
+
 
 # --- what a plugin gives ---------------------------------------------------------------------
 
@@ -139,11 +144,6 @@ def contribute_services(ctx: PluginContext) -> Iterable[ServiceSpec]:
     """Give services that run as long as the gateway."""
 
 
-@contribute("runs on a schedule")
-def contribute_jobs(ctx: PluginContext) -> Iterable[SystemJob]:
-    """Give jobs on a schedule."""
-
-
 @contribute("answers slash commands")
 def contribute_commands(ctx: PluginContext) -> Iterable[SlashCommand]:
     """Give slash commands."""
@@ -152,11 +152,6 @@ def contribute_commands(ctx: PluginContext) -> Iterable[SlashCommand]:
 @contribute("adds commands to the terminal")
 def contribute_cli() -> Iterable[CliGroup]:
     """Give subcommands of ``nanobot``."""
-
-
-@contribute("adds instructions for the model")
-def contribute_skills(ctx: PluginContext) -> Iterable[SkillSource]:
-    """Give folders of skills."""
 
 
 @contribute("answers HTTP requests")
@@ -208,23 +203,13 @@ def stop(ctx: PluginContext, reason: StopCause) -> None:
 # --- the work of the agent -------------------------------------------------------------------
 
 
-@observe("")
-def app_ready(event: AppReady) -> None:
-    """Everything is started and the first turn may come."""
-
-
-@observe("")
-def app_draining(event: AppDraining) -> None:
-    """No new turns are admitted; those under way may still finish."""
-
-
 @gate("reads every message and decides who is let in", Refuse)
 def admit_message(event: MessageReceived) -> Refuse | None:
     """Refuse a message that the access lists let in; None has nothing against it."""
 
 
 @chain("reads and changes messages to the agent", "message", InboundMessage)
-def rewrite_inbound(event: MessageAdmitted) -> InboundMessage | None:
+def rewrite_inbound(event: MessageReceived) -> InboundMessage | None:
     """Replace a message before it is stored; channel, chat and ids must stay as they are."""
 
 
@@ -253,7 +238,7 @@ def gather_context(event: ContextRequested) -> Iterable[ContextBlock] | None:
 
 
 @chain("takes tools from the model", "tools", tuple)
-def offer_tools(event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
+def rewrite_tools(event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
     """Return fewer tools than ``event.tools``; additions are ignored.
 
     Called once a turn. The answer should be the same in every turn of a session, because a
@@ -284,7 +269,7 @@ def wrap_model_call(
 
 
 @detached("reads answers while they are written")
-def on_stream(event: StreamBatch) -> None:
+def on_stream(event: TextStreamed) -> None:
     """Deltas of the last 50 ms or more."""
 
 
@@ -323,7 +308,7 @@ def after_execute_tool(event: ToolCallFinished) -> None:
 
 
 @first("answers approval questions in the owner's name", Ticket, waits_for_person=True)
-def present_approval(event: ApprovalRequested) -> Ticket | None:
+def choose_approval(event: ApprovalRequested) -> Ticket | None:
     """Ask the owner about a call and wait for the answer; nobody answering means no.
 
     Unlike other hooks of its kind it may take as long as ``tools.approval_timeout_s``.
@@ -331,7 +316,7 @@ def present_approval(event: ApprovalRequested) -> Ticket | None:
 
 
 @detached("reads approval questions and their answers")
-def approval_resolved(event: ApprovalResolved) -> None:
+def after_approval(event: ApprovalResolved) -> None:
     """A question about a call was answered or expired."""
 
 
@@ -350,16 +335,6 @@ def after_delivery(event: DeliveryFinished) -> None:
     """A message was delivered, or given up."""
 
 
-@observe("reads conversations")
-def before_compaction(event: CompactionStarted) -> None:
-    """The oldest part of the history is about to be summarised; save what must not be lost."""
-
-
-@observe("reads conversations")
-def after_compaction(event: CompactionFinished) -> None:
-    """The oldest part of the history was replaced by a summary in the request."""
-
-
 @detached("reads what model calls cost")
-def usage_recorded(event: UsageRecorded) -> None:
+def on_usage(event: UsageRecorded) -> None:
     """One model call of any source was paid for."""

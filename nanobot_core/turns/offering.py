@@ -50,10 +50,10 @@ class TurnTools:
             names = [entry.definition.name for entry in registry if self._is_offered(entry)]
             if len(names) != len(registry):
                 registry = registry.narrowed(names)
-        if not self._hooks.offer_tools:
+        if not self._hooks.rewrite_tools:
             return registry
         event = ToolsOffered(turn=self._turn, tools=registry.get_definitions())
-        kept = {definition.name for definition in await self._hooks.offer_tools(event)}
+        kept = {definition.name for definition in await self._hooks.rewrite_tools(event)}
         return registry if len(kept) == len(registry) else registry.narrowed(kept)
 
     def _is_offered(self, entry: RegisteredTool) -> bool:

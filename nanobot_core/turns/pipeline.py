@@ -19,7 +19,6 @@ from nanobot_core.errors import SessionError, ToolError
 from nanobot_core.events import (
     MessageSent,
     NoticeGiven,
-    TurnFinished,
     TurnInfo,
     TurnOutcome,
     TurnSource,
@@ -153,7 +152,7 @@ class TurnPipeline:
 
         Cancellation:
             The agent is stopped, what was said and done so far is stored in valid form, hooks are
-            told of a cancelled turn, and the cancellation is passed on. No `TurnFinished` comes,
+            told of a cancelled turn, and the cancellation is passed on. No `TurnOutcome` comes,
             because whoever cancels may no longer listen.
         """
         turn = _turn_of(request)
@@ -171,7 +170,7 @@ class TurnPipeline:
             outcome = self._tell_end(outcome, hooks, started)
             if request.hooks:
                 await hooks.queues.drain(RUN_HOOKS_DRAIN_S)
-        await request.on_event(TurnFinished(outcome=outcome))
+        await request.on_event(outcome)
         return outcome
 
     async def answer_command(self, request: TurnRequest) -> TurnOutcome:

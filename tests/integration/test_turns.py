@@ -15,8 +15,6 @@ import pytest
 
 from nanobot_core import (
     AgentHook,
-    AppDraining,
-    AppReady,
     AuthenticationFailed,
     ConfigInvalid,
     ContentReady,
@@ -30,7 +28,7 @@ from nanobot_core import (
     Message,
     Nanobot,
     PluginRejected,
-    StreamBatch,
+    TextStreamed,
     ToolBatchStarted,
     ToolCall,
     ToolCallProposed,
@@ -45,7 +43,7 @@ from nanobot_core.app import application
 from nanobot_core.contracts.memory import MemorySpec
 from nanobot_core.contracts.plugin import CommandCall, ContextBlock, Deny, SlashCommand
 from nanobot_core.contracts.store import Checkpoint, SessionState
-from nanobot_core.events import NoticeGiven, RunEvent, TextStreamed, TurnFinished
+from nanobot_core.events import NoticeGiven, RunEvent
 from nanobot_core.hooks.agent_hook import CompositeHook
 from nanobot_core.sessions.history import OUTCOME_UNKNOWN, align
 from nanobot_core.testing import FakeReply
@@ -116,9 +114,9 @@ async def test_the_beginning_of_requests_does_not_change_from_turn_to_turn(start
 async def test_events_come_in_order_and_the_outcome_last(start: Start) -> None:
     async with start(FakeReply(pieces=("Hel", "lo"))) as bot:
         events = [event async for event in bot.stream("hi")]
-    assert [type(event) for event in events] == [TextStreamed, TextStreamed, TurnFinished]
-    assert isinstance(events[-1], TurnFinished)
-    assert events[-1].outcome.reply == "Hello"
+    assert [type(event) for event in events] == [TextStreamed, TextStreamed, TurnOutcome]
+    assert isinstance(events[-1], TurnOutcome)
+    assert events[-1].reply == "Hello"
 
 
 async def test_a_tool_registered_in_a_running_agent_is_offered_in_the_next_turn(
@@ -141,7 +139,7 @@ async def test_a_tool_registered_in_a_running_agent_is_offered_in_the_next_turn(
 
 async def test_tools_are_narrowed_by_the_owner_and_by_hooks(start: Start) -> None:
     class Narrow:
-        @on.offer_tools
+        @on.rewrite_tools
         def fewer(self, event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
             if event.turn.session_key != "small":
                 return None
@@ -265,7 +263,7 @@ async def test_a_refused_key_is_told_plainly_once_and_the_session_goes_on(start:
 
 async def test_an_unforeseen_error_is_told_with_an_id_and_no_details(start: Start) -> None:
     async def broken(event: RunEvent) -> None:
-        if not isinstance(event, TurnFinished):
+        if not isinstance(event, TurnOutcome):
             raise LookupError("a secret detail")
 
     async with start("hello", "again") as bot:
@@ -295,7 +293,7 @@ async def test_without_a_provider_the_error_says_what_to_set(tmp_path: Path) -> 
         outcome = await bot.run("hi")
         assert "no provider is configured for model 'gpt-9'" in (outcome.error or "")
         stream = [event async for event in bot.stream("hi")]
-        assert isinstance(stream[-1], TurnFinished)
+        assert isinstance(stream[-1], TurnOutcome)
 
 
 # --- stopping --------------------------------------------------------------------------------
@@ -573,7 +571,7 @@ async def test_hooks_of_a_run_hear_that_run_alone(start: Start) -> None:
     heard: list[str] = []
 
     class Listens(AgentHook):
-        async def on_stream(self, event: StreamBatch) -> None:
+        async def on_stream(self, event: TextStreamed) -> None:
             heard.append(event.text)
 
     class Shouts(AgentHook):
@@ -717,25 +715,6 @@ async def test_what_fails_to_stop_does_not_hold_up_the_rest(
 
 async def _set(event: asyncio.Event) -> None:
     event.set()
-
-
-async def test_plugins_hear_of_the_start_and_the_end_of_the_agent(tmp_path: Path) -> None:
-    heard: list[str] = []
-
-    class Listens:
-        @on.app_ready
-        def ready(self, event: AppReady) -> None:
-            heard.append(",".join(event.plugins))
-
-        @on.app_draining
-        def draining(self, event: AppDraining) -> None:
-            heard.append(event.reason)
-
-    bot = agent(tmp_path, ScriptedPlugin())
-    await bot.plugins.register(Listens(), "listens")
-    async with bot:
-        assert heard == ["listens"]
-    assert heard == ["listens", "shutdown"]
 
 
 async def test_results_kept_in_files_go_after_their_time(tmp_path: Path) -> None:

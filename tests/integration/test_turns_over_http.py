@@ -14,7 +14,7 @@ import pytest
 
 from nanobot_core import Nanobot, ToolResult
 from nanobot_core.config.loading import load_config
-from nanobot_core.events import NoticeGiven, ReasoningStreamed, StreamRestarted, TextStreamed
+from nanobot_core.events import NoticeGiven, StreamRestarted, TextStreamed, TurnOutcome
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.index import load_installed
 from nanobot_core.testing import OpenAIServer, Reply, ScriptedCall
@@ -64,10 +64,11 @@ async def test_an_answer_streams_with_thoughts_set_apart(tmp_path: Path) -> None
     text = "<think>hm, let me see</think>Hello, world"
     async with serving(tmp_path, Reply(text=text, chunk_chars=3)) as (bot, _):
         events = [event async for event in bot.stream("hi")]
-        outcome = events[-1].outcome  # type: ignore[union-attr]  # the last event
+        outcome = events[-1]
+        assert isinstance(outcome, TurnOutcome)
     assert outcome.reply == "Hello, world"
     assert "".join(e.text for e in events if isinstance(e, TextStreamed)) == "Hello, world"
-    thought = "".join(e.text for e in events if isinstance(e, ReasoningStreamed))
+    thought = "".join(e.reasoning for e in events if isinstance(e, TextStreamed))
     assert thought == "hm, let me see"
     assert outcome.usage.prompt_tokens == 10
 
@@ -111,7 +112,8 @@ async def test_a_rate_limit_is_waited_for_as_long_as_the_service_asks(tmp_path: 
     limited = Reply(status=429, headers={"retry-after": "7"}, body=b'{"error": {"message": "no"}}')
     async with serving(tmp_path, limited, Reply(text="hello"), clock=clock) as (bot, _):
         events = [event async for event in bot.stream("hi")]
-        assert events[-1].outcome.reply == "hello"  # type: ignore[union-attr]  # the last event
+        assert isinstance(events[-1], TurnOutcome)
+        assert events[-1].reply == "hello"
     assert clock.slept_s == [7]
     assert any(isinstance(e, NoticeGiven) and "again in 7 s" in e.text for e in events)
 
@@ -132,7 +134,8 @@ async def test_a_rate_limit_is_waited_for_as_long_as_the_service_asks(tmp_path: 
 async def test_a_fault_of_the_service_is_tried_again(tmp_path: Path, fault: Reply) -> None:
     async with serving(tmp_path, fault, Reply(text="Hello, world")) as (bot, server):
         events = [event async for event in bot.stream("hi")]
-        assert events[-1].outcome.reply == "Hello, world"  # type: ignore[union-attr]  # the last event
+        assert isinstance(events[-1], TurnOutcome)
+        assert events[-1].reply == "Hello, world"
         assert len(server.requests) == 2
     shown = ""
     for event in events:
@@ -215,7 +218,8 @@ async def test_half_a_character_of_anyone_does_not_break_the_session(tmp_path: P
     async with serving(tmp_path, *replies) as (bot, server):
         bot.tools.register(echo)
         events = [event async for event in bot.stream(f"hi {HALF}{PAIR}")]
-        assert events[-1].outcome.reply == "done 😀\ufffd"  # type: ignore[union-attr]  # the last event
+        assert isinstance(events[-1], TurnOutcome)
+        assert events[-1].reply == "done 😀\ufffd"
         shown = [event.text for event in events if isinstance(event, TextStreamed)]
         assert "".join(shown).endswith("done 😀\ufffd")
         assert any("hi \ufffd😀" in text for text in _texts(server))

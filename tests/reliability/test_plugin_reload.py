@@ -391,7 +391,7 @@ async def main():
     for disabled in (6, 3, 5):
         print(await host.reconfigure(*configured(disabled)))
         print(host.tools.names(), host.clashes, host.active_labels())
-        print([each.plugin for each in host.hooks.implementations["app_ready"]])
+        print([each.plugin for each in host.hooks.implementations["before_turn"]])
     await host.stop()
     await owner.close()
 
@@ -399,7 +399,7 @@ asyncio.run(main())
 """
 LISTENING = """
 from nanobot_core import *
-@on.app_ready
+@on.before_turn
 def ready(event): ...
 @on.contribute_tools
 def tools(ctx): return [LazyTool(name, "x:y") for name in ("weigh", "count")]
@@ -412,7 +412,7 @@ def test_order_and_names_are_the_same_whatever_the_hash_seed(site: Path, tmp_pat
         manifest = manifest_of(
             plugin_id,
             declarations=declared,
-            hooks={"app_ready": 1},
+            hooks={"before_turn": 1},
             facts={"after": [earlier] if earlier else []},
         )
         write_plugin(site, plugin_id, code=LISTENING, manifest=manifest)

@@ -15,16 +15,18 @@ from nanobot_core.plugins.manifest import KINDS
 from tests.rules.checks.sample import write_tree
 
 LATER_PLUGIN: Final = "the first plugin of ours that uses it comes later"
+PROGRAM: Final = "for programs, which override it in an AgentHook as users of the original do"
 POLICY: Final = "for the rules of an owner or a house; the cookbook shows it, ours set none"
 
 UNUSED: Final = {
     "admit_message": POLICY,
     "after_delivery": POLICY,
-    "contribute_jobs": LATER_PLUGIN,
     "contribute_memory": LATER_PLUGIN,
-    "contribute_skills": LATER_PLUGIN,
     "contribute_stores": "the core brings a session store and two buses of its own",
-    "present_approval": "terminal, chat and control socket are in the core, which implements it",
+    "before_execute_tools": PROGRAM,
+    "choose_approval": "terminal, chat and control socket are in the core, which implements it",
+    "on_stream": PROGRAM,
+    "on_stream_end": PROGRAM,
     "rewrite_inbound": POLICY,
     "rewrite_outbound": POLICY,
     "rewrite_tool_result": POLICY,

@@ -89,8 +89,8 @@ def test_tools_are_offered_only_in_the_channels_that_the_owner_names(
 ) -> None:
     plugin = _started(make_context(channels=["cli"]))
 
-    assert plugin.offer_tools(_offered(turn_in("cli"))) is None
-    left = plugin.offer_tools(_offered(turn_in("telegram")))
+    assert plugin.rewrite_tools(_offered(turn_in("cli"))) is None
+    left = plugin.rewrite_tools(_offered(turn_in("telegram")))
     assert left is not None
     assert [tool.name for tool in left] == ["read_file"]
 
@@ -98,12 +98,12 @@ def test_tools_are_offered_only_in_the_channels_that_the_owner_names(
 def test_tools_are_offered_everywhere_by_default(
     make_context: MakeContext, turn_in: TurnIn
 ) -> None:
-    assert _started(make_context()).offer_tools(_offered(turn_in("telegram"))) is None
+    assert _started(make_context()).rewrite_tools(_offered(turn_in("telegram"))) is None
 
 
 def test_hooks_before_start_say_what_is_wrong(turn_in: TurnIn) -> None:
     with pytest.raises(RuntimeError, match="before its start hook"):
-        ShellPlugin().offer_tools(_offered(turn_in("cli")))
+        ShellPlugin().rewrite_tools(_offered(turn_in("cli")))
 
 
 @pytest.mark.parametrize("name", ["exec", "exec_session", "run"])

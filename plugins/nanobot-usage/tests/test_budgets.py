@@ -81,7 +81,7 @@ async def test_calls_that_come_faster_than_the_disk_takes_them_are_all_recorded(
 ) -> None:
     async with start() as bot:
         for number in range(3_000):
-            bot.plugins.hooks.usage_recorded(CALL)
+            bot.plugins.hooks.on_usage(CALL)
             if number % 100 == 0:
                 await asyncio.sleep(0)
 

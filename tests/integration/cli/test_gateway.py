@@ -85,9 +85,11 @@ def test_stop_waits_for_the_end_of_the_process(nanobot: CommandLine, tmp_path: P
     plugin = tmp_path / "lingering.py"
     plugin.write_text(
         "import atexit, pathlib\n"
-        "from nanobot_core import AppReady, on\n"
-        "@on.app_ready\n"
-        "async def app_ready(event: AppReady) -> None:\n"
+        "from nanobot_core import on\n"
+        "@on.before_turn\n"
+        "def before_turn(event): ...\n"
+        "@on.start\n"
+        "def start(ctx):\n"
         f"    atexit.register(pathlib.Path({str(gate)!r}).read_text)\n"
     )
     enabled = CONFIG.replace("[scripted, extras]", f"[scripted, lingering], local: [{plugin}]")

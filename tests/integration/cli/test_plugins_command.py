@@ -143,11 +143,6 @@ def contribute_cli():
     from nanobot_core import CliGroup
     return [CliGroup(name="sing", summary="s", app="a:b", parent="plugins")]
 
-@on.contribute_skills
-def contribute_skills(ctx):
-    from nanobot_core import SkillSource
-    return [SkillSource(package="nanobot_alpha")]
-
 @on.contribute_services
 def contribute_services(ctx):
     from nanobot_core import ServiceSpec
@@ -178,7 +173,6 @@ def test_why_names_every_trigger_and_what_is_missing(packages: Packages) -> None
         "'/sing' is typed",
         "'nanobot plugins sing' needs it",
         "starts with the gateway, for services 'beat'",
-        "starts when skills 'skills' is used",
     ):
         assert sentence in told, sentence
     assert packages.imported() == set()
@@ -279,7 +273,7 @@ def test_enable_and_disable_change_the_file_and_nothing_else_in_it(packages: Pac
 
 
 EAR = "@on.before_turn\ndef hear(event): ...\n"
-OWNER = "@on.present_approval\ndef answer(event): ...\n"
+OWNER = "@on.choose_approval\ndef answer(event): ...\n"
 IN_THE_OWNERS_NAME = "answers approval questions in the owner's name"
 
 

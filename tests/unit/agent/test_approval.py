@@ -64,12 +64,12 @@ class Owner:
         self.asked: list[ApprovalRequested] = []
         self.resolved: list[ApprovalResolved] = []
 
-    @on.present_approval
+    @on.choose_approval
     async def ask(self, event: ApprovalRequested) -> Ticket | None:
         self.asked.append(event)
         return None if self.answer is None else Ticket(self.answer, "owner")
 
-    @on.approval_resolved
+    @on.after_approval
     def note(self, event: ApprovalResolved) -> None:
         self.resolved.append(event)
 
@@ -191,7 +191,7 @@ async def test_a_rule_asks_where_no_policy_does(bench: Bench) -> None:
 
 async def test_no_answer_in_time_means_no(bench: Bench) -> None:
     class Sleeper(Owner):
-        @on.present_approval
+        @on.choose_approval
         async def ask(self, event: ApprovalRequested) -> Ticket | None:
             await asyncio.Event().wait()
             return None
@@ -318,7 +318,7 @@ async def test_refusals_follow_a_tool_that_lost_its_name(
 
 async def test_always_is_asked_once_and_remembered(bench: Bench, tmp_path: Path) -> None:
     class Always(Owner):
-        @on.present_approval
+        @on.choose_approval
         async def ask(self, event: ApprovalRequested) -> Ticket | None:
             self.asked.append(event)
             return Ticket(True, "owner", always=True)

@@ -20,7 +20,7 @@ from nanobot_core import (
     on,
 )
 from nanobot_core.agent.loop import CONTINUE, CUT_CALL, CUT_TOO_OFTEN, NO_ANSWER, STUCK
-from nanobot_core.events import ProgressMade, ReasoningStreamed
+from nanobot_core.events import ProgressMade, TextStreamed
 from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool
 from tests.unit.agent.conftest import Bench, Next, call
@@ -69,7 +69,7 @@ async def test_thoughts_split_over_deltas_reach_neither_events_nor_reply(bench: 
     result = await bench.run(FakeReply(pieces=pieces))
     assert result.content == "answer"
     assert bench.streamed == "answer"
-    assert "".join(event.text for event in bench.told(ReasoningStreamed)) == "secret"
+    assert "".join(event.reasoning for event in bench.told(TextStreamed)) == "secret"
     assert result.messages[-1].reasoning == "secret"
 
 
@@ -251,7 +251,7 @@ async def test_every_model_call_is_paid_for_also_one_that_a_hook_throws_away(
                 raise BudgetExceeded("turn", "10", "9")
             return response
 
-        @on.usage_recorded
+        @on.on_usage
         def note(self, event: UsageRecorded) -> None:
             paid.append(event.usage.prompt_tokens)
 
@@ -272,7 +272,7 @@ async def test_a_hook_that_answers_in_the_models_place_pays_nothing(bench: Bench
         async def instead(self, event: ModelCallRequested, call_next: Next) -> LLMResponse:
             return LLMResponse(content="cached")
 
-        @on.usage_recorded
+        @on.on_usage
         def note(self, event: UsageRecorded) -> None:
             paid.append(event)
 

@@ -27,11 +27,11 @@ from nanobot_core import (
     ProviderTimeout,
     RateLimited,
     ReasoningDelta,
-    StreamBatch,
     StreamEnded,
     StreamEvent,
     TextBlock,
     TextDelta,
+    TextStreamed,
     ToolCall,
     on,
 )
@@ -40,10 +40,8 @@ from nanobot_core.contracts.provider import Completed
 from nanobot_core.errors import ProviderError
 from nanobot_core.events import (
     NoticeGiven,
-    ReasoningStreamed,
     RunEvent,
     StreamRestarted,
-    TextStreamed,
 )
 from nanobot_core.testing import FakeProvider, FakeReply
 from nanobot_core.tools import tool
@@ -143,7 +141,7 @@ async def test_listeners_get_deltas_in_batches_without_void_ones(bench: Bench) -
 
     class Plugin:
         @on.on_stream
-        def note(self, event: StreamBatch) -> None:
+        def note(self, event: TextStreamed) -> None:
             heard.append(event.text + event.reasoning)
 
         @on.on_stream_end
@@ -166,7 +164,7 @@ async def test_long_streams_are_told_while_they_run(
 
     class Plugin:
         @on.on_stream
-        def note(self, event: StreamBatch) -> None:
+        def note(self, event: TextStreamed) -> None:
             heard.append(event.text)
 
     bench.plug(Plugin())
@@ -451,7 +449,7 @@ async def test_a_character_that_is_split_between_deltas_is_joined(bench: Bench) 
         FakeReply(pieces=("a\ud83d", "\ude00b", "\udfff", "c\ud83d"), reasoning="\ud83d")
     )
     assert result.content == bench.streamed == "a😀b\ufffdc\ufffd"
-    thought = "".join(event.text for event in bench.told(ReasoningStreamed))
+    thought = "".join(event.reasoning for event in bench.told(TextStreamed))
     assert thought == result.messages[-1].reasoning == "\ufffd"
 
 

@@ -10,8 +10,6 @@ from hypothesis import given, strategies as st
 from nanobot_core import (
     BadRequest,
     BudgetExceeded,
-    CompactionFinished,
-    CompactionStarted,
     ContextTooLong,
     ImageBlock,
     JsonObject,
@@ -202,18 +200,10 @@ def long_history(turns: int = 30) -> list[Message]:
 
 
 async def test_a_history_over_the_threshold_is_summarised_before_the_call(bench: Bench) -> None:
-    heard: list[object] = []
+    heard: list[int] = []
 
     class Plugin:
-        @on.before_compaction
-        def before(self, event: CompactionStarted) -> None:
-            heard.append(len(event.messages))
-
-        @on.after_compaction
-        def after(self, event: CompactionFinished) -> None:
-            heard.append((event.messages, event.summary))
-
-        @on.usage_recorded
+        @on.on_usage
         def paid(self, event: UsageRecorded) -> None:
             heard.append(event.usage.prompt_tokens)
 
@@ -228,8 +218,7 @@ async def test_a_history_over_the_threshold_is_summarised_before_the_call(bench:
     assert bench.streamed == "hello", "a summary is no part of the answer"
     assert result.compaction is not None
     gone = result.compaction.messages
-    assert [item for item in heard if item not in {3, 4}] == [gone, (gone, "notes")]
-    assert [item for item in heard if item in {3, 4}] == [3, 4], "summaries are paid for too"
+    assert heard == [3, 4], "summaries are paid for too"
     assert result.usage.prompt_tokens == 7
     question, answer = bench.provider.requests
     assert question.messages[0].text.endswith(SUMMARY_INSTRUCTION)

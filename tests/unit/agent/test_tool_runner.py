@@ -31,7 +31,7 @@ from nanobot_core import (
 )
 from nanobot_core.contracts.tool import ToolOutput
 from nanobot_core.errors import PluginLoadFailed
-from nanobot_core.events import ProgressMade, ToolCallEnded, ToolCallStarted, ToolDefinition
+from nanobot_core.events import ProgressMade, ToolCallStarted, ToolDefinition
 from nanobot_core.folder import Folder
 from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool
@@ -351,8 +351,8 @@ async def test_hooks_around_tools_hear_rewrite_and_keep_the_origin(bench: Bench)
     result = await bench.run(call("it"), "done")
     assert heard == [["it"], "a ***"]
     assert result.messages[1].origin == "kit@1.0"
-    assert [type(event) for event in bench.events][:2] == [ToolCallStarted, ToolCallEnded]
-    assert bench.told(ToolCallEnded)[0].result.text == "a ***"
+    assert [type(event) for event in bench.events][:2] == [ToolCallStarted, ToolCallFinished]
+    assert bench.told(ToolCallFinished)[0].result.text == "a ***"
 
 
 async def test_a_critical_redaction_that_fails_withholds_the_result(bench: Bench) -> None:

@@ -33,8 +33,8 @@ class Ear:
     def __init__(self) -> None:
         self.heard: list[ApprovalResolved] = []
 
-    @on.approval_resolved
-    async def approval_resolved(self, event: ApprovalResolved) -> None:
+    @on.after_approval
+    async def after_approval(self, event: ApprovalResolved) -> None:
         self.heard.append(event)
 
 

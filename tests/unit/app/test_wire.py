@@ -20,7 +20,7 @@ from nanobot_core.app.wire import (
     read_line,
 )
 from nanobot_core.contracts.service import GatewayStatus
-from nanobot_core.events import TextStreamed, TurnOutcome
+from nanobot_core.events import StreamRestarted, TurnOutcome
 from nanobot_core.messages import JsonObject, OutboundMessage
 
 pytestmark = pytest.mark.anyio
@@ -74,9 +74,9 @@ def test_an_event_of_a_newer_version_is_left_out() -> None:
 
 
 def test_a_field_of_a_newer_version_is_left_out() -> None:
-    content: JsonObject = {"type": "TextStreamed", "event": {"text": "a", "colour": "red"}}
+    content: JsonObject = {"type": "StreamRestarted", "event": {"reason": "a", "colour": "red"}}
 
-    assert event_from_json(content) == TextStreamed(text="a")
+    assert event_from_json(content) == StreamRestarted(reason="a")
 
 
 @pytest.mark.parametrize("content", [None, 1, "x", [], {}, {"turn": 1}, {"turn": {"id": 1}}])

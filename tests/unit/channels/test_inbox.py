@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from nanobot_core import BusError, BusFull, InboundMessage, MessageAdmitted, MessageReceived, on
+from nanobot_core import BusError, BusFull, InboundMessage, MessageReceived, on
 from nanobot_core.channels.inbox import TOO_FAST
 from nanobot_core.contracts.plugin import Refuse
 from tests.unit.channels.conftest import Bench, inbound
@@ -29,7 +29,7 @@ class Told:
         return Refuse("no") if self._refuses else None
 
     @on.rewrite_inbound
-    def rewrite_inbound(self, event: MessageAdmitted) -> InboundMessage | None:
+    def rewrite_inbound(self, event: MessageReceived) -> InboundMessage | None:
         self._log.append(f"rewrite {event.message.content}")
         return None
 
@@ -156,7 +156,7 @@ async def test_plugins_rewrite_one_after_another_and_cannot_move_a_message(bench
             self._text = text
 
         @on.rewrite_inbound
-        def rewrite_inbound(self, event: MessageAdmitted) -> InboundMessage | None:
+        def rewrite_inbound(self, event: MessageReceived) -> InboundMessage | None:
             return InboundMessage(
                 channel="other",
                 sender_id="9",
@@ -177,7 +177,7 @@ async def test_plugins_rewrite_one_after_another_and_cannot_move_a_message(bench
 async def test_what_must_be_rewritten_and_cannot_be_is_offered_again(bench: Bench) -> None:
     class Redacts:
         @on.rewrite_inbound(critical=True)
-        def rewrite_inbound(self, event: MessageAdmitted) -> InboundMessage | None:
+        def rewrite_inbound(self, event: MessageReceived) -> InboundMessage | None:
             raise RuntimeError("broken")
 
     bench.plug(Redacts())
@@ -207,7 +207,7 @@ async def test_the_text_of_a_plugin_decides_whether_it_is_a_command(
 ) -> None:
     class Translates:
         @on.rewrite_inbound
-        def rewrite_inbound(self, event: MessageAdmitted) -> InboundMessage | None:
+        def rewrite_inbound(self, event: MessageReceived) -> InboundMessage | None:
             words = {"halt": "/stop", "/stop": "what is /stop?"}
             return inbound(words[event.message.content])
 

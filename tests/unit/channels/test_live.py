@@ -13,25 +13,32 @@ from nanobot_core.errors import ChannelError
 from nanobot_core.events import (
     NoticeGiven,
     ProgressMade,
-    ReasoningStreamed,
     RunEvent,
     StreamRestarted,
     TextStreamed,
     ToolCallStarted,
+    TurnInfo,
 )
 from nanobot_core.messages import OutboundKind, ToolCall
 from tests.unit.channels.conftest import Bench, StubChannel, inbound, until
 
 pytestmark = pytest.mark.anyio
 
+TURN = TurnInfo(
+    id="t", session_key="s", channel="chat", chat_id="c", sender_id="user", source="chat"
+)
 ALL: frozenset[OutboundKind] = frozenset({"notice", "progress", "tool_hint"})
 EVENTS: list[RunEvent] = [
-    ReasoningStreamed(text="hm"),
+    TextStreamed(turn=TURN, iteration=1, text="", reasoning="hm"),
     ProgressMade(text="I look"),
     ToolCallStarted(call=ToolCall("1", "look", {}), hint="look()"),
     NoticeGiven(text="it takes long"),
     ProgressMade(text="  "),
 ]
+
+
+def streamed(text: str) -> TextStreamed:
+    return TextStreamed(turn=TURN, iteration=1, text=text)
 
 
 def view(bench: Bench, channel: StubChannel, **options: Any) -> LiveView:
@@ -65,10 +72,10 @@ async def test_a_chat_is_shown_what_it_wants(
 async def test_drafts_are_shown_no_faster_than_the_platform_allows(bench: Bench) -> None:
     channel = StubChannel(edit_interval_s=2.0)
     live = view(bench, channel)
-    await live.on_event(TextStreamed(text="Once"))
+    await live.on_event(streamed("Once"))
     await until(lambda: channel.drafts)
     for word in (" upon", " a", " time"):
-        await live.on_event(TextStreamed(text=word))
+        await live.on_event(streamed(word))
     await bench.clock.wait_for_sleepers()
     await bench.clock.advance(1.9)
     assert [draft.content for draft in channel.drafts] == ["Once"]
@@ -85,7 +92,7 @@ async def test_without_drafts_the_answer_comes_whole(
 ) -> None:
     channel = StubChannel(edit_interval_s=interval_s)
     live = view(bench, channel, streams=streams)
-    await live.on_event(TextStreamed(text="Once"))
+    await live.on_event(streamed("Once"))
     await live.on_event(NoticeGiven(text="now"))
     await until(lambda: channel.sent)
     assert (channel.drafts, live.draft_id) == ([], None)
@@ -94,7 +101,7 @@ async def test_without_drafts_the_answer_comes_whole(
 async def test_blank_text_is_no_draft(bench: Bench) -> None:
     channel = StubChannel(edit_interval_s=1.0)
     live = view(bench, channel)
-    await live.on_event(TextStreamed(text=" \n"))
+    await live.on_event(streamed(" \n"))
     await live.on_event(NoticeGiven(text="now"))
     await until(lambda: channel.sent)
     assert live.draft_id is None
@@ -103,9 +110,9 @@ async def test_blank_text_is_no_draft(bench: Bench) -> None:
 async def test_what_is_streamed_anew_does_not_follow_what_is_void(bench: Bench) -> None:
     channel = StubChannel(edit_interval_s=1.0)
     live = view(bench, channel)
-    for event in (TextStreamed(text="wrong"), StreamRestarted(reason="reset")):
+    for event in (streamed("wrong"), StreamRestarted(reason="reset")):
         await live.on_event(event)
-    await live.on_event(TextStreamed(text="right"))
+    await live.on_event(streamed("right"))
     await until(lambda: channel.drafts)
     assert [draft.content for draft in channel.drafts] == ["right"]
 
@@ -113,10 +120,10 @@ async def test_what_is_streamed_anew_does_not_follow_what_is_void(bench: Bench) 
 async def test_words_before_tool_calls_are_not_the_beginning_of_the_answer(bench: Bench) -> None:
     channel = StubChannel(edit_interval_s=1.0)
     live = view(bench, channel)
-    await live.on_event(TextStreamed(text="I look"))
+    await live.on_event(streamed("I look"))
     await until(lambda: channel.drafts)
     await live.on_event(ProgressMade(text="I look"))
-    await live.on_event(TextStreamed(text="There it is"))
+    await live.on_event(streamed("There it is"))
     await bench.clock.wait_for_sleepers()
     await bench.clock.advance(1)
     assert [draft.content for draft in channel.drafts] == ["I look", "There it is"]
@@ -130,7 +137,7 @@ async def test_a_draft_that_may_have_arrived_must_be_replaced(bench: Bench) -> N
 
     channel.showing = fail
     live = view(bench, channel)
-    await live.on_event(TextStreamed(text="Once"))
+    await live.on_event(streamed("Once"))
     await until(lambda: channel.drafts)
     assert live.draft_id == "m1"
     await live.discard()
@@ -211,7 +218,7 @@ async def test_an_answer_in_many_pieces_is_put_together_for_drafts_only(bench: B
     channel = StubChannel(edit_interval_s=1.0)
     live = view(bench, channel)
     for _ in range(1_000):
-        await live.on_event(TextStreamed(text=Piece("word ")))
+        await live.on_event(streamed(Piece("word ")))
     await until(lambda: channel.drafts)
     assert channel.drafts[-1].content == "word " * 1_000
     assert copied == []

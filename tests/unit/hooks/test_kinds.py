@@ -312,13 +312,13 @@ async def test_gathering_runs_side_by_side_and_names_who_gave_what(
 
 async def test_asking_the_owner_has_no_limit_of_the_kind(bench: Bench, turn: TurnInfo) -> None:
     class Owner:
-        @on.present_approval
+        @on.choose_approval
         async def ask(self, event: ApprovalRequested) -> Ticket:
             return Ticket(allowed=True, by="owner")
 
     hooks = bench.hooks(Owner())
 
-    assert hooks.present_approval.implementations[0].limit_s is None
+    assert hooks.choose_approval.implementations[0].limit_s is None
 
 
 # --- gate ------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ def test_every_kind_that_is_awaited_is_tried_here_and_has_a_limit() -> None:
     assert set(CALLS) == set(Kind) - {Kind.OWN, Kind.CONTRIBUTE}
     assert set(RULES) == set(Kind)
     unlimited = [name for name, point in declared_hooks().items() if point.limit_s is None]
-    assert unlimited == ["present_approval"]
+    assert unlimited == ["choose_approval"]
 
 
 @pytest.mark.parametrize("is_stubborn", [False, True])

@@ -7,23 +7,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from nanobot_core import (
-    AppReady,
     ContentReady,
     ToolContext,
     TurnInfo,
+    TurnStarted,
     on,
     tool,
 )
 from nanobot_core.config.loading import LoadedConfig, load_config
-from nanobot_core.messages import JsonObject, JsonValue
+from nanobot_core.messages import JsonObject, JsonValue, Message
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.change import Reconfiguration
 from nanobot_core.plugins.health import PluginReport
 from nanobot_core.plugins.host import PluginHost
 from tests.distributions import manifest_of, tool_declaration, write_plugin
-
-READY = AppReady(version="1", plugins=())
-
 
 HEAD = "from nanobot_core import *\nimport asyncio\nlog = []\n"
 
@@ -31,11 +28,12 @@ HEAD = "from nanobot_core import *\nimport asyncio\nlog = []\n"
 TURN = TurnInfo(
     id="t", session_key="cli:direct", channel="cli", chat_id="direct", sender_id="me", source="cli"
 )
+READY = TurnStarted(turn=TURN, message=Message(role="user", content="hi"))
 
 
 def listening(plugin_id: str, *more: str, **fields: object) -> JsonObject:
-    """Return the manifest of a plugin that listens to ``app_ready``."""
-    return manifest_of(plugin_id, hooks=dict.fromkeys(("app_ready", *more), 1), **fields)
+    """Return the manifest of a plugin that listens to ``before_turn``."""
+    return manifest_of(plugin_id, hooks=dict.fromkeys(("before_turn", *more), 1), **fields)
 
 
 def report(host: PluginHost, plugin_id: str) -> PluginReport:
@@ -61,7 +59,7 @@ EAR = (
     + """
 @on.start
 def start(ctx): log.append(f"start {ctx.id}")
-@on.app_ready
+@on.before_turn
 def ready(event): log.append("ready")
 @on.stop
 def stop(ctx, reason): log.append(f"stop {reason}")
@@ -76,7 +74,7 @@ class Settings(PluginSettings):
     sides: int = 6
 @on.contribute_settings
 def settings(): return [SettingsSection("picky", "acme_picky.plugin:Settings")]
-@on.app_ready
+@on.before_turn
 def ready(event): ...
 @on.start
 def start(ctx):

@@ -23,12 +23,10 @@ from tests.unit.plugins.test_gates import asked
 pytestmark = pytest.mark.anyio
 
 EAR = "@on.before_turn\ndef hear(event): ...\n"
-OWNER = "@on.present_approval\ndef answer(event): return Ticket(True, 'me')\n"
+OWNER = "@on.choose_approval\ndef answer(event): return Ticket(True, 'me')\n"
 JUDGE = "@on.authorize_tool_call\ndef judge(event): return Deny('as before')\n"
 NEWS = "answers approval questions in the owner's name"
 DOES_NOTHING = {
-    "app_draining",
-    "app_ready",
     "check_health",
     "contribute_checks",
     "contribute_hookspecs",
@@ -58,14 +56,14 @@ def test_all_that_a_plugin_does_is_a_capability() -> None:
     section = SettingsDeclaration("x", "x:Settings", {}, ("X_KEY", "*"))
     manifest = Manifest(
         id="x",
-        declarations=(Declaration("skills", "a"), Declaration("skills", "b")),
-        hooks={"present_approval": 1, "bakery_recipes": 1, "start": 1},
+        declarations=(Declaration("services", "a"), Declaration("services", "b")),
+        hooks={"choose_approval": 1, "bakery_recipes": 1, "start": 1},
         settings=(section,),
     )
 
     assert manifest.reaches == {
-        "contribute_skills": "adds instructions for the model",
-        "present_approval": NEWS,
+        "contribute_services": "runs as long as the gateway",
+        "choose_approval": NEWS,
         "bakery_recipes": "takes part in 'bakery_recipes'",
         "environment X_KEY": "reads the variable X_KEY",
         "environment *": "reads any environment variable",
@@ -75,7 +73,7 @@ def test_all_that_a_plugin_does_is_a_capability() -> None:
 def test_what_was_agreed_to_is_kept_and_news_are_told(tmp_path: Path) -> None:
     before, after = (
         Manifest(id="x", hooks={"before_turn": 1}),
-        Manifest(id="x", hooks={"before_turn": 1, "present_approval": 1}),
+        Manifest(id="x", hooks={"before_turn": 1, "choose_approval": 1}),
     )
     assert Consents.load(tmp_path).news_of(plugin(after)) == ()  # installing it was the consent
 
@@ -141,7 +139,7 @@ async def test_an_upgrade_that_does_more_stays_off_until_its_owner_agrees(
     assert report(host, "guest").state == "active"
     await host.stop()
     forget_code()
-    more: JsonObject = {"before_turn": 1, "present_approval": 1}
+    more: JsonObject = {"before_turn": 1, "choose_approval": 1}
     upgrade(site, EAR + OWNER, is_described=is_described, hooks=more)
 
     host = make_host()
@@ -150,14 +148,14 @@ async def test_an_upgrade_that_does_more_stays_off_until_its_owner_agrees(
     found = report(host, "guest")
     assert (found.state, NEWS in found.reason) == ("unconfirmed", True)
     assert "nanobot plugins enable guest" in found.remedy
-    assert not host.hooks.present_approval
+    assert not host.hooks.choose_approval
     with pytest.raises(PluginError, match="agreed"):
         await host.activate("guest")
     agree(home, [host.catalogue.selections["guest"].plugin])
     host = make_host()
     await host.start()
     assert report(host, "guest").state == "active"
-    assert host.hooks.present_approval
+    assert host.hooks.choose_approval
 
 
 @pytest.mark.parametrize("way", ["reload", "reconfigure"])
@@ -167,7 +165,7 @@ async def test_a_running_plugin_goes_on_with_what_was_agreed_to(
     upgrade(site, JUDGE, is_described=True, hooks={"authorize_tool_call": 1})
     host = make_host()
     await host.start()
-    more: JsonObject = {"authorize_tool_call": 1, "present_approval": 1}
+    more: JsonObject = {"authorize_tool_call": 1, "choose_approval": 1}
     upgrade(site, JUDGE + OWNER, is_described=True, hooks=more)
 
     if way == "reload":
@@ -178,16 +176,16 @@ async def test_a_running_plugin_goes_on_with_what_was_agreed_to(
         assert NEWS in change.failed["guest"]
 
     assert (await asked(host))[0] == "as before"
-    assert not host.hooks.present_approval
+    assert not host.hooks.choose_approval
     assert (report(host, "guest").state, NEWS in report(host, "guest").reason) == ("degraded", True)
-    described = Manifest(id="guest", hooks={"authorize_tool_call": 1, "present_approval": 1})
+    described = Manifest(id="guest", hooks={"authorize_tool_call": 1, "choose_approval": 1})
     agree(
         home,
         [InstalledPlugin(id="guest", target="", distribution="", version="", manifest=described)],
     )
     await host.reload("guest")
     assert report(host, "guest").state == "active"
-    assert host.hooks.present_approval
+    assert host.hooks.choose_approval
 
 
 async def test_a_judge_that_waits_for_consent_refuses_what_it_judged_before(

@@ -107,7 +107,7 @@ FAILED: dict[str, tuple[Callable[[Path], None], str, bool]] = {
         "it requires plugin 'list', which is not installed",
         False,
     ),
-    "undeclared": (one(POLICY, manifest_of("policy", hooks={"app_ready": 1})), "declare", False),
+    "undeclared": (one(POLICY, manifest_of("policy", hooks={"before_turn": 1})), "declare", False),
     "examined in vain": (one("import no_such_thing"), "'no_such_thing' is not installed", True),
     "damaged manifest": (one(POLICY, "{"), "its manifest cannot be used", True),
     "not installed": (missing, "the configuration names it and it is not installed", True),
@@ -278,8 +278,8 @@ async def test_a_judge_that_comes_while_the_host_runs_and_cannot_start_refuses(
 class Ill:
     """Judges, and fails at something else."""
 
-    @on.app_ready
-    def app_ready(self, event: object) -> None:
+    @on.before_turn
+    def before_turn(self, event: object) -> None:
         raise ValueError("ill")
 
     @on.authorize_tool_call
@@ -298,8 +298,8 @@ async def test_a_judge_in_quarantine_refuses_until_its_owner_decides(
     await host.register(Ill(), "ill")
 
     for _ in range(12):
-        if host.hooks.app_ready:
-            await host.hooks.app_ready(READY)
+        if host.hooks.before_turn:
+            await host.hooks.before_turn(READY)
         await clock.advance(601)
 
     assert report(host, "ill").state == "quarantined"

@@ -51,19 +51,19 @@ async def test_a_plugin_for_a_channel_waits_for_that_channel(
     site: Path, make_host: MakeHost
 ) -> None:
     code = HEAD + (
-        "@on.app_ready(when='channel:radio')\ndef ready(event): log.append('ready')\n"
+        "@on.before_turn(when='channel:radio')\ndef ready(event): log.append('ready')\n"
         "@on.start\ndef start(ctx): log.append('start')\n"
     )
-    manifest = listening("ear", "start", when={"app_ready": "channel:radio"})
+    manifest = listening("ear", "start", when={"before_turn": "channel:radio"})
     write_plugin(site, "ear", code=code, manifest=manifest)
     off, on_air = make_host(), make_host({"channels.radio": {"enabled": True, "token": "x"}})
 
     await off.start()
     assert report(off, "ear").state == "found"
     await off.activate("ear")
-    assert not off.hooks.app_ready
+    assert not off.hooks.before_turn
     await on_air.start()
-    await on_air.hooks.app_ready(READY)
+    await on_air.hooks.before_turn(READY)
 
     assert log_of("ear") == ["start", "start", "ready"]
 
@@ -175,4 +175,4 @@ async def test_an_undescribed_plugin_is_examined_when_it_is_asked_for(
     with pytest.raises(PluginError, match="division by zero"):
         await host.activate("broken")
 
-    assert host.hooks.app_ready
+    assert host.hooks.before_turn

@@ -97,7 +97,7 @@ async def test_slips_in_the_configuration_are_told(
     host = make_host(
         {
             "plugins.enabled": ["telegram"],
-            "plugins.order": {"app_reddy": ["a"]},
+            "plugins.order": {"before_trun": ["a"]},
             "plugins.limits": {"a.wrap_model_cal": 3, "files.before_turn": 3},
         }
     )
@@ -105,7 +105,7 @@ async def test_slips_in_the_configuration_are_told(
     await host.start()
 
     assert [told.strip() for told in warnings] == [
-        "plugins.order names hook 'app_reddy', which does not exist; did you mean 'app_ready'?",
+        "plugins.order names hook 'before_trun', which does not exist; did you mean 'before_turn'?",
         (
             "plugins.limits names hook 'wrap_model_cal', which does not exist; "
             "did you mean 'wrap_model_call'?"

@@ -68,14 +68,14 @@ async def test_work_in_progress_keeps_its_generation_and_the_plugin_lives_as_lon
         async with host.snapshot() as generation:
             begun.set()
             await go_on.wait()
-            await generation.hooks.app_ready(READY)
+            await generation.hooks.before_turn(READY)
 
     host.on_withdraw = on_withdraw
     async with asyncio.TaskGroup() as group:
         group.create_task(work())
         await begun.wait()
         group.create_task(host.disable("ear"))
-        await eventually(lambda: not host.hooks.app_ready)
+        await eventually(lambda: not host.hooks.before_turn)
         for _ in range(20):  # The change has every opportunity to be hasty.
             await asyncio.sleep(0)
         go_on.set()
@@ -166,7 +166,7 @@ async def test_work_that_does_not_end_is_waited_for_within_a_limit(
 async def test_a_plugin_that_others_require_goes_only_together_with_them(
     site: Path, make_host: MakeHost
 ) -> None:
-    code = HEAD + "@on.app_ready\ndef ready(event): ...\n"
+    code = HEAD + "@on.before_turn\ndef ready(event): ...\n"
     needs = listening("needy", facts={"requires": ["base"]})
     write_plugin(site, "needy", code=code, manifest=needs)
     write_plugin(site, "base", code=code, manifest=listening("base"))

@@ -36,7 +36,7 @@ async def test_a_plugin_that_listens_is_started_once_and_stopped_once(
     await host.start()
     first = await host.activate("ear")
     assert await host.activate("ear") is first
-    await host.hooks.app_ready(READY)
+    await host.hooks.before_turn(READY)
     condition = report(host, "ear")
     await host.stop()
     await host.stop()
@@ -44,7 +44,7 @@ async def test_a_plugin_that_listens_is_started_once_and_stopped_once(
     assert log_of("ear") == ["start ear", "ready", "stop shutdown"]
     assert (condition.state, condition.reason) == ("active", "started")
     assert condition.hooks[1].calls == 1
-    assert not host.hooks.app_ready
+    assert not host.hooks.before_turn
     with pytest.raises(RuntimeError, match="started twice"):
         await first.start()
 
@@ -57,7 +57,7 @@ async def start(ctx):
     ctx.on_dispose(lambda: log.append("closed"))
     ctx.spawn(asyncio.Event().wait(), name="work")
     raise OSError("no network")
-@on.app_ready
+@on.before_turn
 def ready(event): log.append("ready")
 """
 )
@@ -71,7 +71,7 @@ async def test_a_plugin_whose_start_fails_gives_back_what_it_was_lent(
     host = make_host()
 
     await host.start()
-    await host.hooks.app_ready(READY)
+    await host.hooks.before_turn(READY)
 
     assert log_of("late") == ["closed"]
     assert "ready" in log_of("ear")
@@ -119,7 +119,7 @@ async def test_every_plugin_is_stopped_although_others_fail_to(
     for plugin_id in ("a", "b", "c"):
         fails = "" if plugin_id == "a" else "\n    raise SystemExit(1)"
         code = HEAD + (
-            "@on.app_ready\ndef ready(event): ...\n"
+            "@on.before_turn\ndef ready(event): ...\n"
             "@on.start\ndef start(ctx): ctx.on_dispose(lambda: log.append('closed'))\n"
             f"@on.stop\ndef stop(ctx, reason):\n    log.append('stopped'){fails}\n"
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nanobot_core import (
-    AppReady,
     PluginError,
+    TurnStarted,
     on,
 )
 from nanobot_core.plugins.health import LoopBlock
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.anyio
 
 
 class Failing:
-    @on.app_ready
-    def app_ready(self, event: AppReady) -> None:
+    @on.before_turn
+    def before_turn(self, event: TurnStarted) -> None:
         raise ValueError("again")
 
     @on.stop
@@ -50,16 +50,16 @@ async def test_a_plugin_that_fails_again_and_again_is_quarantined_and_stays_out(
 
     for _ in range(3):
         for _ in range(3):
-            if host.hooks.app_ready:
-                await host.hooks.app_ready(READY)
+            if host.hooks.before_turn:
+                await host.hooks.before_turn(READY)
         await clock.advance(601)
-        if host.hooks.app_ready:
-            await host.hooks.app_ready(READY)
+        if host.hooks.before_turn:
+            await host.hooks.before_turn(READY)
     await asyncio.sleep(0)
 
     condition = report(host, "failing")
     assert (condition.state, bool(condition.remedy)) == ("quarantined", True)
-    assert condition.reason == "it failed again and again (app_ready: ValueError: again)"
+    assert condition.reason == "it failed again and again (before_turn: ValueError: again)"
     assert host.active_labels() == ("fine",)
     assert sum("ValueError: again" in told for told in warnings) == 1
     await host.stop()
@@ -69,13 +69,13 @@ async def test_a_plugin_that_fails_again_and_again_is_quarantined_and_stays_out(
 async def test_a_quarantined_plugin_is_not_activated_again(
     site: Path, make_host: MakeHost, clock: FakeClock
 ) -> None:
-    code = HEAD + "@on.app_ready\ndef ready(event): raise ValueError\n"
+    code = HEAD + "@on.before_turn\ndef ready(event): raise ValueError\n"
     write_plugin(site, "failing", code=code, manifest=listening("failing"))
     host = make_host()
     await host.start()
 
     for _ in range(12):
-        await host.hooks.app_ready(READY)
+        await host.hooks.before_turn(READY)
         await clock.advance(601)
 
     assert report(host, "failing").state == "quarantined"
@@ -87,18 +87,18 @@ async def test_a_quarantined_plugin_is_not_activated_again(
 async def test_a_quarantine_is_lifted_without_a_restart(
     site: Path, make_host: MakeHost, clock: FakeClock, way: str
 ) -> None:
-    code = HEAD + "@on.app_ready\ndef ready(event): raise ValueError\n"
+    code = HEAD + "@on.before_turn\ndef ready(event): raise ValueError\n"
     package = write_plugin(site, "failing", code=code, manifest=listening("failing"))
     host = make_host()
     await host.start()
     for _ in range(12):
-        await host.hooks.app_ready(READY)
+        await host.hooks.before_turn(READY)
         await clock.advance(601)
     assert report(host, "failing").state == "quarantined"
 
-    (package / "plugin.py").write_text(HEAD + "@on.app_ready\ndef ready(event): log.append(1)\n")
+    (package / "plugin.py").write_text(HEAD + "@on.before_turn\ndef ready(event): log.append(1)\n")
     change = await (host.reload("failing") if way == "reload" else host.enable("failing"))
-    await host.hooks.app_ready(READY)
+    await host.hooks.before_turn(READY)
 
     assert change.enabled == ("failing",)
     found = report(host, "failing")
@@ -121,10 +121,10 @@ async def test_a_plugin_in_quarantine_is_stopped_when_nobody_uses_it_any_more(
 
     async with host.snapshot() as generation:
         for _ in range(12):
-            await generation.hooks.app_ready(READY)
+            await generation.hooks.before_turn(READY)
             await clock.advance(601)
         assert report(host, "failing").state == "quarantined"
-        assert not host.hooks.app_ready
+        assert not host.hooks.before_turn
         assert not hasattr(plugin, "stopped")
     await eventually(lambda: hasattr(plugin, "stopped"))
 
@@ -133,8 +133,8 @@ async def test_a_plugin_in_quarantine_is_stopped_when_nobody_uses_it_any_more(
 
 
 class Idle:
-    @on.app_ready
-    def app_ready(self, event: AppReady) -> None: ...
+    @on.before_turn
+    def before_turn(self, event: TurnStarted) -> None: ...
 
 
 async def test_long_blocks_of_the_loop_count_like_failures(
@@ -152,8 +152,8 @@ async def test_long_blocks_of_the_loop_count_like_failures(
     host = make_host()
     await host.register(Idle(), "idle")
     await host.watch_loop()
-    await host.hooks.app_ready(READY)
-    short, long = LoopBlock("idle", "x.py:1", 0.4, "app_ready"), 1.1
+    await host.hooks.before_turn(READY)
+    short, long = LoopBlock("idle", "x.py:1", 0.4, "before_turn"), 1.1
 
     async def block(each: LoopBlock) -> str:
         tell[0](each)

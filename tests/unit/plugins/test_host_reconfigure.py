@@ -55,7 +55,7 @@ async def test_what_is_enabled_counts_at_once_and_what_is_disabled_no_more(
     log = log_of("ear")
 
     change = await reconfigured(host, home, {"plugins.disabled": ["ear"]})
-    await host.hooks.app_ready(READY)
+    await host.hooks.before_turn(READY)
 
     assert (change.enabled, change.disabled) == (("eye",), ("ear",))
     assert (change.started, change.stopped) == (("eye",), ("ear",))
@@ -102,16 +102,16 @@ async def test_a_plugin_that_was_uninstalled_is_stopped(
 async def test_a_channel_that_is_switched_on_starts_the_plugin_that_listens_to_it(
     site: Path, make_host: MakeHost, home: Path
 ) -> None:
-    code = HEAD + "@on.app_ready(when='channel:radio')\ndef ready(event): log.append('ready')\n"
+    code = HEAD + "@on.before_turn(when='channel:radio')\ndef ready(event): log.append('ready')\n"
     write_plugin(
-        site, "ear", code=code, manifest=listening("ear", when={"app_ready": "channel:radio"})
+        site, "ear", code=code, manifest=listening("ear", when={"before_turn": "channel:radio"})
     )
     host = make_host()
     await host.start()
     assert host.active_labels() == ()
 
     await reconfigured(host, home, {"channels.radio": {"enabled": True}})
-    await host.hooks.app_ready(READY)
+    await host.hooks.before_turn(READY)
 
     assert log_of("ear") == ["ready"]
 
@@ -230,7 +230,7 @@ async def test_an_upgrade_is_taken_up_by_a_new_configuration(
     metadata.write_text(metadata.read_text().replace("Version: 1.0", "Version: 2.0"))
     (package / "plugin.py").write_text(EAR.replace('log.append("ready")', 'log.append("new")'))
     change = await reconfigured(host, home)
-    await host.hooks.app_ready(READY)
+    await host.hooks.before_turn(READY)
 
     assert change.reloaded == ("ear",)
     assert host.active_labels() == ("ear@2.0",)

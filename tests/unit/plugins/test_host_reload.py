@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_code_that_others_use_takes_a_restart(site: Path, make_host: MakeHost) -> None:
     write_ear(site)
-    user = HEAD + "import acme_ear.plugin as ear\n@on.app_ready\ndef ready(event): ...\n"
+    user = HEAD + "import acme_ear.plugin as ear\n@on.before_turn\ndef ready(event): ...\n"
     write_plugin(site, "user", code=user, manifest=listening("user"))
     host = make_host()
     await host.start()
@@ -68,7 +68,7 @@ async def test_a_local_file_is_reloaded(site: Path, make_host: MakeHost) -> None
 
     file.write_text(EAR.replace('log.append("ready")', 'log.append("newer")'))
     await host.reload("mine")
-    await host.hooks.app_ready(READY)
+    await host.hooks.before_turn(READY)
 
     assert sys.modules["nanobot_local_mine"].log == ["start mine", "newer"]
 

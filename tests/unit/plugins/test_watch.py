@@ -8,21 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_core import AppReady
 from nanobot_core.hooks.generation import Registrant
 from nanobot_core.plugins import health
 from nanobot_core.plugins.health import LoopBlock, LoopWatch, code_place
 from tests.distributions import manifest_of, write_plugin
 from tests.unit.plugins.conftest import MakeHost
+from tests.unit.plugins.samples import READY
 
 pytestmark = pytest.mark.anyio
-READY = AppReady(version="1", plugins=())
 BLOCKING = """
 import threading
 from nanobot_core import on
 told = threading.Event()
 
-@on.app_ready
+@on.before_turn
 def ready(event):
     # Until the watch has told, so that no time has to be guessed.
     told.wait(5)
@@ -33,7 +32,7 @@ async def test_a_plugin_that_blocks_the_loop_is_named_with_file_and_line(
     site: Path, make_host: MakeHost, warnings: list[str]
 ) -> None:
     package = write_plugin(
-        site, "lazy", code=BLOCKING, manifest=manifest_of("lazy", hooks={"app_ready": 1})
+        site, "lazy", code=BLOCKING, manifest=manifest_of("lazy", hooks={"before_turn": 1})
     )
     host = make_host()
     await host.start()
@@ -46,7 +45,7 @@ async def test_a_plugin_that_blocks_the_loop_is_named_with_file_and_line(
     watching = asyncio.get_running_loop().create_task(host.watch_loop())
     await asyncio.sleep(0)
 
-    await host.hooks.app_ready(READY)
+    await host.hooks.before_turn(READY)
     await asyncio.sleep(0)
     watching.cancel()
     logger.remove(sink)
@@ -80,7 +79,7 @@ async def test_a_long_block_is_told_again_with_the_hook_that_blocks(
 ) -> None:
     monkeypatch.setattr("nanobot_core.plugins.health.LONG_AFTER_S", 0.5)
     package = write_plugin(
-        site, "lazy", code=BLOCKING, manifest=manifest_of("lazy", hooks={"app_ready": 1})
+        site, "lazy", code=BLOCKING, manifest=manifest_of("lazy", hooks={"before_turn": 1})
     )
     host = make_host()
     await host.start()
@@ -97,12 +96,12 @@ async def test_a_long_block_is_told_again_with_the_hook_that_blocks(
     places = {"lazy": str(package)}
     watching = asyncio.get_running_loop().create_task(LoopWatch(lambda: places, on_block).run())
     await asyncio.sleep(0)
-    await host.hooks.app_ready(READY)
+    await host.hooks.before_turn(READY)
     watching.cancel()
 
     assert [(block.is_long, block.hook) for block in found] == [
-        (False, "app_ready"),
-        (True, "app_ready"),
+        (False, "before_turn"),
+        (True, "before_turn"),
     ]
 
 

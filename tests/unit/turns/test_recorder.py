@@ -119,12 +119,16 @@ async def test_a_failed_turn_closes_its_calls_and_leaves_the_task_open(tmp_path:
     assert [message.text for message in session.messages] == ["work", "", OUTCOME_UNKNOWN]
 
 
+def streamed(text: str) -> TextStreamed:
+    return TextStreamed(turn=TURN, iteration=1, text=text)
+
+
 async def test_a_stopped_turn_keeps_what_was_read_of_the_answer(tmp_path: Path) -> None:
     recorder, session, _ = await begun(tmp_path)
     await recorder.begin(QUESTION)
-    await recorder.watch(TextStreamed(text="void"))
+    await recorder.watch(streamed("void"))
     await recorder.watch(StreamRestarted(reason="reset"))
-    await recorder.watch(TextStreamed(text="Once upon"))
+    await recorder.watch(streamed("Once upon"))
     await recorder.break_off(stopped=True)
     assert session.messages[-1].text == f"Once upon\n\n{INTERRUPTED}"
 

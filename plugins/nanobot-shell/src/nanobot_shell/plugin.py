@@ -60,8 +60,8 @@ class ShellPlugin:
         if ctx.gateway is not None:
             ctx.spawn(self._prepare(), name="sandbox of commands")
 
-    @on.offer_tools
-    def offer_tools(self, event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
+    @on.rewrite_tools
+    def rewrite_tools(self, event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
         """Leave the tools out of channels that the settings do not name."""
         channels = self._settings.channels
         if not channels or event.turn.channel in channels:

@@ -10,18 +10,11 @@ if TYPE_CHECKING:
     from loguru import Logger
 
     from nanobot_core import (
-        AppDraining,
-        AppReady,
         ApprovalResolved,
-        CompactionFinished,
-        CompactionStarted,
         ErrorRaised,
         IterationFinished,
         IterationStarted,
         PluginContext,
-        StreamBatch,
-        StreamEnded,
-        ToolBatchStarted,
         ToolCallFinished,
         TurnInfo,
         TurnOutcome,
@@ -29,8 +22,8 @@ if TYPE_CHECKING:
     )
 
 
-class _Log:
-    """What both halves of the log share."""
+class TurnLog:
+    """Turns, model calls, tools and approvals."""
 
     _log_context: PluginContext
 
@@ -40,10 +33,6 @@ class _Log:
 
     def _log_of(self, turn: TurnInfo) -> Logger:
         return self._log.bind(turn=turn.id, session=turn.session_key, channel=turn.channel)
-
-
-class TurnLog(_Log):
-    """Turns and their model calls."""
 
     @on.before_turn
     def before_turn(self, event: TurnStarted) -> None:
@@ -80,18 +69,6 @@ class TurnLog(_Log):
             event.finish_reason,
         )
 
-    @on.on_stream
-    def on_stream(self, event: StreamBatch) -> None:
-        """Log how much came."""
-        bound = self._log_of(event.turn).bind(iteration=event.iteration)
-        bound.trace("streamed {} characters", len(event.text) + len(event.reasoning))
-
-    @on.on_stream_end
-    def on_stream_end(self, event: StreamEnded) -> None:
-        """Log that a stream is over."""
-        bound = self._log_of(event.turn).bind(iteration=event.iteration)
-        bound.debug("stream ended with {} tool calls", event.tool_calls)
-
     def _log_turn_end(self, event: TurnOutcome) -> None:
         bound = self._log_of(event.turn).bind(
             duration_s=event.duration_s,
@@ -102,26 +79,6 @@ class TurnLog(_Log):
         )
         bound.info("turn {} after {:.2f} s", event.stop_reason, event.duration_s)
 
-
-class WorkLog(_Log):
-    """The application, tools, approvals and compaction."""
-
-    @on.app_ready
-    def app_ready(self, event: AppReady) -> None:
-        """Log what was started."""
-        self._log.debug("nanobot {} is ready with {}", event.version, ", ".join(event.plugins))
-
-    @on.app_draining
-    def app_draining(self, event: AppDraining) -> None:
-        """Log why work ends."""
-        self._log.debug("draining: {}", event.reason)
-
-    @on.before_execute_tools
-    def before_execute_tools(self, event: ToolBatchStarted) -> None:
-        """Log which tools are about to run."""
-        bound = self._log_of(event.turn).bind(iteration=event.iteration)
-        bound.debug("running {}", ", ".join(call.name for call in event.calls))
-
     @on.after_execute_tool
     def after_execute_tool(self, event: ToolCallFinished) -> None:
         """Log what a tool took."""
@@ -131,20 +88,9 @@ class WorkLog(_Log):
         )
         bound.debug("tool {} {} after {:.2f} s", event.call.name, word, event.duration_s)
 
-    @on.approval_resolved
-    def approval_resolved(self, event: ApprovalResolved) -> None:
+    @on.after_approval
+    def after_approval(self, event: ApprovalResolved) -> None:
         """Log who decided on a call."""
         word = "allowed" if event.allowed else "refused"
         bound = self._log_of(event.turn).bind(approval=event.id)
         bound.info("{} {} by {}", event.call.name, word, event.by)
-
-    @on.before_compaction
-    def before_compaction(self, event: CompactionStarted) -> None:
-        """Log how much is summarised."""
-        self._log_of(event.turn).debug("summarising {} messages", len(event.messages))
-
-    @on.after_compaction
-    def after_compaction(self, event: CompactionFinished) -> None:
-        """Log how long the summary is."""
-        bound = self._log_of(event.turn)
-        bound.info("{} messages became {} characters", event.messages, len(event.summary))

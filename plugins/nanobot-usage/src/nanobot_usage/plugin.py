@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from nanobot_core import CliGroup, SettingsSection, SlashCommand, on
-from nanobot_usage.log import TurnLog, WorkLog
+from nanobot_usage.log import TurnLog
 
 if TYPE_CHECKING:
     from nanobot_core import (
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nanobot_usage.books import Books
 
 
-class UsagePlugin(TurnLog, WorkLog):
+class UsagePlugin(TurnLog):
     """Implementations of hooks; one instance belongs to one application."""
 
     def __init__(self) -> None:
@@ -86,8 +86,8 @@ class UsagePlugin(TurnLog, WorkLog):
         self._books.count_ahead(event.turn, event.request.model, response.usage)
         return response
 
-    @on.usage_recorded
-    def usage_recorded(self, event: UsageRecorded) -> None:
+    @on.on_usage
+    def on_usage(self, event: UsageRecorded) -> None:
         """Record a call."""
         self._books.record(event)
 
