@@ -29,8 +29,15 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _MAX_ENTRIES = 100_000
 
 
+_IRREGULAR = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO})
+"""What opening a link, a folder, and a pipe, socket or device fails with."""
+
+
 class IrregularFile(OSError):
-    """A link, pipe, socket or device stands where a regular file was expected."""
+    """A link, folder, pipe, socket or device has the name of an expected regular file.
+
+    Its ``errno`` is ``ELOOP`` for a link, ``EISDIR`` for a folder and ``ENXIO`` for the rest.
+    """
 
 
 class Entry(NamedTuple):
@@ -43,8 +50,8 @@ class Entry(NamedTuple):
 class Folder:
     """A folder and what is below it. All methods block; call them in a thread.
 
-    Names are relative to the folder and have no ``..``. Every method raises `OSError` when the
-    system refuses, `IrregularFile` included.
+    Names are relative to the folder and have no ``..``. Every method raises `OSError` if the
+    system refuses, such as `IrregularFile`.
 
     Args:
         path: the folder. Links on the way to it are the owner's and are followed once, here.
@@ -59,12 +66,17 @@ class Folder:
         Args:
             name: the file.
             flags: as for ``open(2)``.
-            mode: permissions of a file that is made.
+            mode: permissions of a new file.
         """
         with self.parent(name) as parent:
-            handle = os.open(PurePath(name).name, flags | _SAFE, mode, dir_fd=parent)
+            try:
+                handle = os.open(PurePath(name).name, flags | _SAFE, mode, dir_fd=parent)
+            except OSError as error:
+                if error.errno in _IRREGULAR:
+                    raise _irregular(error.errno, name) from error
+                raise
         try:
-            _require_regular(os.fstat(handle), name)
+            require_regular(os.fstat(handle), name)
             os.set_blocking(handle, True)
         except BaseException:
             os.close(handle)
@@ -86,9 +98,9 @@ class Folder:
             return os.stat(PurePath(name).name, dir_fd=parent, follow_symlinks=False)
 
     def replace(self, name: str | PurePath, data: bytes, *, mode: int | None = None) -> None:
-        """Make `data` the content of a file: all of it, on disk, or nothing.
+        """Make `data` the content of a file: completely, on disk, or not at all.
 
-        Missing folders are made. A file that exists keeps its permissions and, where this process
+        Makes missing folders. An existing file keeps its permissions and, where this process
         may set it, its owner; access control lists and extended attributes are lost.
 
         Args:
@@ -100,14 +112,14 @@ class Folder:
             _replace(parent, PurePath(name).name, data, mode)
 
     def remove(self, name: str | PurePath) -> None:
-        """Remove a regular file; anything else is refused."""
+        """Remove a regular file."""
         with self.parent(name) as parent:
             file = PurePath(name).name
-            _require_regular(os.stat(file, dir_fd=parent, follow_symlinks=False), file)
+            require_regular(os.stat(file, dir_fd=parent, follow_symlinks=False), file)
             os.unlink(file, dir_fd=parent)
 
     def unlink(self, name: str | PurePath) -> None:
-        """Remove a file, or a link and not what it names."""
+        """Remove a file, or a link but not its target."""
         with self.parent(name) as parent:
             os.unlink(PurePath(name).name, dir_fd=parent)
 
@@ -115,29 +127,29 @@ class Folder:
         """Give a regular file a second name in the same folder."""
         with self.parent(name) as parent:
             file = PurePath(name).name
-            _require_regular(os.stat(file, dir_fd=parent, follow_symlinks=False), file)
+            require_regular(os.stat(file, dir_fd=parent, follow_symlinks=False), file)
             os.link(file, new_name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
 
     def rename(self, name: str | PurePath, new_name: str) -> None:
-        """Give another name to what stands at `name`, whatever it is, in the same folder."""
+        """Rename `name`, whatever kind of file it is, within its folder."""
         with self.parent(name) as parent:
             os.rename(PurePath(name).name, new_name, src_dir_fd=parent, dst_dir_fd=parent)
 
     def make(self, name: str | PurePath = "", *, mode: int = 0o700) -> None:
-        """Make a folder and the missing ones above it; one that exists stays as it is.
+        """Make a folder and its missing parents; an existing one stays unchanged.
 
         Raises:
-            OSError: something else, such as a link, has one of the names.
+            OSError: one of the names belongs to something else, such as a link.
         """
         with self.directory(name, make=True, mode=mode):
             return
 
     def scan(self, name: str | PurePath = "") -> list[Entry]:
-        """Return what a folder holds, at most 100,000 entries; links are not followed."""
+        """Return the entries of a folder, at most 100,000; links are not followed."""
         found: list[Entry] = []
         with self.directory(name) as handle, os.scandir(handle) as entries:
             for entry in entries:
-                # Another process may be faster.
+                # Another process may remove it first.
                 with contextlib.suppress(FileNotFoundError):
                     found.append(Entry(entry.name, entry.stat(follow_symlinks=False)))
                 if len(found) == _MAX_ENTRIES:
@@ -148,7 +160,7 @@ class Folder:
     def directory(
         self, name: str | PurePath = "", *, make: bool = False, mode: int = 0o777
     ) -> Iterator[int]:
-        """Lend a descriptor of a directory, for ``os.scandir`` and as ``dir_fd``."""
+        """Yield a descriptor of a directory, for ``os.scandir`` and as ``dir_fd``."""
         path = self.path / _relative(name)
         with open_parent(path, make=make) as parent:
             if make:
@@ -162,14 +174,14 @@ class Folder:
 
     @contextlib.contextmanager
     def parent(self, name: str | PurePath, *, make: bool = False) -> Iterator[int]:
-        """Lend a descriptor of the directory that holds `name`."""
+        """Yield a descriptor of the directory that holds `name`."""
         with open_parent(self.path / _relative(name), make=make) as parent:
             yield parent
 
 
 @contextlib.contextmanager
 def open_parent(path: Path, *, make: bool = False) -> Iterator[int]:
-    """Lend a descriptor of the directory that holds `path`, opened from ``/`` through no link.
+    """Yield a descriptor of the directory that holds `path`, opened from ``/`` through no link.
 
     Args:
         path: absolute, without ``..``.
@@ -204,14 +216,18 @@ def _enter(parent: int, name: str, *, make: bool) -> int:
     return os.open(name, _ENTER, dir_fd=parent)
 
 
-def _require_regular(facts: os.stat_result, name: str | PurePath) -> None:
-    if stat.S_ISREG(facts.st_mode):
-        return
+def require_regular(facts: os.stat_result, name: str | PurePath) -> None:
+    """Raise `IrregularFile` unless `facts`, of ``lstat(2)``, describe a regular file."""
     if stat.S_ISLNK(facts.st_mode):
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(name))
+        raise _irregular(errno.ELOOP, name)
     if stat.S_ISDIR(facts.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(name))
-    raise IrregularFile(errno.ENXIO, "not a regular file", str(name))
+        raise _irregular(errno.EISDIR, name)
+    if not stat.S_ISREG(facts.st_mode):
+        raise _irregular(errno.ENXIO, name)
+
+
+def _irregular(number: int, name: str | PurePath) -> IrregularFile:
+    return IrregularFile(number, "not a regular file", str(name))
 
 
 def _replace(parent: int, name: str, data: bytes, mode: int | None) -> None:
@@ -220,8 +236,8 @@ def _replace(parent: int, name: str, data: bytes, mode: int | None) -> None:
     except FileNotFoundError:
         former = None
     if former is not None:
-        _require_regular(former, name)
-        # A rename would overwrite even a file that its owner made read-only.
+        require_regular(former, name)
+        # A rename would replace even a file that its owner made read-only.
         if not os.access(name, os.W_OK, dir_fd=parent):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
     temporary = f".nanobot-{secrets.token_hex(8)}.tmp"
@@ -246,7 +262,7 @@ def _keep_attributes(handle: int, former: os.stat_result | None, mode: int | Non
             os.fchown(handle, former.st_uid, former.st_gid)
         mode = former.st_mode if mode is None else mode
     if mode is not None:
-        # As after a plain write, new content is not run under another user's rights.
+        # Like a plain write, drop the set-user-id bits.
         os.fchmod(handle, mode & 0o777)
 
 

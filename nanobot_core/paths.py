@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from nanobot_core.errors import ToolDenied, ToolError, ToolFailed, ToolInputError
-from nanobot_core.folder import Folder, IrregularFile
+from nanobot_core.folder import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -417,9 +417,6 @@ def _fold_name(name: str) -> str:
 
 def _tool_error(access: Access, path: Path, error: OSError) -> ToolError:
     kind: type[ToolError] = ToolInputError
-    if isinstance(error, IrregularFile):
-        reason = "it is a pipe, socket or device and not a regular file; choose another"
-        return kind(_refusal(access, str(path), reason))
     match error.errno:
         case errno.ENOENT:
             reason = "there is no such file or folder; look with list_dir or glob"
@@ -429,6 +426,8 @@ def _tool_error(access: Access, path: Path, error: OSError) -> ToolError:
             reason = "a part of it is no folder, or became a link meanwhile"
         case errno.EACCES | errno.EPERM | errno.EROFS:
             reason = "the operating system does not permit it; ask the owner"
+        case errno.ENXIO:
+            reason = "it is a pipe, socket or device and not a regular file; choose another"
         case errno.EISDIR:
             reason = "it is a folder; name a file in it"
         case _:

@@ -1,4 +1,4 @@
-"""Session store in JSON lines, the one the core brings."""
+"""The core's session store: JSON lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nanobot_core.contracts.store import SessionStore
 from nanobot_core.errors import SessionError
 from nanobot_core.messages import Message
 from nanobot_core.sessions.folder import SessionFolder
-from nanobot_core.sessions.order import KeyedLocks
+from nanobot_core.sessions.session import KeyedLocks
 from nanobot_core.sessions.transcript import SessionFile
 from nanobot_core.tasks import GatheredWork, finish_in_thread
 
@@ -31,7 +31,7 @@ _READ_BATCH = 256
 _TEMPORARY = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 )
-"""Failures that end when somebody makes room, without a change to the file."""
+"""Failures that end when the disk has room again, without a change to the file."""
 
 
 class JsonlSessionStore(SessionStore):
@@ -43,7 +43,7 @@ class JsonlSessionStore(SessionStore):
             first used.
         fsync: whether an append waits until the disk has the data; without it a power cut, not
             a crash of the process, may cost the newest messages.
-        clock: stands for times that a damaged file has lost.
+        clock: replaces times that a damaged file has lost.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class JsonlSessionStore(SessionStore):
         self._files: OrderedDict[str, SessionFile] = OrderedDict()
 
     async def load(self, key: str, max_messages: int) -> StoredSession | None:
-        """See `SessionStore.load`. Only the part of the file that is read is mended."""
+        """See `SessionStore.load`. Only the part of the file that is read is repaired."""
         return await self._with_file(key, lambda file: file.load(max_messages))
 
     async def append(self, key: str, messages: Sequence[Message], state: SessionState) -> None:
@@ -73,10 +73,12 @@ class JsonlSessionStore(SessionStore):
         try:
             await self._with_file(key, lambda file: file.append(messages, state))
         except ValueError as error:
-            raise SessionError(key, f"what is to be stored is not plain data: {error}") from error
+            raise SessionError(
+                key, f"the messages or the state are not plain data: {error}"
+            ) from error
 
     async def read(self, key: str) -> AsyncIterator[Message]:
-        """See `SessionStore.read`. Damaged lines are read as far as they can be, not mended."""
+        """See `SessionStore.read`. Damaged lines are read as far as possible and not repaired."""
         records: Generator[tuple[Record, bytes]] | None = None
 
         def next_batch() -> list[tuple[Record, bytes]]:
@@ -114,7 +116,7 @@ class JsonlSessionStore(SessionStore):
     async def _with_file(self, key: str, work: Callable[[SessionFile], _T]) -> _T:
         """Run blocking `work` on the session's file, alone and to its end."""
         async with self._locks.hold(key):
-            # Taken out, so that a failure or cancellation leaves nothing that may be outdated.
+            # Removed first, so that a failure or cancellation leaves no outdated object.
             known = self._files.pop(key, None)
 
             def run() -> tuple[SessionFile, _T]:
@@ -133,4 +135,4 @@ class JsonlSessionStore(SessionStore):
 
     def _open(self, key: str) -> SessionFile:
         name = self._folder.name_of(key)
-        return SessionFile(self._folder.door, name, key, default_time=self._clock.now())
+        return SessionFile(self._folder, name, key, self._clock.now())

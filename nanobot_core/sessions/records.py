@@ -1,4 +1,4 @@
-"""Lines of a session file: their codec, and what can be saved of a damaged one.
+"""Lines of a session file: encoding, decoding, and salvaging damaged ones.
 
 A line is a message in the OpenAI key names or a metadata line (``"_type": "metadata"``).
 """
@@ -29,16 +29,18 @@ _LENIENT = json.JSONDecoder(
     parse_float=lambda digits: number if math.isfinite(number := float(digits)) else None,
 )
 _JOINT_TRIES = 64
+ORIGINAL_PROGRESS = frozenset({"runtime_checkpoint", "pending_user_turn"})
+"""Names in a session's metadata by which nanobot-ai marks an interrupted turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """A metadata line: a state, and what lets a reader begin at the end of the file.
+    """A metadata line: a state, and the counts that let a reader begin at the end of the file.
 
     Attributes:
-        key: session key; empty where the line has none.
+        key: session key; empty if the line has none.
         state: state of the session as of this line.
-        message_count: messages before this line; ``None`` where its writer did not say.
+        message_count: messages before this line; ``None`` if its writer did not count them.
         superseded_bytes: length of all earlier metadata lines together.
     """
 
@@ -55,20 +57,20 @@ def encode_record(record: Record) -> bytes:
     """Return the line of `record`, line feed included.
 
     Raises:
-        ValueError: it holds a number that JSON does not know, such as NaN.
+        ValueError: it contains a number that JSON lacks, such as NaN.
     """
     content = message_to_json(record) if isinstance(record, Message) else _header_to_json(record)
     text = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    # A lone surrogate is no character: it would make the file, and later the request, unreadable.
+    # A lone surrogate would make the file, and later the request, unreadable.
     return text.encode("utf-8", "replace") + b"\n"
 
 
 def decode_line(line: bytes, default_time: datetime) -> Record | None:
-    """Return what `line` says, or ``None`` where it is damaged.
+    """Return the record in `line`, or ``None`` if it is damaged.
 
     Args:
-        line: one line; a line feed at its end does not matter.
-        default_time: stands for times that a metadata line lacks, aware.
+        line: with or without its line feed.
+        default_time: replaces times that a metadata line lacks; aware.
     """
     try:
         record = parse_json_object(line.decode("utf-8"))
@@ -78,10 +80,10 @@ def decode_line(line: bytes, default_time: datetime) -> Record | None:
 
 
 def salvage(line: bytes, default_time: datetime) -> list[Record]:
-    """Return what can be told for certain from a damaged line, in linear time.
+    """Return the records that are certain in a damaged line, in linear time.
 
-    A line that breaks off gives its whole fields and the beginning of the text it broke off in.
-    Where a broken line and a whole one were joined, both are read. A speaker is never guessed.
+    An incomplete line yields its complete fields and the beginning of the text in which it ends.
+    If an incomplete line and a complete one were joined, both are read. A role is never guessed.
     """
     text = line.decode("utf-8", "replace")
     whole = _whole_object_at_end(text)
@@ -94,6 +96,20 @@ def salvage(line: bytes, default_time: datetime) -> list[Record]:
     if joined is not None:
         records.append(joined)
     return records
+
+
+def original_progress(metadata: JsonObject, default_time: datetime) -> list[Message]:
+    """Return the messages of an interrupted turn that nanobot-ai keeps in a session's metadata.
+
+    It stores the model's reply and the results so far there, and adds them to the session when the
+    turn has ended. Calls without a result are left to `nanobot_core.sessions.history.align`.
+    """
+    checkpoint = metadata.get("runtime_checkpoint")
+    fields = checkpoint if isinstance(checkpoint, dict) else {}
+    results = fields.get("completed_tool_results")
+    found = [fields.get("assistant_message"), *(results if isinstance(results, list) else [])]
+    records = (_record(item, default_time) for item in found if isinstance(item, dict))
+    return [record for record in records if isinstance(record, Message)]
 
 
 def _header_to_json(header: Header) -> JsonObject:
@@ -176,7 +192,7 @@ def _aware(local: datetime) -> datetime:
 def _whole_object_at_end(text: str) -> str:
     """Return the object that ends `text` and began in its middle, or an empty string.
 
-    An object inside another is followed by the rest of that one, so it does not pass for a line.
+    An object inside another one is followed by the rest of that one, so it is not mistaken for it.
     """
     position = len(text)
     for _ in range(_JOINT_TRIES):
@@ -189,9 +205,9 @@ def _whole_object_at_end(text: str) -> str:
 
 
 def _parse_prefix(text: str) -> JsonObject:
-    """Return the leading pairs of the object in `text`; a string that breaks off counts.
+    """Return the leading pairs of the object in `text`; an incomplete string counts.
 
-    A name that comes twice belongs to another line that was welded to this one.
+    A repeated name belongs to another line that was joined to this one.
     """
     pairs: JsonObject = {}
     position = 0
@@ -208,7 +224,7 @@ def _parse_prefix(text: str) -> JsonObject:
 
 
 def _unescape(body: str) -> str:
-    """Return the text of a JSON string; a backslash that begins no escape stands for itself."""
-    mended = _ESCAPE.sub(lambda match: match[0] if match[1] else r"\\", body)
-    text: str = _LENIENT.decode(f'"{mended}"')
+    """Return the text of a JSON string; a backslash that begins no escape is kept."""
+    repaired = _ESCAPE.sub(lambda match: match[0] if match[1] else r"\\", body)
+    text: str = _LENIENT.decode(f'"{repaired}"')
     return text.encode("utf-8", "replace").decode("utf-8")

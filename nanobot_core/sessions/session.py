@@ -1,9 +1,10 @@
-"""Sessions in memory: what the model may still need, and never more than is stored."""
+"""Sessions in memory: the messages that the model may need, and never more than is stored."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 from weakref import WeakValueDictionary
@@ -12,10 +13,9 @@ from loguru import logger
 
 from nanobot_core.contracts.store import SessionState, StoredSession
 from nanobot_core.errors import SessionError
-from nanobot_core.sessions.order import KeyedLocks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.store import Checkpoint, SessionStore
@@ -24,11 +24,37 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 RETRY_S = 5.0
-"""Seconds from one attempt to the next where the store has no room."""
+"""Seconds between attempts while the store is full."""
+
+
+class KeyedLocks:
+    """One lock for each key in use, first come first served; unused keys take no memory."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    def is_held(self, key: str) -> bool:
+        """Whether the lock of `key` is held or waited for."""
+        return key in self._locks
+
+    @asynccontextmanager
+    async def hold(self, key: str) -> AsyncIterator[None]:
+        """Hold the lock of `key` for the length of the block."""
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            _, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = lock, users - 1
 
 
 class Session:
-    """One session as last stored. `Sessions` alone changes it; everybody may read it."""
+    """One session as last stored. Only `Sessions` changes it."""
 
     def __init__(self, stored: StoredSession) -> None:
         self.stored = stored
@@ -45,14 +71,14 @@ class Session:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Messages that memory has not taken up, oldest first; the newest when there are many."""
+        """Messages that are not consolidated, oldest first; only the newest if there are many."""
         return self.stored.messages
 
 
 class Sessions:
     """Opens, extends and shares sessions; what it reports as done is stored.
 
-    There is one `Session` object for a key as long as anybody holds it, so two turns never see
+    There is one `Session` object for a key as long as anything holds it, so two turns never see
     different histories. Idle sessions leave memory.
 
     Args:
@@ -81,7 +107,7 @@ class Sessions:
 
         Args:
             key: session key.
-            wait_for_room: try again for as long as the store has no room for a repair.
+            wait_for_room: try again for as long as the store is too full for a repair.
 
         Raises:
             SessionError: the store cannot be read.
@@ -110,17 +136,17 @@ class Sessions:
 
         Args:
             session: the session to extend; in memory it changes once the store has it.
-            messages: entries, in order; none to change the state alone.
+            messages: in order; none to change only the state.
             checkpoint: the turn under way, ``None`` when it has ended.
-            metadata: takes the place of the session's metadata; ``None`` leaves it.
-            wait_for_room: try again for as long as the store has no room, as a message that was
-                accepted must not be lost.
+            metadata: replaces the session's metadata; ``None`` leaves it.
+            wait_for_room: try again for as long as the store is full, because an accepted message
+                must not be lost.
 
         Raises:
             SessionError: nothing was stored and nothing has changed.
 
         Cancellation:
-            The step may have been done or not; the session shows what the store has.
+            The step may be done or not; the session shows the content of the store.
         """
 
         async def step() -> None:
@@ -135,38 +161,38 @@ class Sessions:
         await self._in_time(step, wait_for_room)
 
     async def start_afresh(self, session: Session) -> None:
-        """Count all messages as taken up: the model sees none of them again."""
+        """Count all messages as consolidated: the model sees none of them again."""
         await self.mark_consolidated(session, len(session.messages))
 
     async def mark_consolidated(
         self, session: Session, count: int, *, wait_for_room: bool = False
     ) -> None:
-        """Count the first `count` of ``session.messages`` as taken up by memory.
+        """Count the first `count` of ``session.messages`` as consolidated.
 
         Raises:
             SessionError: nothing was stored and nothing has changed.
         """
-        taken_up = session.stored.first_index + min(count, len(session.messages))
+        consolidated = session.stored.first_index + min(count, len(session.messages))
 
         async def step() -> None:
             async with self._locks.hold(session.key):
-                state = replace(session.state, last_consolidated=taken_up)
+                state = replace(session.state, last_consolidated=consolidated)
                 await self._store_step(session, (), state)
 
         await self._in_time(step, wait_for_room)
 
     async def _in_time(self, step: Callable[[], Awaitable[_T]], wait_for_room: bool) -> _T:
-        """Do `step`, again and again where the store has no room for it and that may change."""
-        is_told = False
+        """Do `step`; with `wait_for_room`, try again until the store has room for it."""
+        is_logged = False
         while True:
             try:
                 return await step()
             except SessionError as error:
                 if not (wait_for_room and error.is_temporary):
                     raise
-                log = logger.debug if is_told else logger.error
-                log("waiting until it can be stored: {}", error)
-                is_told = True
+                log = logger.debug if is_logged else logger.error
+                log("waiting until the session can be stored: {}", error)
+                is_logged = True
             await self._clock.sleep(RETRY_S)
 
     async def delete(self, key: str) -> bool:
@@ -178,7 +204,7 @@ class Sessions:
         async with self._locks.hold(key):
             is_deleted = await self._store.delete(key)
             if (session := self._alive.get(key)) is not None:
-                # Anyone who holds it must not store what is gone.
+                # Anything that holds it must not store deleted messages again.
                 session.stored = await self._load(key)
         return is_deleted
 
@@ -201,14 +227,14 @@ class Sessions:
             raise
         before = session.stored
         messages = (*before.messages, *added)
-        taken_up = max(state.last_consolidated - before.first_index, 0)
+        consolidated = max(state.last_consolidated - before.first_index, 0)
         # A quarter at a time: the start of a prompt that moves with each message is never cached.
-        surplus = len(messages) - taken_up - self._max_messages
+        surplus = len(messages) - consolidated - self._max_messages
         if surplus > 0:
-            taken_up += max(surplus, self._max_messages // 4)
+            consolidated += max(surplus, self._max_messages // 4)
         session.stored = replace(
             before,
             state=state,
-            messages=messages[taken_up:],
-            first_index=before.first_index + taken_up,
+            messages=messages[consolidated:],
+            first_index=before.first_index + consolidated,
         )

@@ -1,4 +1,4 @@
-"""The file of one session: read from its end, append, mend. Blocking; one caller at a time."""
+"""The file of one session: read from its end, append, repair. Blocking; one caller at a time."""
 
 from __future__ import annotations
 
@@ -9,27 +9,34 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from nanobot_core.contracts.store import SessionState, StoredSession
+from nanobot_core.folder import IrregularFile
 from nanobot_core.messages import Message
-from nanobot_core.sessions.door import NotRegular
-from nanobot_core.sessions.records import Header, decode_line, encode_record, salvage
+from nanobot_core.sessions.records import (
+    ORIGINAL_PROGRESS,
+    Header,
+    decode_line,
+    encode_record,
+    original_progress,
+    salvage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from datetime import datetime
     from io import BufferedReader
 
-    from nanobot_core.sessions.door import SessionDoor
+    from nanobot_core.sessions.folder import SessionFolder
     from nanobot_core.sessions.records import Record
 
 _BLOCK_BYTES = 64 * 1024
-_MEND_ROUNDS = 3
-"""A broken end, then damage before it, then the clean file."""
+_LOAD_ATTEMPTS = 3
+"""One for a broken end, one for damage before it, one for the repaired file."""
 MAX_LINE_BYTES = 32 * 1024 * 1024
-"""A longer line is damage: no message is that long, and it would fill the memory."""
+"""A longer line is damage: no message is that long."""
 MAX_REPAIR_BYTES = 1024 * 1024 * 1024
-"""A damaged file that is larger is set aside as it is: reading it would hold up other sessions."""
+"""A larger damaged file is set aside unread, because reading it would delay other sessions."""
 COMPACT_BYTES = 1024 * 1024
-"""Superseded metadata lines of less than this are not worth a new file."""
+"""Superseded metadata lines below this size stay in the file."""
 
 
 class _Torn(Exception):
@@ -47,17 +54,17 @@ class _Damaged(Exception):
 class SessionFile:
     """The file of one session, which may not exist yet.
 
-    After an `OSError` the object must be dropped; a new one looks at the file afresh.
+    After an `OSError`, discard the object; a new one reads the file again.
 
     Args:
-        door: opens files of its folder.
+        folder: opens the file.
         name: of the file.
         key: session key.
-        default_time: stands for times that a damaged file has lost, aware.
+        default_time: replaces times that a damaged file has lost; aware.
     """
 
-    def __init__(self, door: SessionDoor, name: str, key: str, *, default_time: datetime) -> None:
-        self._door, self._name, self._key = door, name, key
+    def __init__(self, folder: SessionFolder, name: str, key: str, default_time: datetime) -> None:
+        self._folder, self._name, self._key = folder, name, key
         self._default_time = default_time
         self._latest: Header | None = None
         self._total = 0
@@ -67,21 +74,24 @@ class SessionFile:
         """Return the newest messages that are not consolidated; ``None`` without a file.
 
         Raises:
-            OSError: the file cannot be read, or damage cannot be mended for want of space.
+            OSError: the file cannot be read, or there is no space to repair it.
         """
         repaired: list[str] = []
-        for _ in range(_MEND_ROUNDS):
+        for _ in range(_LOAD_ATTEMPTS):
             try:
-                facts = self._door.stat(self._name)
+                facts = self._folder.stat(self._name)
                 if facts is None or facts.st_size == 0:
                     return self._set_aside_only(repaired)
                 session = self._read_tail(max_messages)
-            except NotRegular as error:
+                if not ORIGINAL_PROGRESS.isdisjoint(session.state.metadata):
+                    self._adopt_progress(session.state)
+                    session = self._read_tail(max_messages)
+            except IrregularFile as error:
                 repaired.append(self._set_aside(str(error.strerror)))
             except _Torn as torn:
-                repaired += self._mend_end(torn)
+                repaired += self._repair_end(torn)
             except _Damaged:
-                repaired.append(self._mend_all())
+                repaired.append(self._repair())
             else:
                 self._report(repaired)
                 return replace(session, repaired=tuple(repaired))
@@ -89,7 +99,7 @@ class SessionFile:
         raise OSError(msg)
 
     def append(self, messages: Sequence[Message], state: SessionState) -> None:
-        """Add lines in one write; the file is as before when that fails.
+        """Add lines in one write; if that fails, the file is unchanged.
 
         Raises:
             OSError: nothing was added.
@@ -101,7 +111,7 @@ class SessionFile:
         superseded = before.superseded_bytes + len(encode_record(before)) if before else 0
         header = self._header(state, self._total if before else 0, superseded)
         encoded = encode_record(header)
-        size = self._door.append(
+        size = self._folder.append(
             self._name,
             lines + encoded if before else encoded + lines,
             _nanoseconds(state.updated_at),
@@ -111,14 +121,14 @@ class SessionFile:
             self._compact()
 
     def delete(self) -> bool:
-        """Remove the file and what was kept aside of it; False when there is none."""
+        """Remove the file and its damaged copies; False if there is none."""
         self._latest, self._total = None, 0
-        self._door.remove_kept(self._name)
-        return self._door.remove(self._name)
+        self._folder.remove_kept(self._name)
+        return self._folder.remove(self._name)
 
     def read(self) -> Generator[tuple[Record, bytes]]:
-        """Yield what the lines say, and the lines; nothing without a file."""
-        if self._door.stat(self._name) is not None:
+        """Yield the record of each line and the line; nothing without a file."""
+        if self._folder.stat(self._name) is not None:
             yield from self._lines()
 
     def _header(self, state: SessionState, count: int, superseded_bytes: int) -> Header:
@@ -132,7 +142,7 @@ class SessionFile:
         total: int | None = None
         record: Record | None = None
         messages: list[Message] = []
-        with self._door.open_read(self._name) as file:
+        with self._folder.open_read(self._name) as file:
             for line in _lines_backwards(file):
                 record = self._decode(line)
                 if isinstance(record, Message):
@@ -142,11 +152,11 @@ class SessionFile:
                     total = _checked_total(total, record, len(messages))
                 if latest and total is not None:
                     wanted = min(max_messages, total - latest.state.last_consolidated)
-                    # With all that were counted at hand, line 1 shows whether there are more.
+                    # If all counted messages are read, line 1 shows whether there are more.
                     if wanted <= len(messages) < total:
                         break
             else:
-                # Line 1 must say whose file it is.
+                # Line 1 must name the session.
                 if latest is None or isinstance(record, Message):
                     raise _Damaged
                 if total not in (None, len(messages)):
@@ -168,34 +178,44 @@ class SessionFile:
             raise _Damaged
         return record
 
-    def _mend_end(self, torn: _Torn) -> list[str]:
+    def _repair_end(self, torn: _Torn) -> list[str]:
         """Complete or remove a last line that has no line feed."""
         if decode_line(torn.line, self._default_time) is not None:
-            self._door.append(self._name, b"\n")
+            self._folder.append(self._name, b"\n")
             return []
         if torn.start == 0:
-            return [self._mend_all()]
+            return [self._repair()]
         kept = [r for r in salvage(torn.line, self._default_time) if isinstance(r, Message)]
-        self._door.truncate(self._name, torn.start)
-        self._door.append(self._name, b"".join(map(encode_record, kept)))
-        fate = "its text was kept" if kept else "it was removed"
-        return [f"the last line was broken off; {fate}"]
+        self._folder.truncate(self._name, torn.start)
+        self._folder.append(self._name, b"".join(map(encode_record, kept)))
+        result = "its text was kept" if kept else "it was removed"
+        return [f"the last line was incomplete; {result}"]
 
-    def _mend_all(self) -> str:
-        """Write the file again from what can be read, and keep the damaged one aside."""
-        facts = self._door.stat(self._name)
+    def _repair(self) -> str:
+        """Write the readable content to a new file, and keep the damaged one beside it."""
+        facts = self._folder.stat(self._name)
         if facts is not None and facts.st_size > MAX_REPAIR_BYTES:
             return self._set_aside(f"it is damaged and has {facts.st_size} bytes")
         kept = self._rewrite(is_damaged=True)
-        return f"damaged lines were repaired; the former file is '{kept}'"
+        return f"damaged lines were repaired; the damaged file is '{kept}'"
+
+    def _adopt_progress(self, state: SessionState) -> None:
+        """Add what nanobot-ai has kept of an interrupted turn to the messages, once."""
+        added = original_progress(state.metadata, self._default_time)
+        newest = list(map(_content, self._read_tail(len(added)).messages))
+        known = len(newest)
+        while newest[len(newest) - known :] != list(map(_content, added[:known])):
+            known -= 1
+        kept = {k: v for k, v in state.metadata.items() if k not in ORIGINAL_PROGRESS}
+        self.append(added[known:], replace(state, metadata=kept))
 
     def _set_aside(self, reason: str) -> str:
-        """Let the session begin again, since what has its file's name cannot be used."""
-        kept = self._door.set_aside(self._name)
-        return f"its file could not be used: {reason}; it is kept as '{kept}', the session is empty"
+        """Rename the unusable file, so that the session begins again."""
+        kept = self._folder.set_aside(self._name)
+        return f"its file could not be used: {reason}; it is now '{kept}' and the session is empty"
 
     def _set_aside_only(self, repaired: list[str]) -> StoredSession | None:
-        """Return what is left of a session that was set aside; ``None`` if there was no file."""
+        """Return an empty session if a file was set aside; ``None`` if there was no file."""
         self._report(repaired)
         if not repaired:
             return None
@@ -208,44 +228,44 @@ class SessionFile:
             logger.warning("session {} was repaired: {}", self._key, sentence)
 
     def _compact(self) -> None:
-        """Leave superseded metadata lines behind; an append is done whether this works or not."""
+        """Drop superseded metadata lines. Failure is logged: the append before it is complete."""
         try:
             self._check_all()
             self._rewrite(is_damaged=False)
         except (OSError, _Damaged) as error:
             self._compact_from_bytes *= 2
-            reason = str(error) or "lines that memory has taken up are damaged"
+            reason = str(error) or "consolidated lines are damaged"
             logger.warning("session {} was not compacted: {}", self._key, reason)
 
     def _check_all(self) -> None:
-        """Read what loading has left out: a new file without it would be a loss without a word.
+        """Read the part that loading has skipped, so that a new file loses none of it.
 
         Raises:
-            _Damaged: a line cannot be read, or there are more or fewer messages than were counted.
+            _Damaged: a line cannot be read, or the number of messages differs from the count.
         """
-        with self._door.open_read(self._name) as file:
+        with self._folder.open_read(self._name) as file:
             records = map(self._decode, _lines_backwards(file))
             if sum(isinstance(record, Message) for record in records) != self._total:
                 raise _Damaged
 
     def _rewrite(self, *, is_damaged: bool) -> str:
-        """Write the file again; return the name that the damaged one is kept under."""
+        """Write the file again; return the name under which the damaged one is kept."""
         header, total = self._survey()
-        with self._door.replacing(self._name, _nanoseconds(header.state.updated_at)) as file:
+        with self._folder.replacing(self._name, _nanoseconds(header.state.updated_at)) as file:
             file.write(encode_record(replace(header, message_count=0)))
             for record, line in self._lines():
                 if isinstance(record, Message):
                     file.write(line)
             file.write(encode_record(header))
-            kept = self._door.keep(self._name) if is_damaged else ""
+            kept = self._folder.keep(self._name) if is_damaged else ""
         self._latest, self._total = header, total
         return kept
 
     def _survey(self) -> tuple[Header, int]:
         """Return the last state and the number of messages of a file that may be damaged.
 
-        Where lines are gone or doubled, the consolidated part is taken for the shorter one of what
-        counting from either end says: a message told twice harms less than one never told.
+        If lines are lost or doubled, counting from the two ends gives two sizes of the consolidated
+        part. The smaller one counts: a message sent twice harms less than one never sent.
         """
         latest: Header | None = None
         total = after = 0
@@ -265,15 +285,15 @@ class SessionFile:
         return self._header(replace(state, last_consolidated=consolidated), total, 0), total
 
     def _lines(self) -> Generator[tuple[Record, bytes]]:
-        with self._door.open_read(self._name) as file:
+        with self._folder.open_read(self._name) as file:
             yield from read_lines(file, self._default_time)
 
 
 def read_lines(file: BufferedReader, default_time: datetime) -> Generator[tuple[Record, bytes]]:
-    """Yield what the lines of a file say, and the lines, from its start to its present end.
+    """Yield the records of a file and their lines, from its start to its present end.
 
-    Of a damaged line comes what could be saved, with a line made of it; empty lines are left out,
-    and so are those that are too long.
+    A damaged line yields what can be salvaged from it. Empty lines and those that are too long are
+    skipped.
     """
     left = os.fstat(file.fileno()).st_size
     while line := file.readline(min(left, MAX_LINE_BYTES)):
@@ -290,7 +310,7 @@ def read_lines(file: BufferedReader, default_time: datetime) -> Generator[tuple[
 
 
 def _skip_line(file: BufferedReader, left: int) -> int:
-    """Read to the end of a line, or of what may be read of it; return how much that was."""
+    """Read to the end of a line, at most `left` bytes, and return the number of bytes read."""
     skipped = 0
     while skipped < left:
         piece = file.readline(min(left - skipped, _BLOCK_BYTES))
@@ -303,10 +323,10 @@ def _skip_line(file: BufferedReader, left: int) -> int:
 
 
 def _checked_total(total: int | None, header: Header, messages_after: int) -> int | None:
-    """Return the number of messages in the file; `total` where this header does not count.
+    """Return the number of messages in the file; `total` if this header has no count.
 
     Raises:
-        _Damaged: a header further on counted otherwise.
+        _Damaged: a later header has another count.
     """
     if header.message_count is None:
         return total
@@ -317,14 +337,14 @@ def _checked_total(total: int | None, header: Header, messages_after: int) -> in
 
 
 def _lines_backwards(file: BufferedReader) -> Iterator[bytes]:
-    """Yield lines without line feed, the last one first; empty ones are left out.
+    """Yield lines without line feed, the last one first; empty ones are skipped.
 
     Raises:
         _Torn: the last line has no line feed.
         _Damaged: a line is too long.
     """
     size = end = os.fstat(file.fileno()).st_size
-    rest: list[bytes] = []  # a line whose start lies in an earlier block, its end first
+    rest: list[bytes] = []  # a line that starts in an earlier block, its end first
     terminated = False
     while end > 0:
         start = max(0, end - _BLOCK_BYTES)
@@ -347,6 +367,10 @@ def _lines_backwards(file: BufferedReader) -> Iterator[bytes]:
         raise _Torn(0, line)
     if line.strip():
         yield line
+
+
+def _content(message: Message) -> tuple[object, ...]:
+    return message.role, message.content, message.tool_calls, message.tool_call_id
 
 
 def _nanoseconds(instant: datetime) -> int:

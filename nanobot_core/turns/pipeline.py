@@ -28,10 +28,15 @@ from nanobot_core.hooks.agent_hook import AgentHook
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, Message, OutboundMessage, ToolCall
-from nanobot_core.sessions.history import align
-from nanobot_core.sessions.order import KeyedLocks
-from nanobot_core.sessions.recovery import STEERED, TakenUp, resume, take_up
-from nanobot_core.sessions.session import Session, Sessions
+from nanobot_core.sessions.history import (
+    STEERED,
+    Resumption,
+    align,
+    open_calls,
+    resume,
+    unknown_outcome,
+)
+from nanobot_core.sessions.session import KeyedLocks, Session, Sessions
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.compaction import keep_compaction
@@ -103,7 +108,7 @@ class _Turn:
     message: Message
     history: Sequence[Message]
     recorder: TurnRecorder
-    taken_up: TakenUp | None = None
+    taken_up: Resumption | None = None
     sent: list[OutboundMessage] = field(default_factory=list)
 
 
@@ -270,7 +275,7 @@ class TurnPipeline:
 
     def _taken_up(
         self, request: TurnRequest, session: Session, tools: ToolRegistry
-    ) -> TakenUp | None:
+    ) -> Resumption | None:
         """Return how to go on with a message that was worked on before, else ``None``."""
         if request.source != "chat":  # only the message queue hands a message out again
             return None
@@ -280,7 +285,7 @@ class TurnPipeline:
             repeatable = entry is not None and entry.traits.repeatable
             return repeatable or self.awaits_approval(session.key, call.id)
 
-        return take_up(session.stored, request.message.id, is_repeatable)
+        return resume(session.stored, request.message.id, is_repeatable)
 
     async def _run(self, work: _Turn) -> AgentRunResult:
         defaults, tools = self.settings.agents.defaults, self.settings.tools
@@ -356,8 +361,7 @@ class TurnPipeline:
         """Give calls that a crash interrupted their result, so that the history is whole."""
         if session.state.checkpoint is None:
             return
-        found = resume(session.stored, lambda _call: False)
-        results = found.interrupted if found else ()
+        results = [unknown_outcome(call) for call in open_calls(session.stored)]
         await self._tell_unknown(request, results)
         is_queued = request.source == "chat"
         await self.sessions.append(session, *results, checkpoint=None, wait_for_room=is_queued)

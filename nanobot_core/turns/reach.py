@@ -9,7 +9,7 @@ from nanobot_core.agent.results import ResultFiles
 from nanobot_core.channels.access import first_part
 from nanobot_core.folder import Folder
 from nanobot_core.paths import PathGuard
-from nanobot_core.sessions.key import safe_name
+from nanobot_core.sessions.folder import safe_name
 
 if TYPE_CHECKING:
     from pathlib import Path

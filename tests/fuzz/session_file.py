@@ -8,12 +8,9 @@ from typing import Final
 
 from nanobot_core.contracts.store import Checkpoint, SessionState, StoredSession
 from nanobot_core.messages import ImageBlock, Message, TextBlock, ToolCall
-from nanobot_core.sessions.door import SessionDoor
-from nanobot_core.sessions.folder import SessionFolder
-from nanobot_core.sessions.history import align
-from nanobot_core.sessions.key import file_name
+from nanobot_core.sessions.folder import SessionFolder, file_name
+from nanobot_core.sessions.history import align, resume
 from nanobot_core.sessions.records import Header, decode_line, encode_record
-from nanobot_core.sessions.recovery import take_up
 from nanobot_core.sessions.transcript import SessionFile
 from tests.fuzz.choices import Choices, damaged, fresh_folder
 from tests.reliability.test_histories import assert_legal
@@ -36,22 +33,22 @@ def fuzz_one(data: bytes) -> None:
     base = choices.byte()
     content = choices.rest() if base == 0 else damaged(_BASES[base % len(_BASES)], choices)
     with fresh_folder() as folder:
-        door = SessionDoor(folder, fsync=False)
+        files = SessionFolder(folder, fsync=False)
         (folder / NAME).write_bytes(content)
         # The end alone first, as a turn loads it.
-        end = _load(door, 2) if base >= 128 else None
-        session = _load(door, ALL)
+        end = _load(files, 2) if base >= 128 else None
+        session = _load(files, ALL)
         if session is None:
             assert not content
             return
-        stored = _stored(door)
+        stored = _stored(files)
         _check_kept(content, stored, session.messages)
         is_reported = session.repaired or (end and end.repaired)
         assert is_reported or session.state.last_consolidated or not _has_damage(content)
         _check_usable(session)
-        assert _load(door, ALL) == _as_read_again(session)
-        _check_going_on(door, session, stored)
-        SessionFolder(folder, None, fsync=False).summaries()
+        assert _load(files, ALL) == _as_read_again(session)
+        _check_going_on(files, session, stored)
+        files.summaries()
 
 
 def seeds() -> Iterator[bytes]:
@@ -63,12 +60,12 @@ def seeds() -> Iterator[bytes]:
     yield b'\x00{"role": "user", "content": "a"}{"role": "user", "content": "b"}\n'
 
 
-def _load(door: SessionDoor, count: int) -> StoredSession | None:
-    return SessionFile(door, NAME, KEY, default_time=START).load(count)
+def _load(files: SessionFolder, count: int) -> StoredSession | None:
+    return SessionFile(files, NAME, KEY, START).load(count)
 
 
-def _stored(door: SessionDoor) -> list[Message]:
-    records = SessionFile(door, NAME, KEY, default_time=START).read()
+def _stored(files: SessionFolder) -> list[Message]:
+    records = SessionFile(files, NAME, KEY, START).read()
     return [record for record, _ in records if isinstance(record, Message)]
 
 
@@ -98,11 +95,11 @@ def _check_usable(session: StoredSession) -> None:
         if message.role == "user" and message.text.strip():
             assert any(message.text in text for text in texts)
         if message.inbound_id is not None:
-            take_up(session, message.inbound_id, lambda call: call.name == "look")
+            resume(session, message.inbound_id, lambda call: call.name == "look")
 
 
-def _check_going_on(door: SessionDoor, session: StoredSession, stored: list[Message]) -> None:
-    file = SessionFile(door, NAME, KEY, default_time=START)
+def _check_going_on(files: SessionFolder, session: StoredSession, stored: list[Message]) -> None:
+    file = SessionFile(files, NAME, KEY, START)
     file.load(ALL)
     file._compact_from_bytes = 0
     expected = list(stored)
@@ -110,11 +107,11 @@ def _check_going_on(door: SessionDoor, session: StoredSession, stored: list[Mess
         added = Message(role="user", content=f"and now {number}?")
         file.append([added] if number % 2 else [], session.state)
         expected += [added] if number % 2 else []
-    again = _load(door, ALL)
+    again = _load(files, ALL)
     assert again is not None
     assert again.repaired == ()
     assert again.state == session.state
-    assert _stored(door) == expected
+    assert _stored(files) == expected
     assert again.first_index == session.first_index
     assert again.messages[: len(session.messages)] == session.messages
 

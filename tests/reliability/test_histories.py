@@ -17,9 +17,9 @@ import pytest
 
 from nanobot_core.contracts.store import SessionState
 from nanobot_core.messages import Message, ToolCall
+from nanobot_core.sessions.folder import file_name
 from nanobot_core.sessions.history import align
 from nanobot_core.sessions.jsonl import JsonlSessionStore
-from nanobot_core.sessions.key import file_name
 
 KEY = "cli:direct"
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,8 +18,9 @@ from nanobot_core.contracts.store import SessionState, SessionStore
 from nanobot_core.errors import SessionError
 from nanobot_core.messages import Message, ToolCall
 from nanobot_core.sessions import jsonl, transcript
+from nanobot_core.sessions.folder import file_name
+from nanobot_core.sessions.history import OUTCOME_UNKNOWN, align
 from nanobot_core.sessions.jsonl import JsonlSessionStore
-from nanobot_core.sessions.key import file_name
 from nanobot_core.testing.session_store import SessionStoreContract
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -396,7 +397,7 @@ async def test_a_medium_that_fails_is_a_session_error(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="cli:direct"):
         await store.append(KEY, [user("a")], STATE)
     path_in(tmp_path).mkdir()
-    with pytest.raises(SessionError, match="is no regular file"):
+    with pytest.raises(SessionError, match="not a regular file"):
         await texts(JsonlSessionStore(tmp_path))
 
 
@@ -458,6 +459,7 @@ from pathlib import Path
 from nanobot_core.contracts.store import SessionState
 from nanobot_core.errors import SessionError
 from nanobot_core.messages import Message
+from nanobot_core.sessions.history import OUTCOME_UNKNOWN, align
 from nanobot_core.sessions.jsonl import JsonlSessionStore
 
 async def main(folder, limit):
@@ -495,3 +497,32 @@ async def test_a_full_disk_refuses_the_message_and_leaves_the_file_whole(
     assert session is not None
     assert session.repaired == ()
     assert [message.text for message in session.messages] == ["a", "b", "room again"]
+
+
+async def test_progress_of_a_turn_that_nanobot_ai_was_running_is_adopted_once(
+    tmp_path: Path,
+) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    reply = {"role": "assistant", "content": "I look.", "tool_calls": [call, {**call, "id": "c2"}]}
+    result = {"role": "tool", "tool_call_id": "c1", "name": "look", "content": "seen"}
+    checkpoint = {
+        "phase": "awaiting_tools",
+        "iteration": 1,
+        "assistant_message": {**reply, "timestamp": "2026-01-01T00:00:01"},
+        "completed_tool_results": [result],
+        "pending_tool_calls": [{**call, "id": "c2"}],
+    }
+    header = {
+        "_type": "metadata",
+        "key": KEY,
+        "created_at": "2026-01-01T00:00:00",
+        "metadata": {"title": "t", "pending_user_turn": True, "runtime_checkpoint": checkpoint},
+    }
+    lines = [header, {"role": "user", "content": "look"}, reply]
+    path_in(tmp_path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for _ in range(2):
+        session = await JsonlSessionStore(tmp_path).load(KEY, ALL)
+        assert session is not None
+        assert [message.text for message in session.messages] == ["look", "I look.", "seen"]
+        assert (session.state.metadata, session.repaired) == ({"title": "t"}, ())
+        assert align(session.messages)[-1].text == OUTCOME_UNKNOWN

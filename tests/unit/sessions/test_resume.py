@@ -1,4 +1,4 @@
-"""How a message goes on that was worked on before."""
+"""How a message continues whose turn had begun before."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from hypothesis import given, strategies as st
 
 from nanobot_core.contracts.store import Checkpoint, SessionState, StoredSession
 from nanobot_core.messages import Message, ToolCall
-from nanobot_core.sessions.history import OUTCOME_UNKNOWN
-from nanobot_core.sessions.recovery import STEERED, TakenUp, take_up
+from nanobot_core.sessions.history import OUTCOME_UNKNOWN, STEERED, Resumption, resume
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OWN = Checkpoint(turn_id="t", inbound_id="in")
@@ -32,13 +31,13 @@ def steered(inbound_id: str) -> Message:
 
 def taken(
     *messages: Message, checkpoint: Checkpoint | None = OWN, inbound_id: str = "in"
-) -> TakenUp | None:
+) -> Resumption | None:
     state = SessionState(created_at=NOW, updated_at=NOW, checkpoint=checkpoint)
     session = StoredSession(key="t:1", state=state, messages=messages)
-    return take_up(session, inbound_id, lambda call: call.name == "look")
+    return resume(session, inbound_id, lambda call: call.name == "look")
 
 
-def must(*messages: Message, **options: Checkpoint | None) -> TakenUp:
+def must(*messages: Message, **options: Checkpoint | None) -> Resumption:
     found = taken(*messages, **options)  # type: ignore[arg-type]  # the tests give checkpoints alone
     assert found is not None
     return found

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 import pytest
 from hypothesis import given, strategies as st
 
-from nanobot_core.sessions.key import file_name, original_file_name, original_key
+from nanobot_core.sessions.folder import file_name, original_file_name, original_key
 
 SAFE = set(string.ascii_letters + string.digits + "._-")
 

@@ -17,8 +17,8 @@ from nanobot_core.contracts.store import SessionState
 from nanobot_core.errors import SessionError
 from nanobot_core.messages import Message
 from nanobot_core.sessions import transcript
+from nanobot_core.sessions.folder import file_name, original_file_name
 from nanobot_core.sessions.jsonl import JsonlSessionStore
-from nanobot_core.sessions.key import file_name, original_file_name
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STATE = SessionState(created_at=START, updated_at=START)
@@ -82,7 +82,7 @@ async def test_it_is_set_aside_and_reported_and_the_session_works(
     async with asyncio.timeout(5):
         assert await store.summaries() == []
         if name == file_name(KEY):
-            with pytest.raises(SessionError, match="no regular file"):
+            with pytest.raises(SessionError, match="not a regular file"):
                 await texts(store)
             session = await store.load(KEY, ALL)
             assert session is not None
@@ -105,7 +105,7 @@ async def test_a_link_that_takes_a_files_place_is_not_written_through(tmp_path: 
     target.write_text("keep me")
     place.unlink()
     place.symlink_to(target)
-    with pytest.raises(SessionError, match="no regular file"):
+    with pytest.raises(SessionError, match="not a regular file"):
         await store.append(KEY, [user("b")], STATE)
     await store.append(KEY, [user("c")], STATE)
     assert await texts(store) == ["c"]
