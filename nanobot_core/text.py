@@ -151,9 +151,16 @@ def shorten(text: str, max_chars: int) -> str:
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
-def nearest(word: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """Return the names of `known` that are spelt most like `word`, best first."""
-    return difflib.get_close_matches(word, list(known), n=limit, cutoff=0.6)
+def nearest(word: str, known: Iterable[str], limit: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Return the names of `known` that are spelt most like `word`, best first.
+
+    Args:
+        word: the misspelt name.
+        known: the valid names.
+        limit: number of names to return.
+        cutoff: least similarity, from 0 to 1.
+    """
+    return difflib.get_close_matches(word, list(known), n=limit, cutoff=cutoff)
 
 
 def parse_json_object(text: str) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nanobot_core.cli.options import Options, options_of
-from nanobot_core.cli.output import fail, print_json, run_async
+from nanobot_core.cli.output import fail, print_json, run_async, warn
 
 if TYPE_CHECKING:
     from nanobot_core.cli.render import View
@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 
 
 DEFAULT_SESSION = "cli:direct"
+LARGE_INPUT_BYTES = 1_000_000
+"""Size of piped input above which a warning is printed."""
+MAX_INPUT_BYTES = 16_000_000
+"""Size of piped input above which it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """How to talk to the agent.
+    """Options of a chat.
 
     Attributes:
         session: key of the session.
-        model: model instead of the configured one, or ``None``.
+        model: overrides the configured model, unless it is ``None``.
         markdown: format answers on a terminal.
     """
 
@@ -39,28 +43,29 @@ class Talk:
 def agent(
     ctx: typer.Context,
     message: Annotated[
-        str | None, typer.Option("--message", "-m", help="What to say; without it a chat begins.")
+        str | None,
+        typer.Option("--message", "-m", help="Message to send; without it a chat starts."),
     ] = None,
     session: Annotated[
         str, typer.Option("--session", "-s", help="Session to continue.")
     ] = DEFAULT_SESSION,
     model: Annotated[
-        str | None, typer.Option("--model", help="Model instead of the configured one.")
+        str | None, typer.Option("--model", help="Use this model instead of the configured one.")
     ] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown/--no-markdown", help="Format answers on a terminal.")
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Talk to the agent: one message with -m or through a pipe, else a chat.
+    """Send one message with -m or through a pipe, or start a chat.
 
     For example:
 
     \b
-      nanobot agent                              a chat; Ctrl-D ends it
+      nanobot agent                              a chat; press Ctrl-D to leave
       nanobot agent -m "What changed today?"
-      git diff | nanobot agent -m "Review this"  standard input comes after the message
-      nanobot agent -s cli:work -m "Go on"       in a session of its own
+      git diff | nanobot agent -m "Review this"  standard input is appended to the message
+      nanobot agent -s cli:work -m "Go on"       in a separate session
       nanobot agent -m "Count the files" --json  answer, usage and tools for a script
     """  # noqa: D301 - a line of its own with \b keeps the lines below it as they are
     talk = Talk(session, model, markdown)
@@ -94,18 +99,35 @@ async def _answer(options: Options, talk: Talk, text: str, *, as_json: bool) -> 
 
 
 def _whole_message(message: str | None) -> str | None:
-    """Return the message with standard input after it; ``None`` when a person is to be asked.
+    """Return the message followed by standard input; ``None`` starts a chat.
 
-    Beside a message, standard input counts only when something was piped or redirected into it:
-    services and schedulers start processes with an input that never ends.
+    If there is a message, standard input is read only from a pipe or a file: services and
+    schedulers start processes with an input that never ends.
     """
     if sys.stdin.isatty():
         return message
     if message is None:
-        return sys.stdin.read()
+        return _piped_text()
     mode = os.fstat(sys.stdin.fileno()).st_mode
-    piped = sys.stdin.read().strip() if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else ""
+    piped = _piped_text().strip() if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else ""
     return f"{message}\n\n{piped}" if piped else message
+
+
+def _piped_text() -> str:
+    """Return standard input as text, with U+FFFD for bytes that are not UTF-8."""
+    data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+    if len(data) > MAX_INPUT_BYTES:
+        fail(
+            f"standard input has more than {MAX_INPUT_BYTES // 1_000_000} MB, which is too much; "
+            "save it as a file in the workspace and name the file in the message",
+            2,
+        )
+    if len(data) > LARGE_INPUT_BYTES:
+        warn(f"all {len(data) / 1_000_000:.1f} MB of standard input are sent to the model")
+    text = data.decode("utf-8", errors="replace")
+    if text.encode() != data:
+        warn("standard input is not UTF-8; invalid bytes are replaced by U+FFFD")
+    return text.replace("\r\n", "\n")
 
 
 def _outcome_json(outcome: TurnOutcome) -> dict[str, object]:

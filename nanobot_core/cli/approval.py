@@ -1,4 +1,4 @@
-"""Questions about tool calls, asked at the terminal."""
+"""Questions about tool calls in the terminal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from nanobot_core.messages import JsonObject
 
 Answer = Literal["yes", "always", "no"]
 Paused = Callable[[], AbstractContextManager[None]]
-"""Leaves the terminal to a question."""
+"""Releases the terminal for a question."""
 
 
 class TerminalApproval:
     """A plugin that asks the person at the terminal.
 
     Args:
-        paused: leaves the terminal to the question.
+        paused: releases the terminal for the question.
     """
 
     def __init__(self, paused: Paused) -> None:
@@ -41,14 +41,14 @@ class TerminalApproval:
 async def ask(
     paused: Paused, question: str, name: str, arguments: JsonObject, *, may_always: bool
 ) -> Answer:
-    """Ask the person at the terminal about a call; anything but yes and always is no.
+    """Ask the person at the terminal about a call. Any answer except yes and always means no.
 
     Args:
-        paused: leaves the terminal to the question.
+        paused: releases the terminal for the question.
         question: one line.
-        name: the tool.
-        arguments: shown as they are.
-        may_always: offer to allow the same call for good.
+        name: name of the tool.
+        arguments: shown in full.
+        may_always: offer to allow the same call in future.
     """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.application import create_app_session_from_tty

@@ -1,4 +1,4 @@
-"""``nanobot approvals``: what the owner has allowed for good."""
+"""``nanobot approvals``: the calls that the owner allowed with "always"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nanobot_core.agent.always import AlwaysAllowed
 
 app: typer.Typer = typer.Typer(
-    help='Show and take back what was answered with "always".', no_args_is_help=True
+    help='List and remove calls that you allowed with "always".', no_args_is_help=True
 )
 
 
@@ -23,7 +23,7 @@ def list_(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the calls that run without asking."""
+    """List the calls that run without a question."""
     found = _store(ctx).read()
     if as_json:
         print_json([asdict(call) for call in found])
@@ -31,7 +31,7 @@ def list_(
         rows = [(str(n), call.tool, call.subject) for n, call in enumerate(found, 1)]
         render_table(("Number", "Tool", "Call"), rows)
     else:
-        typer.echo("No call is allowed for good.")
+        typer.echo("No calls are allowed without a question.")
 
 
 @app.command()
@@ -43,7 +43,7 @@ def forget(
     store = _store(ctx)
     found = store.read()
     if number > len(found):
-        fail(f"there is no number {number}; see nanobot approvals list")
+        fail(f"number {number} does not exist; nanobot approvals list shows all numbers")
     store.remove(found[number - 1])
     typer.echo(f"nanobot asks again about {found[number - 1].tool}: {found[number - 1].subject}")
 

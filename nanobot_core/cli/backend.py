@@ -43,6 +43,9 @@ class Backend(Protocol):
     def who(self, talk: Talk) -> str:
         """Return which model answers, in a few words."""
 
+    def problems(self) -> list[str]:
+        """Return a sentence for each plugin that did not start."""
+
     def watched(self) -> AbstractAsyncContextManager[None]:
         """Name plugins that block the loop, for as long as the block lasts."""
 
@@ -98,6 +101,17 @@ class _Local:
         """See `Backend`."""
         return self.bot.commands.names()
 
+    def problems(self) -> list[str]:
+        """See `Backend`."""
+        from nanobot_core.plugins.health import QUIET_STATES
+
+        return [
+            f"plugin '{item.id}' is {item.state}: {item.reason}; "
+            f"nanobot plugins why {item.id} says what to do"
+            for item in self.bot.plugins.reports()
+            if item.state not in QUIET_STATES
+        ]
+
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """See `Backend`."""
@@ -141,6 +155,10 @@ class _Gateway:
     def who(self, talk: Talk) -> str:
         """See `Backend`."""
         return f"{talk.model or 'the running gateway'}"
+
+    def problems(self) -> list[str]:
+        """See `Backend`; the gateway shows its plugins in ``/status``."""
+        return []
 
     def watched(self) -> AbstractAsyncContextManager[None]:
         """See `Backend`; the gateway does it for all."""

@@ -17,7 +17,7 @@ from rich.text import Text
 from nanobot_core._version import __version__
 from nanobot_core.cli.backend import Backend, open_backend
 from nanobot_core.cli.options import Options
-from nanobot_core.cli.output import describe_error, print_error, stdout
+from nanobot_core.cli.output import describe_error, print_error, stdout, warn
 from nanobot_core.cli.render import MarkdownView, PlainView, View, print_dim
 from nanobot_core.disk import make_folder
 from nanobot_core.errors import NanobotError
@@ -30,7 +30,7 @@ PROMPT = "> "
 
 
 async def chat(options: Options, talk: Talk) -> None:
-    """Talk until the person leaves with Ctrl-D or ``exit``."""
+    """Run a chat until the person leaves with Ctrl-D or ``exit``."""
     view = MarkdownView() if talk.markdown else PlainView(0)
     async with open_backend(options, view) as backend, backend.watched():
         _greet(backend, talk)
@@ -42,7 +42,7 @@ async def chat(options: Options, talk: Talk) -> None:
 
 
 async def _ask(prompt: PromptSession[str]) -> str | None:
-    """Return what was typed, or ``None`` when the person leaves."""
+    """Return the typed text, or ``None`` when the person leaves."""
     try:
         text = await prompt.prompt_async(PROMPT)
     except EOFError:
@@ -54,7 +54,7 @@ async def _ask(prompt: PromptSession[str]) -> str | None:
 
 
 async def _take_turn(backend: Backend, talk: Talk, text: str, view: View) -> None:
-    """Answer `text`; Ctrl-C stops the turn and not the program."""
+    """Answer `text`. Ctrl-C stops the turn, not the program."""
     loop = asyncio.get_running_loop()
     former = signal.getsignal(signal.SIGINT)
     try:
@@ -65,11 +65,11 @@ async def _take_turn(backend: Backend, talk: Talk, text: str, view: View) -> Non
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, former)
     if turn.cancelled():
-        print_dim("stopped; what was done so far is kept")
+        print_dim("stopped; the results so far are kept")
 
 
 async def _answered(backend: Backend, talk: Talk, text: str, view: View) -> None:
-    """Answer `text`; a gateway that is away for a while does not end the chat."""
+    """Answer `text`. Errors, for example of a gateway that restarts, do not end the chat."""
     try:
         await backend.answer(talk, text, view)
     except NanobotError as error:
@@ -84,7 +84,9 @@ def _greet(backend: Backend, talk: Talk) -> None:
             (f"  {backend.who(talk)}  {talk.session}", "dim"),
         )
     )
-    print_dim("/help shows commands; Alt-Enter or \\ at the end of a line goes on; Ctrl-D leaves\n")
+    for problem in backend.problems():
+        warn(problem)
+    print_dim("/help lists commands; Alt-Enter or \\ at the end starts a new line; Ctrl-D leaves\n")
 
 
 def _prompt(history: Path, commands: Mapping[str, str]) -> PromptSession[str]:

@@ -1,9 +1,10 @@
-"""Text for people and for programs: answers on stdout, everything else on stderr."""
+"""Output for people and programs: answers on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
@@ -20,37 +21,52 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 INTERRUPTED_CODE = 130
-"""Exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
+"""Exit code after Ctrl-C, as in shells: 128 plus the number of the signal."""
 
 
 @cache
 def stdout() -> Console:
-    """Return the console of answers; it has colours on a terminal only, and obeys ``NO_COLOR``."""
+    """Return the console for answers, with colours on a terminal unless ``NO_COLOR`` is set."""
     from rich.console import Console
+    from rich.theme import Theme
 
-    return Console(highlight=False)
+    # rich prints code on a black background, which is a black box on a light terminal.
+    theme = Theme({"markdown.code": "cyan", "markdown.code_block": "cyan"})
+    return Console(highlight=False, theme=theme)
 
 
 @cache
 def stderr() -> Console:
-    """Return the console of errors, progress and hints."""
+    """Return the console for errors, progress and hints."""
     from rich.console import Console
 
     return Console(highlight=False, stderr=True)
 
 
 def printable(text: str) -> str:
-    """Return `text` without control characters, which could make a terminal do things."""
+    """Return `text` without control characters, which can control a terminal."""
     return _CONTROLS.sub("", text)
 
 
+def write(text: str) -> None:
+    """Write `text` to stdout at once.
+
+    If the reader has closed the pipe, as ``head`` does, this and all later output is discarded.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def print_json(data: object) -> None:
-    """Print `data` as indented JSON; dates, paths and the like as their text."""
+    """Print `data` as indented JSON, with the text of dates, paths and other types."""
     print(json.dumps(data, indent=2, ensure_ascii=False, default=str))
 
 
 def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Print names and values: one below the other, empty ones left out, or as JSON."""
+    """Print names and values, one per line without empty ones, or as JSON."""
     if as_json:
         print_json(facts)
         return
@@ -65,7 +81,7 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def render_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table: aligned on a terminal, columns separated by tabs in a pipe."""
+    """Print a table, aligned on a terminal and separated by tabs in a pipe."""
     texts = [[printable(str(cell)) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in ([column.lower() for column in columns], *texts):
@@ -86,8 +102,8 @@ def fail(message: str, code: int = 1) -> NoReturn:
     """Print `message` as an error and end the command.
 
     Args:
-        message: one plain sentence: what is wrong and what to do.
-        code: 1 for failed, 2 for wrong use.
+        message: what happened and what to do, in one sentence.
+        code: 1 for a failure, 2 for invalid arguments.
 
     Raises:
         typer.Exit: always.
@@ -97,19 +113,28 @@ def fail(message: str, code: int = 1) -> NoReturn:
 
 
 def print_error(message: str) -> None:
-    """Print one plain sentence, or several lines, on stderr."""
-    sys.stdout.flush()
+    """Print an error on stderr."""
+    _print_labelled("Error: ", "bold red", message)
+
+
+def warn(message: str) -> None:
+    """Print a warning on stderr."""
+    _print_labelled("Warning: ", "bold yellow", message)
+
+
+def _print_labelled(label: str, style: str, message: str) -> None:
+    write("")  # what was printed before appears first
     text = printable(message)
     if sys.stderr.isatty():
         from rich.text import Text
 
-        stderr().print(Text.assemble(("Error: ", "bold red"), text), soft_wrap=True)
+        stderr().print(Text.assemble((label, style), text), soft_wrap=True)
     else:
-        print(f"Error: {text}", file=sys.stderr)
+        print(f"{label}{text}", file=sys.stderr)
 
 
 def describe_error(error: Exception) -> str:
-    """Return what a person should read of an error that was raised on purpose."""
+    """Return the message of an expected error for a person."""
     if isinstance(error, ConfigInvalid) and len(error.problems) > 1:
         lines = "\n".join(f"  {problem}" for problem in error.problems)
         return f"the configuration has {len(error.problems)} problems:\n{lines}"
@@ -117,10 +142,10 @@ def describe_error(error: Exception) -> str:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end and return its result.
+    """Run `work` and return its result.
 
     Raises:
-        typer.Exit: it was stopped by Ctrl-C; everything it had open is closed by then.
+        typer.Exit: Ctrl-C stopped it; its resources are closed.
     """
     try:
         return asyncio.run(work)

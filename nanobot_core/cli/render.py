@@ -1,4 +1,4 @@
-"""Views of a turn: what a terminal or a pipe is shown while the agent works."""
+"""Views of a turn: what a terminal or a pipe shows while the agent works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import (
 )
 from typing import TYPE_CHECKING, Protocol
 
-from nanobot_core.cli.output import print_error, printable, stderr, stdout
+from nanobot_core.cli.output import print_error, printable, stderr, stdout, write
 from nanobot_core.events import (
     MessageSent,
     NoticeGiven,
@@ -35,30 +35,31 @@ if TYPE_CHECKING:
     from nanobot_core.messages import OutboundMessage
 
 HELD_CHARS = 400
-"""Words beside a tool call are no part of the answer, and only what follows tells the two apart.
-A pipe gets an answer as it comes from this length on, and a shorter one when it is complete."""
+"""Length from which a pipe gets an answer while it is written, and not only when it is complete.
+
+Text before a tool call is not part of the answer, and looks the same until the call arrives."""
 REFRESHES_PER_S = 12
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 class View(Protocol):
-    """Shows turns, one after the other; each is run in ``async with view.turn():``."""
+    """Shows turns one after the other, each in ``async with view.turn():``."""
 
     def turn(self) -> AbstractAsyncContextManager[None]:
-        """Show that the agent is at work, and in the end give the terminal back."""
+        """Show that the agent is working, and release the terminal at the end."""
 
     async def show(self, event: RunEvent) -> None:
-        """Show what has happened; the sink of a turn's events."""
+        """Show an event of the turn."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """Leave the terminal to somebody else, such as a question."""
+        """Release the terminal, for example for a question."""
 
 
 class PlainView:
-    """Nothing but the answer on stdout; progress, hints and notices on stderr.
+    """Shows the answer on stdout; progress, hints and notices on stderr.
 
     Args:
-        held_chars: characters of an answer that are held back until it is known to be one.
+        held_chars: length up to which text is held back, because it may precede a tool call.
     """
 
     def __init__(self, held_chars: int = HELD_CHARS) -> None:
@@ -121,13 +122,12 @@ class PlainView:
         report_failure(outcome)
 
     def _write(self, text: str) -> None:
-        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
-        sys.stdout.flush()
+        write(printable(text) if sys.stdout.isatty() else text)
         self._written.append(text)
 
 
 class MarkdownView:
-    """Markdown that grows on a terminal: whole passages stay, the last one is redrawn."""
+    """Shows growing Markdown on a terminal: complete passages stay, the last one is redrawn."""
 
     def __init__(self) -> None:
         self._live: Live | None = None
@@ -197,7 +197,7 @@ class MarkdownView:
         self._live.start(refresh=True)
 
     async def _tick(self) -> None:
-        """Redraw from the loop: rich's own thread would draw between two of our prints."""
+        """Redraw from the loop, because rich's thread would draw between two of our prints."""
         while True:
             await asyncio.sleep(1 / REFRESHES_PER_S)
             if self._live is not None:
@@ -210,7 +210,7 @@ class MarkdownView:
             self._live = None
 
     def _render(self) -> RenderableType:
-        """The last passage; one that is higher than the screen by its end, unformatted."""
+        """Return the last passage; if it is higher than the screen, its end without formatting."""
         from rich.spinner import Spinner
         from rich.text import Text
 
@@ -228,7 +228,7 @@ class MarkdownView:
         self._print(self._passages.feed(text))
 
     def _end_passage(self) -> str:
-        """Print what is left of the present passage; return all that was said since the last."""
+        """Print the rest of the passage, and return the text since the last call."""
         self._print(self._passages.take_rest())
         said = "".join(self._streamed).strip()
         self._streamed.clear()
@@ -249,9 +249,9 @@ class MarkdownView:
 
 
 class Passages:
-    """Growing Markdown, cut where a passage is whole: at a blank line outside of code.
+    """Divides growing Markdown into passages, at blank lines outside code blocks.
 
-    Each line is looked at once.
+    Each line is read once.
     """
 
     def __init__(self) -> None:
@@ -261,7 +261,7 @@ class Passages:
 
     @property
     def rest(self) -> str:
-        """The last passage, which is not whole."""
+        """The last, incomplete passage."""
         return "".join([*self._lines, *self._open])
 
     def feed(self, text: str) -> str:
@@ -280,7 +280,7 @@ class Passages:
         return "".join(whole)
 
     def take_rest(self) -> str:
-        """Return `rest` and begin again."""
+        """Return `rest` and start again."""
         rest = self.rest
         self._lines.clear()
         self._open.clear()
@@ -299,13 +299,13 @@ class Passages:
 
 
 class Passage:
-    """Formatted Markdown without blank lines around it, addresses written out."""
+    """Formatted Markdown without blank lines around it and with visible URLs."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the lines that hold something, and those between them."""
+        """Render the lines between the first and the last that are not blank."""
         from rich.cells import cell_len
         from rich.markdown import Markdown
         from rich.segment import Segment
@@ -321,7 +321,7 @@ class Passage:
 
 def print_dim(text: str) -> None:
     """Print a hint or a notice on stderr."""
-    sys.stdout.flush()
+    write("")  # the answer so far appears first
     if sys.stderr.isatty():
         from rich.text import Text
 
@@ -333,13 +333,13 @@ def print_dim(text: str) -> None:
 
 
 def report_failure(outcome: TurnOutcome) -> None:
-    """Print why a turn failed, if it did."""
+    """Print the error of a turn, if it has one."""
     if outcome.error:
         print_error(outcome.error)
 
 
 def _message_text(message: OutboundMessage) -> str:
-    """Return a message of a tool, its files by their places."""
+    """Return the text of a message from a tool, with the paths of its files."""
     files = [f"File: {path}" for path in message.media]
     return "\n".join([*([message.content] if message.content else []), *files])
 

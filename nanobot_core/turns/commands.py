@@ -15,6 +15,7 @@ from nanobot_core.plugins.health import QUIET_STATES
 from nanobot_core.plugins.host import PluginHost
 from nanobot_core.plugins.loader import load_object
 from nanobot_core.sessions.session import Session, Sessions
+from nanobot_core.text import nearest
 
 CoreCommand = Callable[[CommandCall, Session], Awaitable[str]]
 CORE_COMMANDS = {
@@ -117,7 +118,7 @@ class Commands:
     async def answer(
         self, text: str, turn: TurnInfo, session: Session, *, is_owner: bool
     ) -> str | None:
-        """Return the reply to a command, or ``None`` when `text` is no known one.
+        """Return the reply to a command or a misspelt one, else ``None``.
 
         Raises:
             PluginError: the plugin of the command cannot run.
@@ -134,7 +135,14 @@ class Commands:
         for plugin, declaration in self._host.declared("commands"):
             if declaration.name == name:
                 return await self._run(plugin, declaration.detail, call)
-        return None
+        return self._suggestion(name)
+
+    def _suggestion(self, name: str) -> str | None:
+        """Return a reply if `name` resembles a command, else ``None``."""
+        close = nearest(name, self.names(), limit=1, cutoff=0.7)
+        if not close:
+            return None
+        return f"Unknown command /{name}. Did you mean /{close[0]}? /help lists all commands."
 
     async def _run(self, plugin: str, detail: dict[str, Any], call: CommandCall) -> str:
         command = SlashCommand(**detail)

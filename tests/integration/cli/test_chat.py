@@ -54,7 +54,7 @@ def test_ctrl_c_stops_the_turn_and_not_the_program(nanobot: CommandLine) -> None
         terminal.send(f"hang{ENTER}")
         terminal.expect("It begins")
         terminal.send(CTRL_C)
-        terminal.expect("stopped; what was done so far is kept")
+        terminal.expect("stopped; the results so far are kept")
         terminal.expect(">")
         terminal.send(f"say alive{ENTER}")
         terminal.expect("alive\r\n")
@@ -117,3 +117,23 @@ def test_a_plugin_that_blocks_the_loop_is_named(nanobot: CommandLine, tmp_path: 
         terminal.send(CTRL_D)
 
         assert terminal.wait() == 0
+
+
+def test_a_plugin_that_did_not_start_is_named_at_the_prompt(
+    nanobot: CommandLine, tmp_path: Path
+) -> None:
+    manifest = manifest_of("broken", hooks={"finalize_content": 1})
+    write_plugin(tmp_path / "installed", "broken", code="import absent_module\n", manifest=manifest)
+    nanobot.configure(CONFIG.replace("extras", "broken"))
+    with nanobot.on_terminal("agent") as terminal:
+        terminal.expect("plugin 'broken' is ")
+        terminal.expect("nanobot plugins why broken says what to do")
+        terminal.expect(">")
+
+
+def test_code_has_no_black_background(nanobot: CommandLine) -> None:
+    with nanobot.on_terminal("agent", "-m", "say use `ls` there") as terminal:
+        terminal.expect("use ls there")
+
+        assert "\x1b[1;36;40m" not in terminal.shown(raw=True)
+        assert "\x1b[36mls" in terminal.shown(raw=True)

@@ -167,7 +167,7 @@ def test_a_chat_through_the_gateway(nanobot: CommandLine) -> None:
         terminal.send(f"hang{ENTER}")
         terminal.expect("It begins")
         terminal.send(CTRL_C)
-        terminal.expect("stopped; what was done so far is kept")
+        terminal.expect("stopped; the results so far are kept")
         terminal.expect(">")
         terminal.send(f"call it{ENTER}")
         terminal.expect('"word": "once"')
