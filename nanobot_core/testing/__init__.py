@@ -30,6 +30,11 @@ if TYPE_CHECKING:
         FakeReply as FakeReply,
         FakeStep as FakeStep,
     )
+    from nanobot_core.testing.memory import (
+        MemoryContract as MemoryContract,
+        ServiceContract as ServiceContract,
+        TranscriberContract as TranscriberContract,
+    )
     from nanobot_core.testing.openai_reply import Reply as Reply, ScriptedCall as ScriptedCall
     from nanobot_core.testing.openai_server import (
         OpenAIServer as OpenAIServer,
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
         Responder as Responder,
         echo as echo,
     )
+    from nanobot_core.testing.plugin import PluginContract as PluginContract
     from nanobot_core.testing.provider import (
         ProviderContract as ProviderContract,
         ServedProvider as ServedProvider,
@@ -60,8 +66,10 @@ _HOMES = {
         "clock": "FakeClock",
         "context": "FakePluginContext FakeToolSet",
         "fake_provider": "FakeProvider FakeReply FakeStep",
+        "memory": "MemoryContract ServiceContract TranscriberContract",
         "openai_reply": "Reply ScriptedCall",
         "openai_server": "OpenAIServer RecordedRequest Responder echo",
+        "plugin": "PluginContract",
         "provider": "ProviderContract ServedProvider ServiceBehaviour",
         "session_store": "SessionStoreContract",
         "suite": "ConformanceSuite",

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
 class ConformanceSuite:
     """Base of the suites. A subclass supplies what is tested and may add tests of its own.
 
-    It may neither rewrite nor drop an inherited test, because then its name would promise what
-    was not looked at.
+    It can neither override nor remove an inherited test: the name of a suite must mean the same
+    for every plugin.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -21,3 +28,71 @@ class ConformanceSuite:
         if changed:
             msg = f"{cls.__name__} changes tests of its contract: {', '.join(changed)}"
             raise TypeError(msg)
+
+
+async def ends_within(task: asyncio.Task[Any], limit_s: float) -> bool:
+    """Return whether `task` is done after at most `limit_s` seconds.
+
+    A task that is not is left behind, so that it does not block the end of the event loop.
+    """
+    await asyncio.wait({task}, timeout=limit_s)
+    if not task.done():
+        asyncio.tasks._unregister_task(task)  # noqa: SLF001 - documented for extensions
+    return task.done()
+
+
+_CHANGES = (
+    "os.remove",
+    "os.rename",
+    "os.mkdir",
+    "os.rmdir",
+    "os.link",
+    "os.symlink",
+    "os.truncate",
+)
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_listeners: list[Callable[[str, tuple[Any, ...]], None]] = []
+"""Called at each audit event. Python cannot remove an audit hook, so there is one for all."""
+
+
+@functools.cache
+def _install_audit_hook() -> None:
+    def pass_on(event: str, args: tuple[Any, ...]) -> None:
+        for listener in _listeners:
+            listener(event, args)
+
+    sys.addaudithook(pass_on)
+
+
+@contextmanager
+def audited(listener: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
+    """Call `listener` with each audit event of this process, such as ``open``."""
+    _install_audit_hook()
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def changed_file(event: str, args: tuple[Any, ...]) -> str:
+    """Return the file that an audit event is about to change; empty for every other event."""
+    if event in _CHANGES or (event == "open" and isinstance(args[2], int) and args[2] & _WRITING):
+        return os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else ""
+    return ""
+
+
+@contextmanager
+def file_changes(*, outside: Path) -> Iterator[list[str]]:
+    """Collect the absolute paths that this process changes, but those below `outside`."""
+    found: list[str] = []
+    allowed = (str(outside.resolve()), os.devnull)
+
+    def listen(event: str, args: tuple[Any, ...]) -> None:
+        path = changed_file(event, args)
+        # Python writes compiled modules when it imports them.
+        if path.startswith("/") and not path.startswith(allowed) and "__pycache__" not in path:
+            found.append(path)
+
+    with audited(listen):
+        yield found

@@ -24,7 +24,7 @@ from nanobot_core.messages import (
 )
 from nanobot_core.paths import PathGuard
 from nanobot_core.testing.context import FakePluginContext
-from nanobot_core.testing.suite import ConformanceSuite
+from nanobot_core.testing.suite import ConformanceSuite, ends_within, file_changes
 from nanobot_core.testing.tool_schema import definition_findings
 from nanobot_core.tools.registry import PreparedCall, ToolRegistry
 
@@ -51,6 +51,10 @@ class ToolContract(ConformanceSuite):
     def make_context(self, tmp_path: Path) -> FakePluginContext:
         """Return the context for `make_tool`; override it to give settings or environment."""
         return FakePluginContext(tmp_path)
+
+    def arguments_of(self, session: str) -> JsonObject:
+        """Return the arguments of a sample call from a chat; override it to name `session`."""
+        return self.sample_arguments
 
     def prepare(self, workspace: Path) -> None:
         """Put into `workspace` what the sample call needs, again after calls that may have used it.
@@ -104,7 +108,8 @@ class ToolContract(ConformanceSuite):
     ) -> None:
         output = await self._call(tool, call_in(context.workspace))
 
-        assert output_findings(output) == []
+        findings = output_findings(output)
+        assert not findings, f"tool '{tool.name}': {'; '.join(findings)}"
 
     @pytest.mark.anyio
     async def test_cancelling_a_call_ends_it_at_once(
@@ -113,43 +118,66 @@ class ToolContract(ConformanceSuite):
         arguments = _prepare(tool, self.sample_arguments).params
         for passes in _CANCEL_AFTER_PASSES:
             self.prepare(context.workspace)
-            async with asyncio.TaskGroup() as group:
-                call = group.create_task(_settle(tool, call_in(context.workspace), arguments))
-                for _ in range(passes):
-                    await asyncio.sleep(0)
-                if not call.cancel():
-                    return
-                await asyncio.wait({call}, timeout=self.limit_s)
-                assert call.cancelled(), f"cancelled after {passes} passes, the call went on"
+            work = _settle(tool, call_in(context.workspace), arguments)
+            call = asyncio.get_running_loop().create_task(work)
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            if not call.cancel():
+                return
+            is_ended = await ends_within(call, self.limit_s)
+            assert is_ended and call.cancelled(), (
+                f"tool '{tool.name}' swallows its cancellation; let asyncio.CancelledError pass, "
+                "and end what the call started"
+            )
 
     @pytest.mark.anyio
     async def test_calls_of_two_sessions_side_by_side_do_not_mix(
         self, tool: Tool, context: FakePluginContext, tmp_path: Path
     ) -> None:
-        told: dict[str, list[str]] = {"alpha": [], "beta": []}
-        calls = {name: self._call_of_session(name, tmp_path, told[name]) for name in told}
+        reported: dict[str, list[str]] = {"alpha": [], "beta": []}
+        calls = {name: self._call_of_session(name, tmp_path, reported[name]) for name in reported}
+        data = tree_digest(context.data_dir)
 
         async with asyncio.TaskGroup() as group:
             running = {
-                name: group.create_task(self._call(tool, call)) for name, call in calls.items()
+                name: group.create_task(
+                    self._call(tool, call, self.arguments_of(f"session-{name}"))
+                )
+                for name, call in calls.items()
             }
 
+        # What the owner's tools keep on purpose is in their folder.
+        is_kept = not tool.for_guests and tree_digest(context.data_dir) != data
         for name, other in (("alpha", "beta"), ("beta", "alpha")):
-            read = "\n".join([output_text(running[name].result()), *told[name]])
-            assert f"session-{other}" not in read
+            read = "\n".join([output_text(running[name].result()), *reported[name]])
+            assert is_kept or f"session-{other}" not in read, (
+                f"tool '{tool.name}' shows one chat what it got from another; keep state by "
+                "context.session_key, not on the tool or in its module"
+            )
         assert _files(calls["alpha"].workspace) == _files(calls["beta"].workspace)
 
     @pytest.mark.anyio
-    async def test_read_only_call_changes_nothing_in_the_workspace(
-        self, tool: Tool, context: FakePluginContext
+    async def test_read_only_call_changes_nothing(
+        self, tool: Tool, context: FakePluginContext, tmp_path: Path
     ) -> None:
         if not tool.read_only:
-            pytest.skip("the tool says that it changes things")
-        before = _tree_digest(context.workspace)
+            pytest.skip("the tool is not read-only")
+        data = context.data_dir
+        before = tree_digest(data), tree_digest(context.workspace)
 
-        await self._call(tool, call_in(context.workspace))
+        with file_changes(outside=tmp_path) as changed:
+            await self._call(tool, call_in(context.workspace))
 
-        assert _tree_digest(context.workspace) == before
+        after = tree_digest(data), tree_digest(context.workspace)
+        changed += [
+            name
+            for name, old, new in zip(("ctx.data_dir", "the workspace"), before, after, strict=True)
+            if old != new
+        ]
+        assert not changed, (
+            f"tool '{tool.name}' is marked read_only and changes {', '.join(changed)}; remove "
+            "read_only, or write nothing"
+        )
 
     @pytest.mark.anyio
     async def test_wrong_typed_arguments_raise_nothing_but_tool_errors(
@@ -163,15 +191,17 @@ class ToolContract(ConformanceSuite):
                 async with asyncio.timeout(self.limit_s):
                     await _settle(tool, call_in(context.workspace), prepared.params)
 
-    async def _call(self, tool: Tool, call: ToolContext) -> ToolOutput:
-        prepared = _prepare(tool, self.sample_arguments)
+    async def _call(
+        self, tool: Tool, call: ToolContext, arguments: JsonObject | None = None
+    ) -> ToolOutput:
+        prepared = _prepare(tool, self.sample_arguments if arguments is None else arguments)
         assert prepared.error is None
         async with asyncio.timeout(self.limit_s):
             return await tool.execute(call, prepared.params)
 
-    def _call_of_session(self, name: str, tmp_path: Path, told: list[str]) -> ToolContext:
+    def _call_of_session(self, name: str, tmp_path: Path, reported: list[str]) -> ToolContext:
         async def progress(text: str) -> None:
-            told.append(text)
+            reported.append(text)
 
         workspace = tmp_path.resolve() / f"session-{name}"
         workspace.mkdir()
@@ -256,10 +286,12 @@ def _files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def _tree_digest(folder: Path) -> str:
+def tree_digest(folder: Path) -> str:
     """Digest of names, kinds, modes and contents below `folder`."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
+        if "cache" in path.name:
+            continue
         content = path.read_bytes() if path.is_file() else b""
         mode = path.lstat().st_mode
         digest.update(f"{path.relative_to(folder)}\0{mode}\0{len(content)}\0".encode())

@@ -52,7 +52,8 @@ MODULES: Final = {
     "record": Size(60, 90),
     "sessions": Size(600, 1050),
     "tasks": Size(150, 180),
-    "testing": Size(1800, 2400),
+    # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
+    "testing": Size(1800, 3100),
     "text": Size(250, 400),
     "thoughts": Size(150, 200),
     "tools": Size(600, 900),

@@ -12,6 +12,7 @@ ALLOWED = {
     "nanobot_core/app/workspace.py": "makes the workspace itself",
     "nanobot_core/cli/doctor.py": "looks at the workspace itself",
     "nanobot_core/testing/context.py": "makes the workspace of a test",
+    "nanobot_core/testing/installed.py": "makes the workspace of a test",
     "nanobot_core/testing/tool.py": "makes the workspace of a test",
 }
 """Files that touch the workspace otherwise, with the reason."""

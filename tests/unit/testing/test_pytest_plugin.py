@@ -1,31 +1,18 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from nanobot_core.testing import FakeClock, FakePluginContext
+from tests.distributions import manifest_of, write_plugin
+from tests.strangers.faulty import FAULTY, GOOD, HEAD
 
 pytest_plugins = ["pytester"]
-
-PLUGIN = """
-from nanobot_core import hookimpl
-
-@hookimpl
-def contribute_tools(ctx):
-    from nanobot_core import LazyTool
-    return [LazyTool("shout", "example_plugin.tools:shout")]
-"""
-TOOLS = '''
-from nanobot_core.tools import tool
-
-@tool(read_only=True)
-async def shout(text: str, times: int = 1) -> str:
-    """Say it louder."""
-    return text.upper() * times
-'''
 
 
 def test_loading_the_plugin_imports_nothing_heavy() -> None:
@@ -56,72 +43,58 @@ def test_fixtures_serve_tests_that_are_not_async(nanobot_context: FakePluginCont
     assert nanobot_context.id == "example"
 
 
-def install(folder: Path, *, plugin: str = PLUGIN, tools: str = TOOLS) -> None:
-    """Put a distribution with a freshly derived manifest into `folder`."""
-    package = folder / "example_plugin"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "plugin.py").write_text(plugin)
-    (package / "tools.py").write_text(tools)
-    metadata = folder / "example_plugin-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: example-plugin\nVersion: 1.0\n"
-    )
-    (metadata / "entry_points.txt").write_text(
-        "[nanobot]\nexample = example_plugin.plugin\n"
-        "[nanobot.manifest]\nexample = example_plugin:nanobot-plugin.json\n"
-    )
-
-
-def write_manifest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import json
-
-    from nanobot_core.plugins.examine import examine_plugin
-    from nanobot_core.plugins.manifest import manifest_to_json
-
-    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
-    manifest = manifest_to_json(examine_plugin("example"))
-    (folder / "example_plugin" / "nanobot-plugin.json").write_text(json.dumps(manifest))
-
-
 @pytest.fixture
 def site(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = pytester.mkdir("site")
-    install(folder)
-    write_manifest(folder, monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
     return folder
 
 
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+def run(pytester: pytest.Pytester, *arguments: str, limit_s: float = 50) -> pytest.RunResult:
     """Run pytest in an environment where nanobot-core is installed, as its users do."""
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=50)
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=limit_s)
 
 
 def test_a_good_plugin_passes_without_a_line_of_its_author(
     pytester: pytest.Pytester, site: Path
 ) -> None:
-    result = run(pytester, "--nanobot-plugin", "example")
+    write_plugin(site, "good", code=HEAD + GOOD)
 
-    result.assert_outcomes(passed=7)
+    result = run(pytester, "--nanobot-plugin", "good")
+
+    result.assert_outcomes(passed=6, skipped=1)
 
 
-def test_what_is_wrong_with_a_plugin_is_found(pytester: pytest.Pytester, site: Path) -> None:
-    entry = site / "example_plugin" / "plugin.py"
-    entry.write_text(f"import json_repair\n{PLUGIN}")
-    tools = site / "example_plugin" / "tools.py"
-    # Of another length: within one second Python tells compiled files apart by size alone.
-    tools.write_text(TOOLS.replace("louder", "much softer"))
+@pytest.mark.timeout(450)
+def test_faulty_plugins_fail_with_what_is_wrong_and_how_to_fix_it(
+    pytester: pytest.Pytester, site: Path
+) -> None:
+    ids = {name: f"faulty{number}" for number, name in enumerate(FAULTY)}
+    for name, plugin_id in ids.items():
+        write_plugin(site, plugin_id, code=HEAD + FAULTY[name].code)
+    named = [argument for each in ids.values() for argument in ("--nanobot-plugin", each)]
 
-    result = run(pytester, "--nanobot-plugin", "example")
+    run(pytester, "--junitxml", "report.xml", "-k", "behaves or entry", *named, limit_s=400)
 
-    result.assert_outcomes(passed=5, failed=2)
-    result.stdout.fnmatch_lines(
-        [
-            "FAILED *test_its_manifest_tells_what_its_code_does*",
-            "FAILED *test_its_entry_module_loads_only_the_standard_library_and_the_core*",
-        ]
-    )
+    said = dict.fromkeys(ids.values(), "")
+    for case in ElementTree.parse("report.xml").iter("testcase"):  # noqa: S314 - our own file
+        plugin_id = re.split(r"[\[\]-]", case.attrib["name"])[1]
+        said[plugin_id] += "".join(f"{each.attrib['message']}\n" for each in case)
+    missing = {
+        name: said[ids[name]]
+        for name, faulty in FAULTY.items()
+        if not all(report in said[ids[name]] for report in faulty.reports)
+    }
+    assert missing == {}
+
+
+def test_a_manifest_that_is_out_of_date_is_found(pytester: pytest.Pytester, site: Path) -> None:
+    write_plugin(site, "stale", code=HEAD + GOOD, manifest=manifest_of("stale"))
+
+    result = run(pytester, "--nanobot-plugin", "stale", "-k", "manifest")
+
+    result.assert_outcomes(failed=1, deselected=5)
+    result.stdout.fnmatch_lines(["*the manifest is out of date; run nanobot plugins build stale*"])
 
 
 def test_a_plugin_that_is_not_installed_is_named(pytester: pytest.Pytester) -> None:

@@ -129,7 +129,7 @@ def test_a_good_tool_passes(pytester: pytest.Pytester) -> None:
         ),
         (
             changed(("return file", "(context.workspace / 'log').write_text('x'); return file")),
-            "test_read_only_call_changes_nothing_in_the_workspace",
+            "test_read_only_call_changes_nothing",
         ),
         (
             changed(("(OSError, ValueError)", "OSError")),
