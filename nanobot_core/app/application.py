@@ -249,7 +249,7 @@ class Nanobot:
         loaded = _with_declared_secrets(loaded, catalogue)
         # A key that was replaced may still be answered with, and lets in until it is taken back.
         loaded.redactor.learn(self.loaded.redactor.secrets)
-        change = await self.plugins.reconfigure(loaded, catalogue)
+        change = await self.plugins.changes.reconfigure(loaded, catalogue)
         self.loaded = loaded
         self.models.reconfigure(loaded)
         pipeline = self._running()

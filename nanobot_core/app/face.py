@@ -100,7 +100,7 @@ class GatewayFace:
                 plugin=plugin,
                 mount=(mount := Mount(**declaration.detail)),
                 load=partial(self._load, plugin, mount),
-                instance=self._bot.plugins.replaced(plugin),
+                instance=self._bot.plugins.active.replaced(plugin),
             )
             for plugin, declaration in self._bot.plugins.declared("routes")
         ]

@@ -163,7 +163,12 @@ class Gateway:
             )
             services = ServiceRunner(bot.plugins, spawn=bot.spawn, clock=clock, on_failed=on_failed)
             face = GatewayFace(bot, bus, channels, services, clock.now())
-            bot.plugins.lend_gateway(face)
+
+            async def withdraw(plugin_id: str) -> None:
+                await channels.stop({plugin_id})
+                await services.stop({plugin_id})
+
+            bot.plugins.attach_gateway(face, withdraw)
             await stack.enter_async_context(bot)
             parts = self._assemble(bus, outbox, owner, channels, services, face)
             control = ControlServer(self.folder, handlers(parts, self.request_stop), bot.spawn)

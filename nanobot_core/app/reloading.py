@@ -64,7 +64,6 @@ class Reloader:
         self._load = load
         self._log = log
         self._changing = asyncio.Lock()
-        bot.plugins.on_withdraw = self._withdraw
 
     async def reload(self) -> Reloaded:
         """Read configuration and plugins again and apply the difference.
@@ -101,7 +100,7 @@ class Reloader:
             ConfigError: its settings are wrong; likewise.
         """
         async with self._changing:
-            change = await self._bot.plugins.reload(plugin_id)
+            change = await self._bot.plugins.changes.reload(plugin_id)
             await self._restart()
             return change
 
@@ -121,10 +120,6 @@ class Reloader:
         await asyncio.to_thread(remove_from_list, path, source, plugin_id)
         await asyncio.to_thread(add_to_list, path, target, plugin_id)
         return await self.reload()
-
-    async def _withdraw(self, plugin_id: str) -> None:
-        await self._channels.stop({plugin_id})
-        await self._services.stop({plugin_id})
 
     async def _restart(self) -> None:
         await self._channels.stop_unwanted()

@@ -22,7 +22,7 @@ ENDING_S = 1.0
 """Seconds that tasks have to end once everything has stopped."""
 Status = Literal["ok", "warning", "error"]
 _STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "error": "bold red"}
-_CANNOT_START = frozenset({"import-error", "settings-error", "quarantined"})
+_CANNOT_START = frozenset({"failed", "settings-error", "quarantined"})
 
 
 class Finding(NamedTuple):
@@ -75,7 +75,7 @@ def _troubles(reports: list[PluginReport]) -> Iterator[Finding]:
 
 
 def _clashes(host: PluginHost) -> Iterator[Finding]:
-    for clash in host.clashes:
+    for clash in host.active.offering.clashes:
         message = f"{' and '.join(clash.plugins)} claim '{clash.name}': {clash.outcome}"
         yield Finding("core", "tools", "warning", message, clash.remedy)
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from nanobot_core._version import __version__
 from nanobot_core.config.models import PluginsSettings
-from nanobot_core.disk import replace_file
-from nanobot_core.errors import PluginError
+from nanobot_core.errors import PluginError, PluginNotFound
 from nanobot_core.plugins.consent import Consents, agree
-from nanobot_core.plugins.examine import examine_plugin
+from nanobot_core.plugins.examine import examine_once
 from nanobot_core.plugins.index import (
     Condition,
     InstalledPlugin,
@@ -28,9 +23,6 @@ from nanobot_core.plugins.index import (
 from nanobot_core.plugins.isolated import describe_isolated, with_isolated
 from nanobot_core.plugins.manifest import (
     Declaration,
-    Manifest,
-    manifest_from_index,
-    manifest_to_json,
 )
 from nanobot_core.text import nearest
 
@@ -42,7 +34,7 @@ class Selection:
     Attributes:
         plugin: the installed plugin.
         enabled: it runs when something triggers it.
-        state: ``found`` or ``isolated`` when enabled, else what keeps it out.
+        state: ``enabled`` or ``isolated`` when enabled, else what keeps it out.
         reason: why, in one sentence.
         remedy: what to do to change that.
         wanted: the owner wants it to run, whether or not it can.
@@ -232,16 +224,16 @@ def _chosen(plugin: InstalledPlugin, settings: PluginsSettings) -> Selection:
         without = f"{reason}; without effect there: {left_out}" if left_out else reason
         return Selection(plugin, True, "isolated", without)
     if plugin.file:
-        return Selection(plugin, True, "found", "named under plugins.local")
+        return Selection(plugin, True, "enabled", "named under plugins.local")
     if plugin.id in settings.enabled or plugin.id in settings.required:
-        return Selection(plugin, True, "found", "named under plugins.enabled or required")
+        return Selection(plugin, True, "enabled", "named under plugins.enabled or required")
     if settings.policy == "listed":
         reason = "policy 'listed' and not named"
         return Selection(plugin, False, "disabled", reason, enable, wanted=False)
     if settings.policy == "direct" and not plugin.direct:
         reason = "it came only as a dependency of another package"
         return Selection(plugin, False, "disabled", reason, enable, wanted=False)
-    return Selection(plugin, True, "found", f"policy '{settings.policy}'")
+    return Selection(plugin, True, "enabled", f"policy '{settings.policy}'")
 
 
 def _out(plugin: InstalledPlugin, obstacle: Condition, chosen: Selection) -> Selection:
@@ -289,7 +281,7 @@ def _with_requirements(
                 continue
             if current.enabled:
                 reason = f"required by '{current.plugin.id}'"
-                chosen[needed] = Selection(found.plugin, True, "found", reason)
+                chosen[needed] = Selection(found.plugin, True, "enabled", reason)
             elif not found.wanted and not _is_forbidden(found, settings, plugin_filter):
                 chosen[needed] = replace(found, wanted=True)
             else:
@@ -398,6 +390,26 @@ class Catalogue:
         lost = () if self._filter.safe else self.missing
         return [item for item in lost if item.plugin.id not in left_out]
 
+    def require(self, plugin_id: str) -> InstalledPlugin:
+        """Return a plugin that may run.
+
+        Raises:
+            PluginError: it is not installed, or may not run.
+        """
+        selection = self.selections.get(plugin_id)
+        if selection is None:
+            raise PluginNotFound(plugin_id, "it is not installed", "see nanobot plugins list")
+        if not selection.enabled:
+            raise PluginError(plugin_id, selection.reason, selection.remedy)
+        return selection.plugin
+
+    def refuse_missing(self) -> None:
+        """Raise `PluginNotFound` for a plugin that is required and not installed."""
+        for missing in self.missing:
+            if missing.plugin.id in self.settings.required:
+                reason = "it is required and not installed"
+                raise PluginNotFound(missing.plugin.id, reason, missing.remedy)
+
     def declared(self, kind: str) -> Iterator[tuple[InstalledPlugin, Declaration]]:
         """Yield the contributions of one kind that enabled plugins declare, by plugin id."""
         for selection in self.selections.values():
@@ -496,7 +508,7 @@ class Catalogue:
         """Leave plugins out, or no longer, until the next configuration."""
         off = self._filter.switched_off
         off = off.difference(plugin_ids) if on else off.union(plugin_ids)
-        self._filter = dataclasses.replace(self._filter, switched_off=off)
+        self._filter = replace(self._filter, switched_off=off)
         for plugin_id in plugin_ids:
             self._broken.pop(plugin_id, None)
         self._select()
@@ -517,58 +529,18 @@ class Catalogue:
             if (obstacle := self.consents.obstacle_of(plugin)) is not None:
                 obstacles[plugin_id] = obstacle
         for plugin_id, (reason, remedy) in self._broken.items():
-            obstacles[plugin_id] = Condition("import-error", reason, remedy)
+            obstacles[plugin_id] = Condition("failed", reason, remedy)
         installed = tuple(self._installed.values())
         chosen = select(installed, self.settings, self._filter, obstacles)
         self.selections = {selection.plugin.id: selection for selection in chosen}
 
 
 def described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:
-    """Return `plugin` with a manifest that is derived in a child process. Blocks.
+    """Return `plugin` with a manifest that a child process derives once per build. Blocks.
 
     Raises:
         PluginError: its code does not import, or breaks a rule.
     """
     if plugin.isolation is not None:
         return describe_isolated(plugin, cache_dir)
-    return dataclasses.replace(plugin, manifest=_examined(plugin, cache_dir))
-
-
-def _examined(plugin: InstalledPlugin, cache_dir: Path) -> Manifest:
-    """Return the derived manifest, from the cache where the plugin's code is still the same."""
-    digest = None if plugin.editable else _digest(plugin)
-    file = cache_dir / "examined" / f"{digest}.json"
-    if digest is not None:
-        try:
-            return manifest_from_index(json.loads(file.read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # Examined for the first time, or the file is damaged.
-    manifest = examine_plugin(plugin.id, plugin.file)
-    if digest is not None:
-        try:
-            replace_file(file, json.dumps(manifest_to_json(manifest)))
-        except OSError:
-            return manifest
-    return manifest
-
-
-def _digest(plugin: InstalledPlugin) -> str | None:
-    """Return what the derived manifest depends on, in one word; ``None`` where it cannot be told.
-
-    RECORD holds a hash of every file of a distribution, so that a reinstalled one is told apart
-    from its predecessor of the same version.
-    """
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    code: str | None
-    try:
-        if plugin.file is not None:
-            code = Path(plugin.file).read_text(encoding="utf-8", errors="replace")
-        else:
-            code = distribution(plugin.distribution).read_text("RECORD")
-    except (OSError, PackageNotFoundError):
-        return None
-    if code is None:
-        return None
-    facts = (__version__, plugin.distribution, plugin.version, plugin.id, plugin.target, code)
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+    return replace(plugin, manifest=examine_once(plugin, cache_dir))

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
-from nanobot_core.config.models import Settings
-from nanobot_core.errors import PluginError
-from nanobot_core.plugins.activation import Activation
-from nanobot_core.plugins.active import CONTRIBUTION_LIMIT_S, ActivePlugin
-from nanobot_core.plugins.index import InstalledPlugin
-from nanobot_core.plugins.loader import CodeExchange, requirements_of, why_not_exchangeable
+from nanobot_core.errors import ConfigError, HookError, NanobotError, PluginError, PluginNotFound
+from nanobot_core.plugins.active import PROVIDERS, ActivePlugin
+from nanobot_core.plugins.examine import examine_plugin
+from nanobot_core.plugins.index import Condition, InstalledPlugin
+from nanobot_core.plugins.isolated import describe_isolated
+from nanobot_core.plugins.loader import (
+    CodeExchange,
+    Exchange,
+    RestartRequired,
+    packages_of,
+    refuse_in_use,
+    renew,
+    replace_code,
+    why_not_exchangeable,
+)
+from nanobot_core.plugins.table import Withdraw, nothing_runs
 
 if TYPE_CHECKING:
-    from nanobot_core.errors import NanobotError
-    from nanobot_core.plugins.active import ActivePlugin
+    from pathlib import Path
+
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.plugins.active import Starter
     from nanobot_core.plugins.catalogue import Catalogue
+    from nanobot_core.plugins.host import Activator
+    from nanobot_core.plugins.index import State
+    from nanobot_core.tasks import Spawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +74,7 @@ class Plan:
     """A change under way, before anything of it is visible.
 
     Attributes:
-        activation: makes plugins for the configuration that will be in force.
+        starter: makes plugins for the configuration that will be in force.
         catalogue: what may run then.
         started: plugins that were not active, by id.
         exchanges: instances that are to replace others, by id.
@@ -67,7 +84,7 @@ class Plan:
         failed: by id, what went wrong.
     """
 
-    activation: Activation
+    starter: Starter
     catalogue: Catalogue
     started: dict[str, ActivePlugin] = field(default_factory=dict)
     exchanges: dict[str, Exchange] = field(default_factory=dict)
@@ -90,114 +107,409 @@ class Plan:
         return exchange.fresh
 
 
-RESTART = "restart nanobot to get its new code"
+Change: TypeAlias = "Callable[[], Coroutine[None, None, Reconfiguration]]"
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A started instance and what it is to replace.
+class PluginChanges:
+    """Changes the plugins while the program runs.
 
-    Attributes:
-        fresh: the new instance, started.
-        former: the instance that was active, or ``None``.
-        code: the former modules, where the code was exchanged too.
-    """
-
-    fresh: ActivePlugin
-    former: ActivePlugin | None = None
-    code: CodeExchange | None = None
-
-    def settle(self) -> None:
-        """Go on with the new instance."""
-        if self.former is not None and self.code is not None:
-            self.former.successor = self.fresh
-            self.former.loading.release()
-
-    def undo(self) -> None:
-        """Go on with the former instance."""
-        if self.former is not None and self.code is not None:
-            self.code.put_back()
-            self.fresh.successor = self.former
-            self.former.loading.release()
-
-
-async def renew(plugin: InstalledPlugin, former: ActivePlugin, activation: Activation) -> Exchange:
-    """Return a new instance of the code that is loaded; raises as `Activation.of_installed`."""
-    return Exchange(await _started(plugin, activation), former)
-
-
-async def replace_code(
-    plugin: InstalledPlugin,
-    former: ActivePlugin,
-    activation: Activation,
-    others: Collection[ActivePlugin],
-) -> Exchange:
-    """Return an instance of the code that is on disk; if it fails, all is as it was.
-
-    Until it is settled or undone, no code of the former one's tools is loaded.
+    Changes are made one after another. Each is one new generation: work in progress finishes on
+    the one that it began with, and a plugin that leaves is stopped when nothing uses it any more.
+    A change that has begun is completed even if its caller is cancelled.
 
     Args:
-        plugin: as it is installed now.
-        former: the instance that is active.
-        activation: makes the new one.
-        others: the other active plugins.
+        activator: starts plugins, and knows the configuration in force.
+        make_starter: returns what makes plugins active with a configuration.
+        spawn: starts tasks that the application owns.
+        withdraw: stops what a plugin runs in the gateway.
 
-    Raises:
-        RestartRequired: Python cannot exchange its code.
-        PluginError: as `Activation.of_installed`.
-        ConfigError: likewise.
+    Attributes:
+        order: held by one change after another.
     """
-    await asyncio.to_thread(_refuse_hopeless, plugin, former, others)
-    if not await asyncio.to_thread(former.loading.acquire, timeout=2 * CONTRIBUTION_LIMIT_S):
-        raise PluginError(plugin.id, "one of its tools is being loaded", "try again")
-    code = CodeExchange(former.source.packages)
-    try:
-        await asyncio.to_thread(code.take_out)
-        return Exchange(await _started(plugin, activation), former, code)
-    except BaseException:
-        code.put_back()
-        former.loading.release()
-        raise
+
+    def __init__(
+        self,
+        activator: Activator,
+        make_starter: Callable[[LoadedConfig], Starter],
+        spawn: Spawn,
+        withdraw: Withdraw,
+    ) -> None:
+        self.order: asyncio.Lock = asyncio.Lock()
+        self._activator = activator
+        self._table = activator.table
+        self._conditions = activator.conditions
+        self._make_starter = make_starter
+        self._spawn = spawn
+        self._withdraw = withdraw
+
+    async def reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
+        """Apply a newly loaded configuration.
+
+        Args:
+            loaded: the configuration.
+            catalogue: what is installed now, selected by that configuration. It also decides on
+                plugins that were only disabled with `disable`.
+
+        Returns:
+            The result. A plugin that fails continues as it was and is named there.
+
+        Raises:
+            PluginError: a plugin under ``plugins.required`` may not run; nothing is changed.
+        """
+        return await self._one_by_one(partial(self._reconfigure, loaded, catalogue), "reconfigure")
+
+    async def reload(self, plugin_id: str) -> Reconfiguration:
+        """Replace a plugin by what is on disk now; lifts a quarantine.
+
+        Raises:
+            RestartRequired: Python cannot exchange its code.
+            PluginError: the new code fails in a child process, at its start or in its health
+                check. The former instance continues.
+            ConfigError: its settings do not fit the new code; likewise.
+        """
+        return await self._one_by_one(partial(self._reload, plugin_id), f"reload:{plugin_id}")
+
+    async def enable(self, plugin_id: str) -> Reconfiguration:
+        """Undo `disable` or a quarantine; the plugin starts if something triggers it.
+
+        Raises:
+            PluginError: the configuration leaves it out, or its code fails.
+            ConfigError: its settings are wrong.
+        """
+        return await self._one_by_one(partial(self._enable, plugin_id), f"enable:{plugin_id}")
+
+    async def disable(self, plugin_id: str, *, cascade: bool = False) -> Reconfiguration:
+        """Stop a plugin until it is enabled or the configuration is loaded again.
+
+        Args:
+            plugin_id: its id.
+            cascade: stop those that require it as well.
+
+        Raises:
+            PluginError: it is required by the configuration or by another plugin, or something
+                that it contributes cannot be replaced while the program runs.
+        """
+        work = partial(self._disable, plugin_id, cascade)
+        return await self._one_by_one(work, f"disable:{plugin_id}")
+
+    async def _one_by_one(self, work: Change, name: str) -> Reconfiguration:
+        return await asyncio.shield(self._spawn(self._in_turn(work), name=name))
+
+    async def _in_turn(self, work: Change) -> Reconfiguration:
+        async with self.order:
+            if self._table.leases.is_over:
+                msg = "the plugin host has stopped"
+                raise RuntimeError(msg)
+            return await work()
+
+    @asynccontextmanager
+    async def _undone_on_failure(self, plan: Plan) -> AsyncIterator[None]:
+        """Stop the plugins that a plan has started if the change fails."""
+        try:
+            yield
+        except BaseException:
+            for plugin_id in list(plan.fresh):
+                await plan.drop(plugin_id).stop("reload")
+            raise
+
+    async def _reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
+        await asyncio.to_thread(catalogue.examine_undescribed, loaded.home / "cache")
+        catalogue.refuse_missing()
+        for plugin_id in loaded.settings.plugins.required:
+            catalogue.require(plugin_id)
+        async with self._activator.changing:
+            plan = Plan(self._make_starter(loaded), catalogue)
+            could_run = {plugin.id for plugin in self._activator.catalogue.enabled()}
+            self._keep_broken(plan)
+            gone = self._leavers(plan)
+            async with self._undone_on_failure(plan):
+                for plugin in catalogue.enabled():
+                    if (work := self._difference(plugin, plan)) is not None:
+                        await self._attempt(plugin.id, work, plan)
+            await self._settle(plan, gone)
+        may_run = [plugin.id for plugin in catalogue.enabled()]
+        await self._see_off_former(plan, gone)
+        may_not_run = sorted(could_run - {*may_run, *plan.failed})
+        disabled = dict.fromkeys([*(each.id for each in gone), *may_not_run])
+        out = {
+            key: f"{each.reason}; {each.remedy}"
+            for key, each in catalogue.selections.items()
+            if each.wanted and not each.enabled
+        }
+        return Reconfiguration(
+            enabled=tuple(key for key in may_run if key not in could_run | {*plan.failed}),
+            disabled=tuple(disabled),
+            reloaded=tuple(plan.exchanges),
+            applied=tuple(plan.applied),
+            unchanged=tuple(plan.unchanged),
+            failed=out | {key: str(error) for key, error in plan.failed.items()},
+        )
+
+    def _keep_broken(self, plan: Plan) -> None:
+        """Keep active plugins whose new version on disk cannot be used at all."""
+        for plugin_id, active in self._table.active.items():
+            selection = plan.catalogue.selections.get(plugin_id)
+            if selection is None or active.source.installed is None:
+                continue
+            if selection.state in {"failed", "unconfirmed"} or selection.plugin.problem:
+                error = PluginError(plugin_id, selection.reason, selection.remedy)
+                self._note_failure(plugin_id, error, plan)
+
+    def _leavers(self, plan: Plan) -> list[ActivePlugin]:
+        """Return the active plugins that may not run any more, dependent ones first."""
+        found = []
+        for active in reversed(self._table.in_order(self._activator.catalogue)):
+            selection = plan.catalogue.selections.get(active.id)
+            is_enabled = selection is not None and selection.enabled
+            if active.id in self._activator.registered or is_enabled:
+                continue
+            try:
+                refuse_in_use(active, self._activator.loaded.settings)
+            except PluginError as error:
+                self._note_failure(active.id, error, plan)
+            else:
+                found.append(active)
+        return found
+
+    def _difference(
+        self, plugin: InstalledPlugin, plan: Plan
+    ) -> Coroutine[None, None, None] | None:
+        """Return the work that a plugin that may run needs, or ``None``."""
+        active = self._table.active.get(plugin.id)
+        if plugin.id in plan.failed:
+            return None
+        if active is None:
+            triggered = self._activator.is_triggered(plugin, plan.starter.loaded.settings)
+            return self._start_in(plugin.id, plan) if triggered else None
+        if active.source.installed is None:
+            return None
+        if _is_other_code(active.source.installed, plugin):
+            return self._replace(plugin, active, plan)
+        sections = plan.starter.sections(active.manifest)
+        changed = [path for path, section in sections.items() if section != active.sections[path]]
+        if not changed and plan.starter.terms(active.manifest) == active.terms:
+            plan.unchanged.append(plugin.id)
+            self._conditions.is_current(plugin.id)
+            return None
+        return self._change_settings(plugin, active, plan, changed)
+
+    async def _attempt(self, plugin_id: str, work: Coroutine[None, None, None], plan: Plan) -> None:
+        """Do `work` for one of many: a failure is recorded, and the others continue."""
+        try:
+            await work
+        except (PluginError, ConfigError, HookError) as error:
+            self._note_failure(plugin_id, error, plan)
+
+    def _note_failure(self, plugin_id: str, error: NanobotError, plan: Plan) -> None:
+        from loguru import logger
+
+        plan.failed[plugin_id] = error
+        logger.bind(plugin=plugin_id).warning("plugin '{}' not changed: {}", plugin_id, error)
+        active = self._table.active.get(plugin_id)
+        if active is None:
+            return
+        state: State = "restart-required" if isinstance(error, RestartRequired) else "degraded"
+        reason = f"it continues as it was: {error}"
+        remedy = error.remedy if isinstance(error, PluginError) else "fix it"
+        self._conditions.note_stale(plugin_id, Condition(state, reason, remedy))
+        if active.source.installed is not None:
+            plan.catalogue.put(active.source.installed)
+
+    async def _start_in(self, plugin_id: str, plan: Plan) -> None:
+        try:
+            await self._activator.build(plugin_id, plan.starter, plan.catalogue, plan.started)
+        finally:
+            if self._table.tools_loaded:
+                await self._table.offering.collect(plan.started.values())
+
+    async def _change_settings(
+        self,
+        plugin: InstalledPlugin,
+        active: ActivePlugin,
+        plan: Plan,
+        changed: Sequence[str],
+    ) -> None:
+        starter, manifest = plan.starter, active.manifest
+        values = await asyncio.to_thread(starter.values, manifest)
+        is_offered = starter.terms(manifest) == active.terms and not any(
+            path.startswith(PROVIDERS) for path in changed
+        )
+        if is_offered and await active.change_settings(values, starter.sections(manifest)):
+            plan.applied.append(plugin.id)
+            self._conditions.is_current(plugin.id)
+            return
+        refuse_in_use(active, self._activator.loaded.settings)
+        plan.exchanges[plugin.id] = await renew(plugin, active, starter)
+
+    async def _replace(self, plugin: InstalledPlugin, active: ActivePlugin, plan: Plan) -> None:
+        """Start what is on disk beside the active plugin, after a child process has imported it."""
+        loaded = self._activator.loaded
+        refuse_in_use(active, loaded.settings)
+        plugin = await _described(plugin, loaded.home / "cache")
+        if obstacle := plan.catalogue.consents.obstacle_of(plugin):
+            raise PluginError(plugin.id, obstacle.reason, obstacle.remedy)
+        for needed in plugin.manifest.facts.requires if plugin.manifest else ():
+            await self._start_in(needed, plan)
+        if plugin.isolation is not None:
+            # The code is in another process, and a new instance means a new process.
+            plan.exchanges[plugin.id] = await renew(plugin, active, plan.starter)
+        else:
+            others = [each for each in self._table.active.values() if each is not active]
+            exchange = await replace_code(plugin, active, plan.starter, others)
+            plan.exchanges[plugin.id] = exchange
+        plan.installed.append(plugin)
+
+    async def _settle(self, plan: Plan, gone: Sequence[ActivePlugin]) -> None:
+        """Make the plan the current generation; undo it for plugins whose health check fails."""
+        activator, catalogue = self._activator, plan.catalogue
+        activator.adopt(catalogue, plan.starter)
+        for plugin in plan.installed:
+            catalogue.put(plugin)
+        for plugin_id in plan.fresh:
+            self._conditions.forget(plugin_id)
+        self._forget_disabled()
+        await asyncio.to_thread(catalogue.remember, activator.loaded.home)
+        changes: dict[str, ActivePlugin | None] = {**plan.fresh}
+        activator.commit(changes | dict.fromkeys(each.id for each in gone))
+        for plugin_id, active in plan.fresh.items():
+            health = await active.check_health()
+            if health.ok:
+                continue
+            former = plan.exchanges[plugin_id].former if plugin_id in plan.exchanges else None
+            reason = f"its health check failed: {health.message}"
+            if former is None:
+                remedy = "see its documentation"
+                self._conditions.note(plugin_id, Condition("failed", reason, remedy))
+            activator.commit({plugin_id: former})
+            self._table.leave([plan.drop(plugin_id)], "reload", nothing_runs)
+            self._note_failure(plugin_id, PluginError(plugin_id, reason), plan)
+        for exchange in plan.exchanges.values():
+            exchange.settle()
+
+    def _forget_disabled(self) -> None:
+        """Forget what was wrong with plugins that their owner has disabled or removed."""
+        for plugin_id in [*self._conditions.by_id]:
+            selection = self._activator.catalogue.selections.get(plugin_id)
+            wanted = selection.wanted if selection else plugin_id in self._activator.registered
+            if not wanted:
+                self._conditions.forget(plugin_id)
+
+    async def _see_off_former(self, plan: Plan, gone: Sequence[ActivePlugin]) -> None:
+        """Wait until what the plan replaced or withdrew is stopped."""
+        former = [each.former for each in plan.exchanges.values() if each.former is not None]
+        tasks: set[asyncio.Task[None]] = set()
+        if gone:
+            tasks.add(self._table.leave(gone, "disable", self._withdraw))
+        if former:
+            tasks.add(self._table.leave(former, "reload", self._withdraw))
+        if tasks:
+            await asyncio.wait(tasks)
+        for active in gone:
+            self._activator.registered.discard(active.id)
+            await self._forget_code(active.source.packages)
+
+    async def _forget_code(self, packages: Collection[str]) -> None:
+        """Forget the modules of a plugin that is not active, unless another plugin uses them."""
+        active = self._table.active.values()
+        others = frozenset[str]().union(*(each.source.packages for each in active))
+        if not await asyncio.to_thread(why_not_exchangeable, packages, others):
+            await asyncio.to_thread(CodeExchange(packages).take_out)
+
+    async def _reload(self, plugin_id: str) -> Reconfiguration:
+        plugin = await self._on_disk(plugin_id)
+        active = self._table.active.get(plugin_id)
+        activator = self._activator
+        if active is None:
+            described = await _described(plugin, activator.loaded.home / "cache")
+            await self._forget_code(packages_of(plugin))
+            activator.catalogue.put(described)
+            return await self._enable(plugin_id)
+        async with activator.changing:
+            plan = Plan(activator.starter, activator.catalogue)
+            async with self._undone_on_failure(plan):
+                try:
+                    await self._replace(plugin, active, plan)
+                except (PluginError, ConfigError) as error:
+                    self._note_failure(plugin_id, error, plan)
+                    raise
+            await self._settle(plan, ())
+        await self._see_off_former(plan, ())
+        _raise_failure(plan, plugin_id)
+        return Reconfiguration(reloaded=tuple(plan.exchanges), enabled=tuple(plan.started))
+
+    async def _on_disk(self, plugin_id: str) -> InstalledPlugin:
+        if plugin_id in self._activator.registered:
+            raise PluginError(plugin_id, "it is a part of the program", "restart the program")
+        catalogue = self._activator.catalogue
+        selection = catalogue.selections.get(plugin_id)
+        if selection is None or selection.state != "failed":
+            catalogue.require(plugin_id)
+        cache = self._activator.loaded.home / "cache"
+        plugin = await asyncio.to_thread(catalogue.look_up, plugin_id, cache)
+        if plugin is None:
+            raise PluginNotFound(plugin_id, "it is no longer installed", "install it again")
+        if plugin.problem:
+            raise PluginError(plugin_id, plugin.problem, f"reinstall {plugin.distribution}")
+        return plugin
+
+    async def _enable(self, plugin_id: str) -> Reconfiguration:
+        activator = self._activator
+        if plugin_id in self._table.active:
+            return Reconfiguration(unchanged=(plugin_id,))
+        activator.catalogue.switch((plugin_id,), on=True)
+        self._conditions.forget(plugin_id)
+        async with activator.changing:
+            plan = Plan(activator.starter, activator.catalogue)
+            plugin = await activator.runnable(plugin_id, activator.catalogue)
+            if activator.is_triggered(plugin, activator.loaded.settings):
+                async with self._undone_on_failure(plan):
+                    await self._start_in(plugin_id, plan)
+            await self._settle(plan, ())
+        _raise_failure(plan, plugin_id)
+        return Reconfiguration(enabled=tuple(dict.fromkeys([*plan.started, plugin_id])))
+
+    async def _disable(self, plugin_id: str, cascade: bool) -> Reconfiguration:
+        activator = self._activator
+        selection = activator.catalogue.selections.get(plugin_id)
+        # One that is broken can be disabled: until then it refuses what it would judge.
+        if plugin_id not in activator.registered and not (selection and selection.wanted):
+            activator.catalogue.require(plugin_id)
+        dependents = activator.catalogue.dependents(plugin_id)
+        if dependents and not cascade:
+            needy = " and ".join(f"'{each}'" for each in dependents)
+            raise PluginError(plugin_id, f"{needy} requires it", "disable that as well")
+        leaving = (*reversed(dependents), plugin_id)
+        for each in leaving:
+            if each in activator.loaded.settings.plugins.required:
+                raise PluginError(each, "plugins.required names it", "remove it there")
+        async with activator.changing:
+            gone = [self._table.active[each] for each in leaving if each in self._table.active]
+            for active in gone:
+                refuse_in_use(active, activator.loaded.settings)
+            activator.catalogue.switch(leaving, on=False)
+            for each in leaving:
+                self._conditions.forget(each)
+            plan = Plan(activator.starter, activator.catalogue)
+            await self._settle(plan, gone)
+        await self._see_off_former(plan, gone)
+        return Reconfiguration(disabled=leaving)
 
 
-class RestartRequired(PluginError):
-    """New code of a plugin takes effect when the process is started again."""
-
-    def __init__(self, plugin: str, reason: str) -> None:
-        super().__init__(plugin, f"its code cannot be exchanged: {reason}", RESTART)
-
-
-def refuse_in_use(active: ActivePlugin, settings: Settings) -> None:
-    """Refuse to take away what is opened once for the whole program.
-
-    Raises:
-        RestartRequired: the settings in force name a store, memory or queue of this plugin.
-    """
-    names: dict[str, set[str | None]] = {
-        "stores": {settings.agents.defaults.session_store, settings.gateway.bus},
-        "memory": {settings.memory.backend},
-    }
-    for kind, chosen in names.items():
-        for item in active.manifest.of_kind(kind):
-            if item.name in chosen:
-                raise RestartRequired(active.id, f"its {kind} '{item.name}' is in use")
+async def _described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:
+    """Return a plugin that a child process could import, with its manifest."""
+    if plugin.isolation is not None:
+        return await asyncio.to_thread(describe_isolated, plugin, cache_dir)
+    found = await asyncio.to_thread(examine_plugin, plugin.id, plugin.file)
+    return plugin if plugin.manifest is not None else replace(plugin, manifest=found)
 
 
-async def _started(plugin: InstalledPlugin, activation: Activation) -> ActivePlugin:
-    active = await activation.of_installed(plugin)
-    try:
-        await active.collect_tools()
-    except BaseException:
-        await active.stop("reload")
-        raise
-    return active
+def _raise_failure(plan: Plan, plugin_id: str) -> None:
+    if plugin_id in plan.failed:
+        raise plan.failed[plugin_id]
 
 
-def _refuse_hopeless(
-    plugin: InstalledPlugin, former: ActivePlugin, others: Collection[ActivePlugin]
-) -> None:
-    if requirements_of(plugin) != former.source.requirements:
-        raise RestartRequired(plugin.id, "it requires other packages than before")
-    packages = frozenset[str]().union(*(other.source.packages for other in others))
-    if reason := why_not_exchangeable(former.source.packages, packages):
-        raise RestartRequired(plugin.id, reason)
+def _is_other_code(before: InstalledPlugin, after: InstalledPlugin) -> bool:
+    """Whether a plugin was upgraded, moved, or describes itself in other words."""
+    return replace(before, summary="", direct=True, bundled=True) != replace(
+        after, summary="", direct=True, bundled=True
+    )

@@ -1,15 +1,29 @@
-"""What the owner has agreed that plugins do; one that comes to do more waits for their word."""
+"""What the owner has agreed that plugins do, and what is refused while a plugin does not run.
+
+A plugin that comes to do more waits for its owner's consent. A policy that is skipped because its
+plugin is broken would let through what its owner forbids: until the plugin runs, or its owner
+disables or removes it, its gates are closed; all of them if it is unknown which it has.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginError
+from nanobot_core.hooks.caller import GATES, closed_gate, judged_by
 from nanobot_core.plugins.index import Condition, InstalledPlugin
+from nanobot_core.plugins.manifest import holds
+
+if TYPE_CHECKING:
+    from nanobot_core.config.models import Settings
+    from nanobot_core.hooks.implementation import Implementation
+    from nanobot_core.plugins.catalogue import Catalogue, Selection
+    from nanobot_core.plugins.index import Condition
 
 _FILE = Path("plugins", "consent.json")
 
@@ -91,3 +105,117 @@ def agree(home: Path, plugins: Iterable[InstalledPlugin]) -> Consents:
         reason = f"what it does cannot be recorded in {file}: {error}"
         raise PluginError(min(found), reason, "see the message") from error
     return Consents(agreed)
+
+
+_FAILED = frozenset({"failed", "settings-error", "quarantined"})
+"""States in which a plugin that was started does not run; in the others it goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedPlugin:
+    """A plugin whose gates are closed.
+
+    Attributes:
+        id: its id.
+        gates: names of the hooks that refuse, sorted.
+        is_known: it has these gates; else it may have them.
+        reason: why it does not run.
+        remedy: what makes it run.
+    """
+
+    id: str
+    gates: tuple[str, ...]
+    is_known: bool
+    reason: str
+    remedy: str
+
+    @property
+    def effect(self) -> str:
+        """What is refused, in one clause."""
+        refused = " and ".join(f"every {judged_by(hook)}" for hook in self.gates)
+        return f"{refused} is refused until it runs"
+
+    @property
+    def sentence(self) -> str:
+        """What is refused, why, and how to end that: for the log, the model and the user."""
+        say = "it judges them" if self.is_known else "it may judge them"
+        ways = [self.remedy, f"to do without it, run nanobot plugins disable {self.id}"]
+        return (
+            f"plugin '{self.id}' does not run: {self.reason}; {self.effect}, because {say}; "
+            f"{'; '.join(filter(None, ways))}"
+        )
+
+    def implementations(self) -> Iterator[tuple[str, Implementation]]:
+        """Yield by hook what stands for the plugin until it runs."""
+        for hook in self.gates:
+            yield hook, closed_gate(hook, self.id, self.sentence)
+
+
+def closed_plugins(
+    catalogue: Catalogue,
+    conditions: Mapping[str, Condition],
+    active: Collection[str],
+    settings: Settings,
+) -> dict[str, ClosedPlugin]:
+    """Return by id the plugins whose gates are closed.
+
+    Args:
+        catalogue: what is installed and what of it the owner wants.
+        conditions: what is wrong with plugins, as far as they were started.
+        active: ids of the plugins whose own gates judge.
+        settings: those in force.
+    """
+    failed = {key: each for key, each in conditions.items() if each.state in _FAILED}
+    found: dict[str, ClosedPlugin] = {}
+    for plugin_id, selection in catalogue.selections.items():
+        condition = failed.get(plugin_id)
+        is_out = selection.wanted and (condition is not None or not selection.enabled)
+        if is_out and plugin_id not in active:
+            gates = _gates_of(selection, condition, catalogue.consents.agreed, settings)
+            why = condition if selection.enabled and condition is not None else selection
+            found[plugin_id] = ClosedPlugin(
+                id=plugin_id,
+                gates=tuple(sorted(gates)),
+                is_known=selection.plugin.manifest is not None,
+                reason=why.reason,
+                remedy=why.remedy,
+            )
+    for missing in catalogue.lost():
+        gates = catalogue.consents.agreed.get(missing.plugin.id, GATES) & GATES
+        found[missing.plugin.id] = ClosedPlugin(
+            id=missing.plugin.id,
+            gates=tuple(sorted(gates)),
+            is_known=missing.plugin.id in catalogue.consents.agreed,
+            reason="the configuration names it and it is not installed",
+            remedy=missing.remedy,
+        )
+    for plugin_id, condition in failed.items():
+        if plugin_id not in {*catalogue.selections, *active}:  # a program has registered it
+            found[plugin_id] = ClosedPlugin(
+                id=plugin_id,
+                gates=tuple(sorted(condition.gates)),
+                is_known=True,
+                reason=condition.reason,
+                remedy=condition.remedy,
+            )
+    return {plugin_id: closed for plugin_id, closed in found.items() if closed.gates}
+
+
+def _gates_of(
+    selection: Selection,
+    condition: Condition | None,
+    agreed: Mapping[str, frozenset[str]],
+    settings: Settings,
+) -> frozenset[str]:
+    plugin = selection.plugin
+    if selection.state == "unconfirmed":
+        # What it has come to judge since is not in force before its owner agrees.
+        return (
+            agreed.get(plugin.id, frozenset(plugin.manifest.hooks if plugin.manifest else ()))
+            & GATES
+        )
+    if plugin.manifest is None:
+        return GATES
+    when = plugin.manifest.when
+    declared = {hook for hook in plugin.manifest.hooks if holds(when.get(hook, ""), settings)}
+    return GATES & (declared | (condition.gates if condition else frozenset()))

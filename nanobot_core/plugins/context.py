@@ -14,6 +14,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -94,6 +95,7 @@ class PluginResources:
 SettingsT = TypeVar("SettingsT", bound="BaseModel")
 SharedT = TypeVar("SharedT")
 ContributionT = TypeVar("ContributionT")
+Contributions = Callable[[str], Awaitable["Sequence[Contributed[Any]]"]]
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 NETWORK_VARIABLES = frozenset((*_PROXIES, *(name.lower() for name in _PROXIES)))
@@ -165,7 +167,7 @@ class HostContext:
     @property
     def gateway(self) -> GatewayAccess | None:
         """The gateway that the plugin runs in, or ``None``."""
-        return self._host.gateway
+        return self._host.gateway()
 
     @property
     def data_dir(self) -> Path:
@@ -239,38 +241,27 @@ class HostContext:
         self.lent.on_dispose(close)
 
 
+async def _nothing(hook: str) -> Sequence[Contributed[Any]]:
+    """Return nothing: in an examination, no other plugin runs."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
     """What all contexts of one host share.
 
     Attributes:
-        gateway: set by the gateway before plugins are started.
-        contributed: gives what plugins contribute by a hook of another; set by the host.
+        gateway: returns the gateway that plugins run in, or ``None``.
+        contributed: returns what plugins contribute by a hook of another plugin.
     """
 
-    def __init__(
-        self,
-        *,
-        runtime: HookRuntime,
-        home: Path,
-        workspace: Path,
-        restrict_to_workspace: bool,
-        protected_paths: Sequence[Path],
-        media: MediaStore,
-        network: NetworkPolicy,
-        environment: Callable[[Iterable[str]], Mapping[str, str]],
-    ) -> None:
-        self.runtime = runtime
-        self.home = home
-        self.workspace = workspace
-        self.restrict_to_workspace = restrict_to_workspace
-        self.protected_paths = protected_paths
-        self.media = media
-        self.network = network
-        self.environment = environment
-        self.gateway: GatewayAccess | None = None
-        self.contributed: Callable[[str], Awaitable[Sequence[Contributed[Any]]]] = _nothing
-
-
-async def _nothing(hook: str) -> Sequence[Contributed[Any]]:
-    """Where no other plugin runs, as in an examination, none contributes."""
-    return ()
+    runtime: HookRuntime
+    home: Path
+    workspace: Path
+    restrict_to_workspace: bool
+    protected_paths: Sequence[Path]
+    media: MediaStore
+    network: NetworkPolicy
+    environment: Callable[[Iterable[str]], Mapping[str, str]]
+    gateway: Callable[[], GatewayAccess | None] = lambda: None
+    contributed: Contributions = _nothing

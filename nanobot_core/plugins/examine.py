@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
 import json
 import os
@@ -10,13 +11,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nanobot_core._version import __version__
 from nanobot_core.config.environment import environment
 from nanobot_core.contracts.plugin import PluginFacts, SettingsSection
 from nanobot_core.contracts.tool import LazyTool, Tool
-from nanobot_core.errors import PluginLoadFailed, PluginNotFound, PluginRejected
+from nanobot_core.disk import replace_file
+from nanobot_core.errors import PluginError, PluginLoadFailed, PluginNotFound, PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime
@@ -25,7 +29,14 @@ from nanobot_core.hooks.markers import HookPoint
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
-from nanobot_core.plugins.index import InstalledPlugin, local_plugins, scan_installed, search_path
+from nanobot_core.plugins.index import (
+    InstalledPlugin,
+    build_of,
+    digest_of_environment,
+    local_plugins,
+    scan_installed,
+    search_path,
+)
 from nanobot_core.plugins.loader import load_entry, load_object
 from nanobot_core.plugins.manifest import (
     CHANNEL_CONDITION,
@@ -33,6 +44,7 @@ from nanobot_core.plugins.manifest import (
     Declaration,
     Manifest,
     SettingsDeclaration,
+    manifest_from_index,
     manifest_to_json,
     parse_manifest,
 )
@@ -72,6 +84,60 @@ def examine_plugin(plugin_id: str, file: str | None = None) -> Manifest:
     return manifest
 
 
+def examine_once(plugin: InstalledPlugin, cache_dir: Path) -> Manifest:
+    """Return the manifest of a plugin, from the cache if this build was examined before.
+
+    A failure is kept as well, until the plugin or anything else is installed or removed; only a
+    child process that overran its time is started again.
+
+    Args:
+        plugin: as it is installed.
+        cache_dir: folder for results.
+
+    Raises:
+        PluginError: as `examine_plugin`.
+    """
+    build = build_of(plugin)
+    facts = (__version__, plugin.distribution, plugin.version, plugin.id, plugin.target, build)
+    digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()
+    file = cache_dir / "examined" / f"{digest}.json"
+    environment_key = digest_of_environment()
+    if build:
+        try:
+            kept = json.loads(file.read_bytes())
+            if "manifest" in kept:
+                return manifest_from_index(kept["manifest"])
+            if kept["environment"] == environment_key:
+                raise _failure(plugin.id, kept)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass  # It is examined for the first time, or the file is damaged.
+    try:
+        manifest = examine_plugin(plugin.id, plugin.file)
+    except (PluginLoadFailed, PluginRejected) as error:
+        if build and not isinstance(error.__cause__, subprocess.TimeoutExpired):
+            _keep(file, {**_failed(error), "environment": environment_key})
+        raise
+    if build:
+        _keep(file, {"manifest": manifest_to_json(manifest)})
+    return manifest
+
+
+def _keep(file: Path, data: Mapping[str, object]) -> None:
+    """Write a result for the next command; a read-only folder only costs time."""
+    with suppress(OSError):
+        replace_file(file, json.dumps(data))
+
+
+def _failed(error: PluginError) -> dict[str, str]:
+    return {"kind": type(error).__name__, "reason": error.reason, "remedy": error.remedy}
+
+
+def _failure(plugin_id: str, kept: Mapping[str, Any]) -> PluginError:
+    kinds = {"PluginNotFound": PluginNotFound, "PluginRejected": PluginRejected}
+    kind = kinds.get(kept["kind"], PluginLoadFailed)
+    return kind(plugin_id, str(kept["reason"]), str(kept["remedy"]))
+
+
 def ask_child(
     plugin_id: str, command: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[Manifest, dict[str, Any]]:
@@ -104,7 +170,7 @@ def ask_child(
     answers = [line for line in child.stdout.splitlines() if line.startswith(_ANSWER)]
     if not answers:
         reason = child.stderr.strip().rpartition("\n")[2] or f"exit code {child.returncode}"
-        remedy = "mend its code, or its environment"
+        remedy = "fix the plugin, or its environment"
         raise PluginLoadFailed(plugin_id, f"its examination ended early: {reason}", remedy)
     answer: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
     if "manifest" in answer:
@@ -112,10 +178,8 @@ def ask_child(
             return parse_manifest(json.dumps(answer["manifest"])), answer["installed"]
         except (ValueError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise PluginRejected(plugin_id, f"it contributes odd data: {reason}") from error
-    kinds = {"PluginNotFound": PluginNotFound, "PluginRejected": PluginRejected}
-    kind = kinds.get(answer["kind"], PluginLoadFailed)
-    raise kind(plugin_id, answer["reason"], answer["remedy"])
+            raise PluginRejected(plugin_id, f"invalid contribution: {reason}") from error
+    raise _failure(plugin_id, answer)
 
 
 def _child_environment() -> dict[str, str]:
@@ -186,7 +250,7 @@ def collect(
         return list(function(context) if takes_context else function())
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
         raise PluginLoadFailed(
-            plugin_id, f"{hook} raised {type(error).__name__}: {error}", "mend its code"
+            plugin_id, f"{hook} raised {type(error).__name__}: {error}", "fix the plugin"
         ) from error
 
 
@@ -386,11 +450,10 @@ def _examine(plugin_id: str, file: str | None) -> dict[str, Any]:
         installed = {name: getattr(found, name) for name in names}
         return {"manifest": manifest, "installed": {**installed, "paths": search_path()}}
     except (PluginLoadFailed, PluginRejected, PluginNotFound) as error:
-        kind = type(error).__name__
-        return {"kind": kind, "reason": error.reason, "remedy": error.remedy}
+        return _failed(error)
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
         reason = f"describing it raised {type(error).__name__}: {error}"
-        return {"kind": "PluginLoadFailed", "reason": reason, "remedy": "mend its code"}
+        return {"kind": "PluginLoadFailed", "reason": reason, "remedy": "fix the plugin"}
 
 
 if __name__ == "__main__":

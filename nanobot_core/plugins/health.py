@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING
 
-from nanobot_core.errors import HookError
+from nanobot_core.errors import HookError, PluginError
+from nanobot_core.hooks.account import FAILURES_TO_OPEN
 from nanobot_core.hooks.generation import Registrant
 from nanobot_core.hooks.implementation import called_in
 from nanobot_core.plugins.index import Condition
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from nanobot_core.plugins.index import State
 
 
-QUIET_STATES = frozenset({"active", "found", "isolated", "disabled"})
+QUIET_STATES = frozenset({"active", "enabled", "isolated", "disabled"})
 """States of a plugin that is as its owner wants it."""
 RELOAD = "send /plugins reload {} to the gateway, or restart nanobot"
 """How new code of a plugin takes effect."""
@@ -167,20 +168,61 @@ def figures_of(ledger: Ledger, plugin_id: str) -> tuple[HookReport, ...]:
     )
 
 
-class FailureLog:
-    """Tells each distinct failure once, then counts; watches how often circuits open.
+class Conditions:
+    """What is wrong with plugins, and how often each has failed.
+
+    Logs each distinct failure once, then counts it. The third opening of a circuit within an hour
+    is reported as a reason for quarantine.
 
     Args:
         now_s: monotonic seconds.
         quarantine: called with a plugin's id when it has failed too often.
+
+    Attributes:
+        by_id: the condition of each plugin that is not as its owner wants it.
     """
 
     def __init__(self, now_s: Callable[[], float], quarantine: Callable[[str], None]) -> None:
+        self.by_id: dict[str, Condition] = {}
         self._now_s = now_s
         self._quarantine = quarantine
+        self._stale: set[str] = set()
         self._seen: Counter[tuple[str, str, str]] = Counter()
         self._openings: dict[str, deque[float]] = {}
         self._blocks: Counter[tuple[str, str]] = Counter()
+
+    def note(self, plugin_id: str, condition: Condition) -> None:
+        """Record what is wrong with a plugin."""
+        self.by_id[plugin_id] = condition
+
+    def note_degraded(self, plugin_id: str, error: PluginError) -> None:
+        """Record that a part of a plugin cannot be used."""
+        self.note(plugin_id, Condition("degraded", error.reason, error.remedy))
+
+    def note_stale(self, plugin_id: str, condition: Condition) -> None:
+        """Record that a plugin continues as it was, because its last change failed."""
+        self._stale.add(plugin_id)
+        self.note(plugin_id, condition)
+
+    def is_current(self, plugin_id: str) -> None:
+        """Forget that the last change of a plugin failed."""
+        if plugin_id in self._stale:
+            self._stale.discard(plugin_id)
+            self.by_id.pop(plugin_id, None)
+
+    def started(self, plugin_id: str) -> None:
+        """Forget what was wrong with a plugin, since it has started."""
+        self.by_id.pop(plugin_id, None)
+
+    def forget(self, plugin_id: str) -> None:
+        """Start with a clean record: a plugin has new code, or its owner wants it back."""
+        self.by_id.pop(plugin_id, None)
+        self._stale.discard(plugin_id)
+        self._openings.pop(plugin_id, None)
+        for key in [key for key in self._seen if key[0] == plugin_id]:
+            del self._seen[key]
+        for block in [block for block in self._blocks if block[0] == plugin_id]:
+            del self._blocks[block]
 
     def report(self, error: HookError) -> None:
         """Log `error` with its plugin's name, in full only the first time."""
@@ -198,7 +240,7 @@ class FailureLog:
     def report_block(self, block: LoopBlock) -> None:
         """Log that a plugin blocks the event loop; callable from any thread."""
         if block.is_long:
-            return  # It was told when it began.
+            return  # It was reported when it began.
         from loguru import logger
 
         bound = logger.bind(plugin=block.plugin)
@@ -207,26 +249,30 @@ class FailureLog:
         else:
             bound.debug("the event loop is blocked at {}", block.place)
 
-    def count_block(self, block: LoopBlock) -> int:
-        """Return how many long blocks of the event loop this is, of that plugin and hook."""
+    def note_block(self, block: LoopBlock, ledger: Ledger) -> None:
+        """Count a block of the event loop; each third long one opens the hook's circuit."""
+        self.note(block.plugin, Condition("degraded", block.reason, block.remedy))
+        if not block.is_long:
+            return
         self._blocks[block.plugin, block.hook] += 1
-        return self._blocks[block.plugin, block.hook]
+        if self._blocks[block.plugin, block.hook] % FAILURES_TO_OPEN:
+            return
+        if (block.plugin, block.hook) not in ledger.accounts:
+            # A tool or a task of its own has no circuit, and counts against the plugin itself.
+            self.circuit_opened(block.plugin)
+            return
+        account, circuit = ledger.accounts[block.plugin, block.hook]
+        account.last_error = block.reason
+        circuit.failures = max(circuit.failures, FAILURES_TO_OPEN)
+        circuit.failed()
 
-    def forget(self, plugin: str) -> None:
-        """Begin a plugin's record anew: it comes with other code, or its owner wants it back."""
-        self._openings.pop(plugin, None)
-        for key in [key for key in self._seen if key[0] == plugin]:
-            del self._seen[key]
-        for block in [block for block in self._blocks if block[0] == plugin]:
-            del self._blocks[block]
-
-    def circuit_opened(self, plugin: str) -> None:
+    def circuit_opened(self, plugin_id: str) -> None:
         """Count an opening; the third within an hour puts the plugin into quarantine."""
-        times = self._openings.setdefault(plugin, deque(maxlen=OPENINGS_TO_QUARANTINE))
+        times = self._openings.setdefault(plugin_id, deque(maxlen=OPENINGS_TO_QUARANTINE))
         times.append(self._now_s())
         if len(times) == OPENINGS_TO_QUARANTINE and times[-1] - times[0] <= QUARANTINE_WINDOW_S:
             times.clear()
-            self._quarantine(plugin)
+            self._quarantine(plugin_id)
 
 
 LOOK_S = 0.1

@@ -1,409 +1,540 @@
-"""PluginHost: the plugins of one application, which may change while it runs."""
+"""PluginHost: the plugins of one application, started when something needs them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from nanobot_core.errors import ConfigError, HookError, NanobotError, PluginError, PluginNotFound
-from nanobot_core.plugins.activation import PROVIDERS
-from nanobot_core.plugins.activator import PluginActivator, refuse_missing
-from nanobot_core.plugins.active import ActivePlugin
-from nanobot_core.plugins.change import (
-    Plan,
-    Reconfiguration,
-    RestartRequired,
-    refuse_in_use,
-    renew,
-    replace_code,
+from nanobot_core.config.environment import environment
+from nanobot_core.contracts.context import Contributed
+from nanobot_core.errors import ConfigError, PluginError, PluginRejected
+from nanobot_core.hooks.caller import GATES, Hooks, declared_hooks
+from nanobot_core.hooks.generation import Ledger
+from nanobot_core.hooks.implementation import HookRuntime
+from nanobot_core.media import MediaStore
+from nanobot_core.net.policy import NetworkPolicy
+from nanobot_core.plugins.active import ActivePlugin, Starter, UndeclaredHook
+from nanobot_core.plugins.change import PluginChanges
+from nanobot_core.plugins.consent import ClosedPlugin, closed_plugins
+from nanobot_core.plugins.context import HostContext, HostFacts
+from nanobot_core.plugins.health import (
+    RELOAD,
+    Conditions,
+    LoopBlock,
+    LoopWatch,
+    PluginReport,
+    Reporter,
+    code_place,
+    condition_of,
+    figures_of,
 )
-from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.index import Condition
-from nanobot_core.plugins.isolated import describe_isolated
-from nanobot_core.plugins.loader import packages_of
-from nanobot_core.plugins.roster import nothing_runs
+from nanobot_core.plugins.manifest import Declaration, brings_tools, listens
+from nanobot_core.plugins.table import Generation, PluginTable, Withdraw, nothing_runs
+from nanobot_core.plugins.tool_names import ToolOffering
+from nanobot_core.text import nearest
+from nanobot_core.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.config.models import Settings
+    from nanobot_core.contracts.plugin import Health, StopCause
+    from nanobot_core.contracts.service import GatewayAccess
+    from nanobot_core.contracts.tool import LazyTool, Tool
     from nanobot_core.plugins.catalogue import Catalogue
-    from nanobot_core.plugins.index import InstalledPlugin, State
+    from nanobot_core.plugins.health import Conditions
+    from nanobot_core.plugins.index import InstalledPlugin
+    from nanobot_core.plugins.table import PluginTable
+    from nanobot_core.tasks import Spawn
 
 
-Change: TypeAlias = "Callable[[], Coroutine[None, None, Reconfiguration]]"
+class Activator:
+    """Starts plugins for the configuration in force.
 
+    Args:
+        catalogue: what is installed and may run.
+        starter: makes plugins active with the configuration in force.
+        table: the active plugins.
+        conditions: what is wrong with plugins.
 
-class PluginHost(PluginActivator):
-    """The plugins of one application. Arguments and attributes as those of `Roster`.
-
-    Changes are made one after another. Each is one new generation: work in progress finishes on
-    the one that it began with, and what left is stopped when nobody uses it any more. A change
-    that has begun is carried to its end although its caller is cancelled.
+    Attributes:
+        changing: held while the set of active plugins is put together.
+        registered: ids of plugins that the program registered.
     """
 
-    async def reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
-        """Make the plugins what a newly loaded configuration says.
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        starter: Starter,
+        table: PluginTable,
+        conditions: Conditions,
+    ) -> None:
+        self.catalogue = catalogue
+        self.starter = starter
+        self.table = table
+        self.conditions = conditions
+        self.changing: asyncio.Lock = asyncio.Lock()
+        self.registered: set[str] = set()
+        self._closed: dict[str, ClosedPlugin] = {}
 
-        Args:
-            loaded: the configuration.
-            catalogue: what is installed now, selected by that configuration. What was disabled
-                with `disable` only counts as this configuration says.
+    @property
+    def loaded(self) -> LoadedConfig:
+        """The configuration in force."""
+        return self.starter.loaded
 
-        Returns:
-            What became of it. A plugin that fails goes on as it was and is named there.
+    def adopt(self, catalogue: Catalogue, starter: Starter) -> None:
+        """Use another configuration from now on."""
+        self.catalogue, self.starter = catalogue, starter
 
-        Raises:
-            PluginError: a plugin under ``plugins.required`` may not run; nothing is changed.
-        """
-        return await self._one_by_one(partial(self._reconfigure, loaded, catalogue), "reconfigure")
+    def registered_active(self) -> list[ActivePlugin]:
+        """Return the active plugins that the program registered, by id."""
+        return [self.table.active[key] for key in sorted(self.registered & set(self.table.active))]
 
-    async def reload(self, plugin_id: str) -> Reconfiguration:
-        """Replace a plugin by what is on disk now; lifts a quarantine.
+    async def activate(self, plugin_id: str) -> ActivePlugin:
+        """Return the plugin, started; see `PluginHost.activate`."""
+        if plugin_id not in self.table.active:
+            async with self.changing:
+                fresh: dict[str, ActivePlugin] = {}
+                try:
+                    await self.build(plugin_id, self.starter, self.catalogue, fresh)
+                finally:
+                    if fresh:
+                        await self._take_in(fresh)
+                    elif self.closed_plugins() != self._closed:
+                        self.commit({})
+        return self.table.active[plugin_id]
 
-        Raises:
-            RestartRequired: Python cannot exchange its code.
-            PluginError: the new code fails in a child process, at its start or in its health
-                check. The former instance goes on.
-            ConfigError: its settings do not fit the new code; likewise.
-        """
-        return await self._one_by_one(partial(self._reload, plugin_id), f"reload:{plugin_id}")
-
-    async def enable(self, plugin_id: str) -> Reconfiguration:
-        """Take back what `disable` did, or a quarantine; it starts if something triggers it.
-
-        Raises:
-            PluginError: the configuration leaves it out, or its code fails.
-            ConfigError: its settings are wrong.
-        """
-        return await self._one_by_one(partial(self._enable, plugin_id), f"enable:{plugin_id}")
-
-    async def disable(self, plugin_id: str, *, cascade: bool = False) -> Reconfiguration:
-        """Withdraw a plugin until it is enabled or the configuration is loaded again.
-
-        Args:
-            plugin_id: its id.
-            cascade: withdraw those that require it as well.
-
-        Raises:
-            PluginError: it is required by the configuration or by another plugin, or holds what
-                cannot change hands while the program runs.
-        """
-        return await self._one_by_one(
-            partial(self._disable, plugin_id, cascade), f"disable:{plugin_id}"
-        )
-
-    async def _one_by_one(self, work: Change, name: str) -> Reconfiguration:
-        return await asyncio.shield(self._runtime.spawn(self._in_turn(work), name=name))
-
-    async def _in_turn(self, work: Change) -> Reconfiguration:
-        async with self._order:
-            if self._leases.is_over:
-                msg = "the plugin host has stopped"
-                raise RuntimeError(msg)
-            return await work()
-
-    @asynccontextmanager
-    async def _undone_on_failure(self, plan: Plan) -> AsyncIterator[None]:
-        """Stop what a plan has started if it comes to nothing."""
-        try:
-            yield
-        except BaseException:
-            for plugin_id in list(plan.fresh):
-                await plan.drop(plugin_id).stop("reload")
-            raise
-
-    async def _reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
-        await asyncio.to_thread(catalogue.examine_undescribed, loaded.home / "cache")
-        refuse_missing(catalogue)
-        for plugin_id in loaded.settings.plugins.required:
-            _refuse_disabled(catalogue, plugin_id)
-        async with self._changing:
-            plan = Plan(self._activation_for(loaded), catalogue)
-            could_run = {plugin.id for plugin in self.catalogue.enabled()}
-            self._keep_spoilt(plan)
-            gone = self._leavers(plan)
-            async with self._undone_on_failure(plan):
-                for plugin in catalogue.enabled():
-                    if (work := self._difference(plugin, plan)) is not None:
-                        await self._attempt(plugin.id, work, plan)
-            await self._settle(plan, gone)
-        may_run = [plugin.id for plugin in catalogue.enabled()]
-        await self._see_off_former(plan, gone)
-        may_not_run = sorted(could_run - {*may_run, *plan.failed})
-        disabled = dict.fromkeys([*(each.id for each in gone), *may_not_run])
-        out = {
-            key: f"{each.reason}; {each.remedy}"
-            for key, each in catalogue.selections.items()
-            if each.wanted and not each.enabled
-        }
-        return Reconfiguration(
-            enabled=tuple(key for key in may_run if key not in could_run | {*plan.failed}),
-            disabled=tuple(disabled),
-            reloaded=tuple(plan.exchanges),
-            applied=tuple(plan.applied),
-            unchanged=tuple(plan.unchanged),
-            failed=out | {key: str(error) for key, error in plan.failed.items()},
-        )
-
-    def _keep_spoilt(self, plan: Plan) -> None:
-        """Go on with active plugins whose new version on disk cannot be used at all."""
-        for plugin_id, active in self._active.items():
-            selection = plan.catalogue.selections.get(plugin_id)
-            if selection is None or active.source.installed is None:
-                continue
-            if selection.state in {"import-error", "unconfirmed"} or selection.plugin.problem:
-                error = PluginError(plugin_id, selection.reason, selection.remedy)
-                self._note_failure(plugin_id, error, plan)
-
-    def _leavers(self, plan: Plan) -> list[ActivePlugin]:
-        """Return the active plugins that may not run any more, dependent ones first."""
-        found = []
-        for active in reversed(self._in_order()):
-            selection = plan.catalogue.selections.get(active.id)
-            if active.id in self._registered or (selection is not None and selection.enabled):
-                continue
-            try:
-                refuse_in_use(active, self._loaded.settings)
-            except PluginError as error:
-                self._note_failure(active.id, error, plan)
-            else:
-                found.append(active)
-        return found
-
-    def _difference(
-        self, plugin: InstalledPlugin, plan: Plan
-    ) -> Coroutine[None, None, None] | None:
-        """Return what is to be done for a plugin that may run, or ``None``."""
-        active = self._active.get(plugin.id)
-        if plugin.id in plan.failed:
-            return None
-        if active is None:
-            is_triggered = self._is_triggered(plugin, plan.activation.loaded.settings)
-            return self._start_in(plugin.id, plan) if is_triggered else None
-        if active.source.installed is None:
-            return None
-        if _is_other_code(active.source.installed, plugin):
-            return self._replace(plugin, active, plan)
-        sections = plan.activation.sections(active.manifest)
-        changed = [path for path, section in sections.items() if section != active.sections[path]]
-        if not changed and plan.activation.terms(active.manifest) == active.terms:
-            plan.unchanged.append(plugin.id)
-            self._forget_failure(plugin.id)
-            return None
-        return self._change_settings(plugin, active, plan, changed)
-
-    async def _attempt(self, plugin_id: str, work: Coroutine[None, None, None], plan: Plan) -> None:
-        """Do `work` for one of many: what fails is noted, and the rest goes on."""
-        try:
-            await work
-        except (PluginError, ConfigError, HookError) as error:
-            self._note_failure(plugin_id, error, plan)
-
-    def _note_failure(self, plugin_id: str, error: NanobotError, plan: Plan) -> None:
+    async def try_activate(self, plugin_id: str) -> None:
+        """Start one of many: a failure is logged, and the others continue."""
         from loguru import logger
 
-        plan.failed[plugin_id] = error
-        logger.bind(plugin=plugin_id).warning("plugin '{}' not changed: {}", plugin_id, error)
-        active = self._active.get(plugin_id)
-        if active is None:
-            return
-        self._behind.add(plugin_id)
-        state: State = "restart-required" if isinstance(error, RestartRequired) else "degraded"
-        reason = f"it goes on as it was: {error}"
-        remedy = error.remedy if isinstance(error, PluginError) else "fix it"
-        self._troubled[plugin_id] = Condition(state, reason, remedy)
-        if active.source.installed is not None:
-            plan.catalogue.put(active.source.installed)
-
-    async def _start_in(self, plugin_id: str, plan: Plan) -> None:
         try:
-            await self._build(plugin_id, plan.activation, plan.catalogue, plan.started)
-        finally:
-            if self._tools_loaded:
-                await self._offering.collect(plan.started.values())
+            await self.activate(plugin_id)
+        except (PluginError, ConfigError) as error:
+            logger.bind(plugin=plugin_id).warning("plugin left out: {}", error)
 
-    async def _change_settings(
+    async def register(self, plugin: object, plugin_id: str) -> None:
+        """Start a plugin that the program made; see `PluginHost.register`."""
+        async with self.changing:
+            if plugin_id in self.table.active or plugin_id in self.catalogue.selections:
+                raise PluginRejected(
+                    plugin_id, "another plugin has this id", "register it under another id"
+                )
+            active = await self.starter.of_object(plugin_id, plugin)
+            self.registered.add(plugin_id)
+            await self._take_in({plugin_id: active})
+
+    async def offer_tools(self) -> None:
+        """Put the tools of all active plugins into the registry, from now on."""
+        async with self.changing:
+            await self.table.offering.collect(list(self.table.active.values()))
+            self.table.tools_loaded = True
+            self.commit({})
+
+    async def build(
         self,
-        plugin: InstalledPlugin,
-        active: ActivePlugin,
-        plan: Plan,
-        changed: Sequence[str],
+        plugin_id: str,
+        starter: Starter,
+        catalogue: Catalogue,
+        fresh: dict[str, ActivePlugin],
     ) -> None:
-        activation, manifest = plan.activation, active.manifest
-        values = await asyncio.to_thread(activation.values, manifest)
-        is_offered = activation.terms(manifest) == active.terms and not any(
-            path.startswith(PROVIDERS) for path in changed
-        )
-        if is_offered and await active.change_settings(values, activation.sections(manifest)):
-            plan.applied.append(plugin.id)
-            self._forget_failure(plugin.id)
+        """Start a plugin after those it requires, unless it is active; add all to `fresh`.
+
+        Raises:
+            PluginError: it may not run, or its code fails.
+            ConfigError: its settings are wrong.
+        """
+        if plugin_id in fresh or plugin_id in self.table.active:
             return
-        refuse_in_use(active, self._loaded.settings)
-        plan.exchanges[plugin.id] = await renew(plugin, active, activation)
+        plugin = await self.runnable(plugin_id, catalogue)
+        try:
+            for needed in plugin.manifest.facts.requires if plugin.manifest else ():
+                await self.build(needed, starter, catalogue, fresh)
+            fresh[plugin_id] = await starter.of_installed(plugin)
+        except PluginError as error:
+            gates = frozenset[str]()
+            if isinstance(error, UndeclaredHook) and error.plugin == plugin_id:
+                gates = error.gates
+            condition = Condition("failed", _whose(error, plugin_id), error.remedy, gates)
+            self.conditions.note(plugin_id, condition)
+            raise
+        except ConfigError as error:
+            condition = Condition("settings-error", str(error), "correct its settings")
+            self.conditions.note(plugin_id, condition)
+            raise
 
-    async def _replace(self, plugin: InstalledPlugin, active: ActivePlugin, plan: Plan) -> None:
-        """Start what is on disk beside the active plugin, once a child process could do with it."""
-        refuse_in_use(active, self._loaded.settings)
-        plugin = await _described(plugin, self._loaded.home / "cache")
-        if obstacle := plan.catalogue.consents.obstacle_of(plugin):
-            raise PluginError(plugin.id, obstacle.reason, obstacle.remedy)
-        for needed in plugin.manifest.facts.requires if plugin.manifest else ():
-            await self._start_in(needed, plan)
-        if plugin.isolation is not None:
-            # The code is in another process, and a new instance means a new process.
-            plan.exchanges[plugin.id] = await renew(plugin, active, plan.activation)
-        else:
-            others = [each for each in self._active.values() if each is not active]
-            exchange = await replace_code(plugin, active, plan.activation, others)
-            plan.exchanges[plugin.id] = exchange
-        plan.installed.append(plugin)
+    async def runnable(self, plugin_id: str, catalogue: Catalogue) -> InstalledPlugin:
+        """Return a plugin that may run.
 
-    async def _settle(self, plan: Plan, gone: Sequence[ActivePlugin]) -> None:
-        """Make the plan the present generation; what says that it is not well goes back."""
-        self._activation = plan.activation
-        self.catalogue: Catalogue = plan.catalogue
-        for plugin in plan.installed:
-            self.catalogue.put(plugin)
-        for plugin_id in plan.fresh:
-            self._forget_trouble(plugin_id)
-        self._forget_disabled()
-        await asyncio.to_thread(self.catalogue.remember, self._loaded.home)
-        changes: dict[str, ActivePlugin | None] = {**plan.fresh}
-        self._commit(changes | dict.fromkeys(each.id for each in gone))
-        for plugin_id, active in plan.fresh.items():
-            health = await active.check_health()
-            if health.ok:
-                continue
-            former = plan.exchanges[plugin_id].former if plugin_id in plan.exchanges else None
-            reason = f"it is not well: {health.message}"
-            if former is None:
-                remedy = "see its documentation"
-                self._troubled[plugin_id] = Condition("import-error", reason, remedy)
-            self._commit({plugin_id: former})
-            self._leave([plan.drop(plugin_id)], "reload", nothing_runs)
-            self._note_failure(plugin_id, PluginError(plugin_id, reason), plan)
-        for exchange in plan.exchanges.values():
-            exchange.settle()
-
-    async def _see_off_former(self, plan: Plan, gone: Sequence[ActivePlugin]) -> None:
-        """Wait until what the plan replaced or withdrew is stopped."""
-        former = [each.former for each in plan.exchanges.values() if each.former is not None]
-        tasks: set[asyncio.Task[None]] = set()
-        if gone:
-            tasks.add(self._leave(gone, "disable", self.on_withdraw))
-        if former:
-            tasks.add(self._leave(former, "reload", self.on_withdraw))
-        if tasks:
-            await asyncio.wait(tasks)
-        for active in gone:
-            self._registered.discard(active.id)
-            await self._forget_code(active.source.packages)
-
-    async def _reload(self, plugin_id: str) -> Reconfiguration:
-        plugin = await self._on_disk(plugin_id)
-        active = self._active.get(plugin_id)
-        if active is None:
-            described = await _described(plugin, self._loaded.home / "cache")
-            await self._forget_code(packages_of(plugin))
-            self.catalogue.put(described)
-            return await self._enable(plugin_id)
-        async with self._changing:
-            plan = Plan(self._activation, self.catalogue)
-            async with self._undone_on_failure(plan):
-                try:
-                    await self._replace(plugin, active, plan)
-                except (PluginError, ConfigError) as error:
-                    self._note_failure(plugin_id, error, plan)
-                    raise
-            await self._settle(plan, ())
-        await self._see_off_former(plan, ())
-        _raise_failure(plan, plugin_id)
-        return Reconfiguration(reloaded=tuple(plan.exchanges), enabled=tuple(plan.started))
-
-    async def _on_disk(self, plugin_id: str) -> InstalledPlugin:
-        if plugin_id in self._registered:
-            raise PluginError(plugin_id, "it is a part of the program", "start that again")
-        selection = self.catalogue.selections.get(plugin_id)
-        if selection is None or selection.state != "import-error":
-            _refuse_disabled(self.catalogue, plugin_id)
-        cache = self._loaded.home / "cache"
-        plugin = await asyncio.to_thread(self.catalogue.look_up, plugin_id, cache)
-        if plugin is None:
-            raise PluginNotFound(plugin_id, "it is not installed any more", "install it")
-        if plugin.problem:
-            raise PluginError(plugin_id, plugin.problem, f"reinstall {plugin.distribution}")
+        Raises:
+            PluginError: it is not installed, not enabled, or quarantined.
+        """
+        selection = catalogue.selections.get(plugin_id)
+        if selection is not None and selection.enabled and selection.plugin.manifest is None:
+            await asyncio.to_thread(catalogue.examine_undescribed, self.loaded.home / "cache")
+        plugin = catalogue.require(plugin_id)
+        condition = self.conditions.by_id.get(plugin_id)
+        if condition is not None and condition.state == "quarantined":
+            raise PluginError(plugin_id, condition.reason, condition.remedy)
         return plugin
 
-    async def _enable(self, plugin_id: str) -> Reconfiguration:
-        if plugin_id in self._active:
-            return Reconfiguration(unchanged=(plugin_id,))
-        self.catalogue.switch((plugin_id,), on=True)
-        self._troubled.pop(plugin_id, None)
-        self._failures.forget(plugin_id)
-        async with self._changing:
-            plan = Plan(self._activation, self.catalogue)
-            plugin = await self._runnable(plugin_id, self.catalogue)
-            if self._is_triggered(plugin, self._loaded.settings):
-                async with self._undone_on_failure(plan):
-                    await self._start_in(plugin_id, plan)
-            await self._settle(plan, ())
-        _raise_failure(plan, plugin_id)
-        return Reconfiguration(enabled=tuple(dict.fromkeys([*plan.started, plugin_id])))
+    def is_triggered(self, plugin: InstalledPlugin, settings: Settings) -> bool:
+        """Whether a plugin that may run must run now, and not when something asks for it."""
+        if plugin.manifest is None:
+            return False
+        return (
+            plugin.id in settings.plugins.required
+            or listens(plugin.manifest, settings)
+            or (self.table.tools_loaded and brings_tools(plugin.manifest))
+        )
 
-    async def _disable(self, plugin_id: str, cascade: bool) -> Reconfiguration:
-        selection = self.catalogue.selections.get(plugin_id)
-        # One that is broken can be disabled: until then it refuses what it would judge.
-        if plugin_id not in self._registered and not (selection and selection.wanted):
-            _refuse_disabled(self.catalogue, plugin_id)
-        dependents = self.catalogue.dependents(plugin_id)
-        if dependents and not cascade:
-            needy = " and ".join(f"'{each}'" for each in dependents)
-            raise PluginError(plugin_id, f"{needy} cannot do without it", "disable that as well")
-        leaving = (*reversed(dependents), plugin_id)
-        for each in leaving:
-            if each in self._loaded.settings.plugins.required:
-                raise PluginError(each, "plugins.required names it", "take it out there")
-        async with self._changing:
-            gone = [self._active[each] for each in leaving if each in self._active]
-            for active in gone:
-                refuse_in_use(active, self._loaded.settings)
-            self.catalogue.switch(leaving, on=False)
-            for each in leaving:
-                self._forget_trouble(each)
-            plan = Plan(self._activation, self.catalogue)
-            await self._settle(plan, gone)
-        await self._see_off_former(plan, gone)
-        return Reconfiguration(disabled=leaving)
+    def commit(self, changes: Mapping[str, ActivePlugin | None]) -> None:
+        """Make the next generation the current one; see `PluginTable.commit`."""
+        from loguru import logger
 
+        leaving = {plugin_id for plugin_id, active in changes.items() if active is None}
+        closed = self.closed_plugins({*self.table.active, *changes} - leaving)
+        for plugin_id, plugin in closed.items():
+            if plugin_id not in self._closed:
+                logger.bind(plugin=plugin_id).error("{}", plugin.sentence)
+        self._closed = closed
+        settings = self.loaded.settings
+        self.table.commit(changes, self.catalogue, settings, tuple(closed.values()))
 
-async def _described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:
-    """Return a plugin that a child process could import, with its manifest."""
-    if plugin.isolation is not None:
-        return await asyncio.to_thread(describe_isolated, plugin, cache_dir)
-    found = await asyncio.to_thread(examine_plugin, plugin.id, plugin.file)
-    return plugin if plugin.manifest is not None else replace(plugin, manifest=found)
+    def closed_plugins(self, active: Collection[str] | None = None) -> dict[str, ClosedPlugin]:
+        """Return the plugins that refuse what they would judge, because they do not run.
+
+        Args:
+            active: ids of the plugins that run; ``None`` means those that run now.
+        """
+        running = self.table.active if active is None else active
+        return closed_plugins(self.catalogue, self.conditions.by_id, running, self.loaded.settings)
+
+    async def _take_in(self, fresh: Mapping[str, ActivePlugin]) -> None:
+        """Make started plugins part of the host."""
+        for plugin_id in fresh:
+            self.conditions.started(plugin_id)
+        if self.table.tools_loaded:
+            await self.table.offering.collect(fresh.values())
+        self.commit(fresh)
 
 
-def _refuse_disabled(catalogue: Catalogue, plugin_id: str) -> None:
-    selection = catalogue.selections.get(plugin_id)
-    if selection is None:
-        raise PluginNotFound(plugin_id, "it is not installed", "see nanobot plugins list")
-    if not selection.enabled:
-        raise PluginError(plugin_id, selection.reason, selection.remedy)
+def _whose(error: PluginError, plugin_id: str) -> str:
+    """Return the reason of a failure, which may be that of a required plugin."""
+    if error.plugin == plugin_id:
+        return error.reason
+    return f"it requires plugin '{error.plugin}', which cannot run: {error.reason}"
 
 
-def _raise_failure(plan: Plan, plugin_id: str) -> None:
-    if plugin_id in plan.failed:
-        raise plan.failed[plugin_id]
+STOP_DRAIN_S = 5.0
+"""Seconds that queued events have to be delivered before plugins are stopped."""
 
 
-def _is_other_code(before: InstalledPlugin, after: InstalledPlugin) -> bool:
-    """Whether a plugin was upgraded, moved, or describes itself in other words."""
-    return replace(before, summary="", direct=True, bundled=True) != replace(
-        after, summary="", direct=True, bundled=True
-    )
+@dataclass(frozen=True, slots=True)
+class _Gateway:
+    """The gateway that plugins run in, and what stops the channels and services of one."""
+
+    access: GatewayAccess | None
+    withdraw: Withdraw
+
+
+class PluginHost:
+    """The plugins of one application.
+
+    Args:
+        catalogue: what is installed and may run.
+        loaded: the configuration in force.
+        spawn: starts tasks that the application owns.
+        clock: source of time.
+        environ: environment variables; ``None`` means those of the process.
+
+    Attributes:
+        tools: the tools of active plugins and of the program itself.
+        active: the active plugins and the generation that they make up.
+        changes: replaces, enables and disables plugins while the program runs.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        loaded: LoadedConfig,
+        *,
+        spawn: Spawn,
+        clock: Clock,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._environ = environ
+        self._gateway: _Gateway | None = None
+        self._conditions = Conditions(clock.monotonic_s, self._quarantine)
+        self._runtime = HookRuntime(spawn=spawn, report=self._conditions.report, clock=clock)
+        self.tools: ToolRegistry = ToolRegistry(
+            lambda name: self.catalogue.describe_missing_tool(name)  # noqa: PLW0108 - it changes
+        )
+        offering = ToolOffering(self.tools, self._conditions.note_degraded)
+        self.active: PluginTable = PluginTable(self._runtime, offering)
+        self._activator = Activator(catalogue, self._starter(loaded), self.active, self._conditions)
+        self.changes: PluginChanges = PluginChanges(
+            self._activator, self._starter, self._runtime.spawn, self._withdraw
+        )
+        self._loading_tools = asyncio.Lock()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What is installed and may run."""
+        return self._activator.catalogue
+
+    @property
+    def hooks(self) -> Hooks:
+        """The call points of the current generation."""
+        return self.active.hooks
+
+    def attach_gateway(self, access: GatewayAccess | None, withdraw: Withdraw) -> None:
+        """Let plugins use the gateway that they run in; call it before `start`.
+
+        Args:
+            access: what plugins may use of the gateway; ``None`` if nothing.
+            withdraw: stops the channels and services of a plugin that leaves, after the last work
+                that uses it and before its ``stop``. Not called when the whole host stops.
+        """
+        self._gateway = _Gateway(access, withdraw)
+
+    async def start(self) -> None:
+        """Start the plugins that implement hooks, since they must not miss events.
+
+        Raises:
+            PluginError: a plugin under ``plugins.required`` cannot run; nothing stays started.
+            ConfigError: the settings of such a plugin are wrong; likewise.
+        """
+        self.active.leases.begin()
+        loaded = self._activator.loaded
+        await asyncio.to_thread(self.catalogue.examine_undescribed, loaded.home / "cache")
+        self._warn_of_names()
+        try:
+            self.catalogue.refuse_missing()
+            for plugin_id in loaded.settings.plugins.required:
+                await self.activate(plugin_id)
+            for plugin in self.catalogue.enabled():
+                if plugin.manifest is not None and listens(plugin.manifest, loaded.settings):
+                    await self._activator.try_activate(plugin.id)
+        except (PluginError, ConfigError):
+            await self.stop()
+            raise
+        async with self._activator.changing:
+            await asyncio.to_thread(self.catalogue.remember, loaded.home)
+            self._activator.commit({})
+
+    async def activate(self, plugin_id: str) -> ActivePlugin:
+        """Return the plugin; import and start it, after those it requires, if it is not active.
+
+        Raises:
+            PluginError: it is not installed, not enabled, quarantined, or its code fails.
+            ConfigError: its settings are wrong.
+        """
+        return await self._activator.activate(plugin_id)
+
+    async def register(self, plugin: object, plugin_id: str = "application") -> None:
+        """Add a plugin that the program made, without any installation.
+
+        Args:
+            plugin: a module, or an object with hook implementations.
+            plugin_id: its id.
+
+        Raises:
+            PluginRejected: what it implements breaks a rule, or the id is taken.
+            PluginLoadFailed: its start failed.
+        """
+        await self._activator.register(plugin, plugin_id)
+
+    async def load_tools(self) -> ToolRegistry:
+        """Start the plugins that contribute tools, once, and return the registry."""
+        if self.active.tools_loaded:
+            return self.tools
+        async with self._loading_tools:
+            if not self.active.tools_loaded:
+                for plugin in self.catalogue.enabled():
+                    if plugin.manifest is not None and brings_tools(plugin.manifest):
+                        await self._activator.try_activate(plugin.id)
+                await self._activator.offer_tools()
+        return self.tools
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Generation]:
+        """Use the current generation inside, tools loaded: ``async with host.snapshot() as it``.
+
+        A plugin that is replaced or disabled meanwhile is stopped after all work that uses a
+        generation with it has ended, at most `DRAIN_LIMIT_S` seconds later.
+        """
+        await self.load_tools()
+        with self.active.snapshot() as generation:
+            yield generation
+
+    async def context_for(self, plugin_id: str) -> HostContext:
+        """Return the context of a plugin; starts it if it is not active, raises as `activate`."""
+        return (await self.activate(plugin_id)).context
+
+    async def check_health(self, plugin_id: str) -> Health:
+        """Return the result of a plugin's health check; starts it and raises as `activate`."""
+        return await (await self.activate(plugin_id)).check_health()
+
+    async def stop(self, reason: StopCause = "shutdown") -> None:
+        """Deliver queued events, then stop every plugin, the last started first.
+
+        A change in progress is completed first, without waiting for work that uses plugins.
+        """
+        self.active.leases.end()
+        await self.hooks.queues.drain(STOP_DRAIN_S)
+        async with self.changes.order, self._activator.changing:
+            await self.active.all_left()
+            self.active.offering.clear()
+            self.active.tools_loaded = False
+            leaving = list(reversed(self.active.active.values()))
+            self._activator.commit(dict.fromkeys(self.active.active))
+            for active in leaving:
+                await active.stop(reason)
+
+    async def watch_loop(self) -> None:
+        """Report plugins whose code blocks the event loop, for as long as this is awaited.
+
+        For programs that run for long; a thread watches meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+
+        def on_block(block: LoopBlock) -> None:
+            self._conditions.report_block(block)
+            loop.call_soon_threadsafe(self._note_block, block)
+
+        def places() -> dict[str, str]:
+            active = list(self.active.active.values())
+            found = [(each.id, code_place(each.registrant)) for each in active]
+            return {plugin_id: place for plugin_id, place in found if place}
+
+        await LoopWatch(places, on_block).run()
+
+    def declared(self, kind: str) -> Iterator[tuple[str, Declaration]]:
+        """Yield (plugin id, contribution) of one kind, of enabled and of registered plugins."""
+        for plugin, declaration in self.catalogue.declared(kind):
+            yield plugin.id, declaration
+        for active in self._activator.registered_active():
+            for declaration in active.manifest.of_kind(kind):
+                yield active.id, declaration
+
+    def reports(self) -> list[PluginReport]:
+        """Return the condition of every plugin, by id."""
+        figures = {key: figures_of(ledger, key) for key, ledger in self.active.ledgers.items()}
+        active = {key: condition_of(key, figures.get(key, ())) for key in self.active.active}
+        effects = {key: closed.effect for key, closed in self._activator.closed_plugins().items()}
+        report = Reporter(active | self._conditions.by_id, figures, effects)
+        return [
+            *(report.of_installed(each) for _, each in sorted(self.catalogue.selections.items())),
+            *map(report.of_registered, sorted(self._activator.registered)),
+            *map(report.of_missing, self.catalogue.missing),
+        ]
+
+    async def _contributed(self, hook: str) -> Sequence[Contributed[Any]]:
+        """Return what plugins contribute by a hook of another plugin; starts them if needed.
+
+        A plugin that fails is reported and left out.
+        """
+        from loguru import logger
+
+        found: list[Contributed[Any]] = []
+        for plugin_id in self._contributors(hook):
+            try:
+                values = await (await self.activate(plugin_id)).contribute_by(hook)
+            except (PluginError, ConfigError) as error:
+                logger.bind(plugin=plugin_id).warning("its '{}' is left out: {}", hook, error)
+                continue
+            found += [Contributed(plugin_id, value) for value in values]
+        return found
+
+    def _contributors(self, hook: str) -> list[str]:
+        """Return the plugins that may run and implement `hook`, in calling order."""
+        installed = [
+            plugin.id
+            for plugin in self.catalogue.enabled()
+            if plugin.manifest is not None and hook in plugin.manifest.hooks
+        ]
+        registered = self._activator.registered_active()
+        return installed + [each.id for each in registered if hook in each.manifest.hooks]
+
+    def _starter(self, loaded: LoadedConfig) -> Starter:
+        """Return what makes plugins active with a configuration."""
+        facts = HostFacts(
+            runtime=self._runtime,
+            home=loaded.home,
+            workspace=loaded.workspace,
+            restrict_to_workspace=loaded.settings.tools.restrict_to_workspace,
+            protected_paths=loaded.protected_paths,
+            media=MediaStore(loaded.home / "media"),
+            network=NetworkPolicy(tuple(loaded.settings.tools.ssrf_whitelist)),
+            environment=lambda names: environment(names, self._environ),
+            gateway=lambda: self._gateway.access if self._gateway else None,
+            contributed=self._contributed,
+        )
+        return Starter(
+            loaded=loaded, facts=facts, publish=self._publish, opened=self._circuit_opened
+        )
+
+    async def _withdraw(self, plugin_id: str) -> None:
+        await (self._gateway.withdraw if self._gateway else nothing_runs)(plugin_id)
+
+    def _publish(self, active: ActivePlugin, tools: Sequence[Tool | LazyTool]) -> None:
+        """Take the tools that a plugin publishes; those of its ``start`` come with the others."""
+        if self.active.tools_loaded and self.active.active.get(active.id) is active:
+            self.active.offering.publish(active, tools)
+        else:
+            self.active.offering.keep(active, tools)
+
+    def _note_block(self, block: LoopBlock) -> None:
+        if block.plugin in self.active.active:
+            self._conditions.note_block(block, self.active.ledgers[block.plugin])
+
+    def _circuit_opened(self, ledger: Ledger, plugin_id: str) -> None:
+        # Work that still runs in a former instance says nothing about the current one.
+        if self.active.ledgers.get(plugin_id) is ledger:
+            self._conditions.circuit_opened(plugin_id)
+
+    def _quarantine(self, plugin_id: str) -> None:
+        """Stop a plugin until its owner wants it back."""
+        active = self.active.active.get(plugin_id)
+        if active is None:
+            return
+        failed = [each for each in figures_of(active.ledger, plugin_id) if each.last_error]
+        last = ", ".join(f"{each.hook}: {each.last_error}" for each in failed)
+        remedy = f"fix it, then {RELOAD.format(plugin_id)}"
+        if plugin_id in self._activator.registered:
+            remedy = "fix it, then register it again"
+        gates = GATES & set(active.compiled)
+        reason = f"it failed repeatedly ({last})"
+        self._conditions.note(plugin_id, Condition("quarantined", reason, remedy, gates))
+        self._activator.commit({plugin_id: None})
+        # The turn in which this happens still uses the plugin, so it is waited for as well.
+        with self.active.leases.detached():
+            self.active.leave([active], "quarantine", self._withdraw)
+
+    def _warn_of_names(self) -> None:
+        """Log names in the configuration that do not exist; each may be a typing mistake."""
+        from loguru import logger
+
+        closed, plugins = self._activator.closed_plugins(), self._activator.loaded.settings.plugins
+        for missing in self.catalogue.missing:
+            plugin_id = missing.plugin.id
+            if plugin_id not in closed and plugin_id not in plugins.required:
+                logger.warning("plugin '{}' is not installed; {}", plugin_id, missing.remedy)
+        points = declared_hooks()
+        for hook in plugins.order:
+            if hook not in points:
+                logger.warning("{}", _unknown_hook("plugins.order", hook, points))
+        for key in plugins.limits:
+            if (hook := key.rpartition(".")[2]) not in points:
+                logger.warning("{}", _unknown_hook("plugins.limits", hook, points))
+
+
+def _unknown_hook(place: str, hook: str, known: Mapping[str, object]) -> str:
+    close = " or ".join(f"'{name}'" for name in nearest(hook, known))
+    hint = f"did you mean {close}?" if close else "see nanobot explain hook"
+    return f"{place} names hook '{hook}', which does not exist; {hint}"

@@ -7,12 +7,13 @@ costs tens of milliseconds that no command should pay twice.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -40,13 +41,13 @@ _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 State: TypeAlias = Literal[
-    "found",
+    "enabled",
     "isolated",
     "undescribed",
     "disabled",
     "incompatible",
     "settings-error",
-    "import-error",
+    "failed",
     "active",
     "degraded",
     "quarantined",
@@ -319,6 +320,50 @@ def _read_manifest_quickly(plugin: InstalledPlugin) -> tuple[Manifest | None, st
     except (OSError, ValueError, RecursionError):
         pass  # The thorough reading below says what is wrong.
     return _read_manifest(path, plugin.id)
+
+
+def build_of(plugin: InstalledPlugin) -> str:
+    """Return a digest of a plugin's code, or an empty string if it cannot be found.
+
+    RECORD holds a hash of every file of a distribution, so that a build is distinguished from
+    another of the same version. The files of a working copy count with size and time.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        if plugin.file is not None:
+            code: str | None = Path(plugin.file).read_text(encoding="utf-8", errors="replace")
+        elif plugin.editable:
+            code = "\n".join(_source_facts(plugin.target.partition(":")[0].partition(".")[0]))
+        else:
+            code = distribution(plugin.distribution).read_text("RECORD")
+    except (OSError, PackageNotFoundError):
+        return ""
+    return hashlib.sha256(code.encode()).hexdigest() if code else ""
+
+
+def _source_facts(package: str) -> Iterator[str]:
+    """Yield name, size and time of each source file of a top-level package or module."""
+    from importlib.util import find_spec
+
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):
+        return
+    if spec is None:
+        return
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    if not folders and spec.origin:
+        files = [Path(spec.origin)]
+    for file in sorted(files):
+        facts = file.stat()
+        yield f"{file} {facts.st_size} {facts.st_mtime_ns}"
+
+
+def digest_of_environment() -> str:
+    """Return a digest that changes when anything is installed, upgraded or removed."""
+    return hashlib.sha256(json.dumps(_environment_key()).encode()).hexdigest()
 
 
 def _environment_key() -> list[Any]:

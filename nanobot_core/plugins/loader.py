@@ -9,15 +9,22 @@ import inspect
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from nanobot_core.config.models import Settings
 from nanobot_core.errors import ConfigError, PluginError, PluginLoadFailed, PluginRejected
 from nanobot_core.plugins.index import LOCAL_PREFIX, InstalledPlugin
 
+if TYPE_CHECKING:
+    from nanobot_core.plugins.active import ActivePlugin, Starter
+
 T = TypeVar("T")
+
+CONTRIBUTION_LIMIT_S = 30.0
 
 
 def load_entry(plugin: InstalledPlugin) -> object:
@@ -236,3 +243,116 @@ class CodeExchange:
         for name in loaded_modules(self._packages):
             del sys.modules[name]
         sys.modules.update(self._former)
+
+
+RESTART = "restart nanobot to get its new code"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A started instance and what it is to replace.
+
+    Attributes:
+        fresh: the new instance, started.
+        former: the instance that was active, or ``None``.
+        code: the former modules, where the code was exchanged too.
+    """
+
+    fresh: ActivePlugin
+    former: ActivePlugin | None = None
+    code: CodeExchange | None = None
+
+    def settle(self) -> None:
+        """Go on with the new instance."""
+        if self.former is not None and self.code is not None:
+            self.former.successor = self.fresh
+            self.former.loading.release()
+
+    def undo(self) -> None:
+        """Go on with the former instance."""
+        if self.former is not None and self.code is not None:
+            self.code.put_back()
+            self.fresh.successor = self.former
+            self.former.loading.release()
+
+
+async def renew(plugin: InstalledPlugin, former: ActivePlugin, starter: Starter) -> Exchange:
+    """Return a new instance of the code that is loaded; raises as `Starter.of_installed`."""
+    return Exchange(await _started(plugin, starter), former)
+
+
+async def replace_code(
+    plugin: InstalledPlugin,
+    former: ActivePlugin,
+    starter: Starter,
+    others: Collection[ActivePlugin],
+) -> Exchange:
+    """Return an instance of the code that is on disk; if it fails, all is as it was.
+
+    Until it is settled or undone, no code of the former one's tools is loaded.
+
+    Args:
+        plugin: as it is installed now.
+        former: the instance that is active.
+        starter: makes the new one.
+        others: the other active plugins.
+
+    Raises:
+        RestartRequired: Python cannot exchange its code.
+        PluginError: as `Starter.of_installed`.
+        ConfigError: likewise.
+    """
+    await asyncio.to_thread(_refuse_hopeless, plugin, former, others)
+    if not await asyncio.to_thread(former.loading.acquire, timeout=2 * CONTRIBUTION_LIMIT_S):
+        raise PluginError(plugin.id, "one of its tools is being loaded", "try again")
+    code = CodeExchange(former.source.packages)
+    try:
+        await asyncio.to_thread(code.take_out)
+        return Exchange(await _started(plugin, starter), former, code)
+    except BaseException:
+        code.put_back()
+        former.loading.release()
+        raise
+
+
+class RestartRequired(PluginError):
+    """New code of a plugin takes effect when the process is started again."""
+
+    def __init__(self, plugin: str, reason: str) -> None:
+        super().__init__(plugin, f"its code cannot be exchanged: {reason}", RESTART)
+
+
+def refuse_in_use(active: ActivePlugin, settings: Settings) -> None:
+    """Refuse to take away what is opened once for the whole program.
+
+    Raises:
+        RestartRequired: the settings in force name a store, memory or queue of this plugin.
+    """
+    names: dict[str, set[str | None]] = {
+        "stores": {settings.agents.defaults.session_store, settings.gateway.bus},
+        "memory": {settings.memory.backend},
+    }
+    for kind, chosen in names.items():
+        for item in active.manifest.of_kind(kind):
+            if item.name in chosen:
+                raise RestartRequired(active.id, f"its {kind} '{item.name}' is in use")
+
+
+async def _started(plugin: InstalledPlugin, starter: Starter) -> ActivePlugin:
+    active = await starter.of_installed(plugin)
+    try:
+        await active.collect_tools()
+    except BaseException:
+        await active.stop("reload")
+        raise
+    return active
+
+
+def _refuse_hopeless(
+    plugin: InstalledPlugin, former: ActivePlugin, others: Collection[ActivePlugin]
+) -> None:
+    if requirements_of(plugin) != former.source.requirements:
+        raise RestartRequired(plugin.id, "it requires other packages than before")
+    packages = frozenset[str]().union(*(other.source.packages for other in others))
+    if reason := why_not_exchangeable(former.source.packages, packages):
+        raise RestartRequired(plugin.id, reason)

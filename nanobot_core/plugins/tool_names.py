@@ -136,7 +136,7 @@ class ToolOffering:
         self, registry: ToolRegistry, on_failure: Callable[[str, PluginError], None]
     ) -> None:
         self.clashes: tuple[NameClash, ...] = ()
-        self._registry = registry
+        self.registry = registry
         self._on_failure = on_failure
         self._public: Mapping[tuple[str, str], str] = {}
         self._offered: frozenset[str] = frozenset()
@@ -190,10 +190,10 @@ class ToolOffering:
 
     def _put(self, names: ToolNames) -> None:
         for plugin_id in self._offered:
-            self._registry.replace(plugin_id, ())
+            self.registry.replace(plugin_id, ())
         for active in self._plugins:
             try:
-                self._registry.replace(
+                self.registry.replace(
                     active.id, active.registered_tools(active.tools, names.public)
                 )
             except PluginError as error:
@@ -222,7 +222,7 @@ class ToolOffering:
         self.keep(active, tools)
         names = self._assigned()
         for (plugin_id, _), name in names.public.items():
-            other = self._registry.get(name)
+            other = self.registry.get(name)
             if plugin_id == active.id and other and other.plugin not in self._offered:
                 active.published = former
                 raise NameConflict("tool", name, (other.plugin, plugin_id))

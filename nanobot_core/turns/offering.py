@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nanobot_core.config.models import ToolsSettings
     from nanobot_core.events import TurnInfo
     from nanobot_core.hooks.caller import Hooks
-    from nanobot_core.plugins.generation import Generation
+    from nanobot_core.plugins.table import Generation
     from nanobot_core.tools.registry import RegisteredTool, ToolRegistry
 
 

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from nanobot_core.config.models import Settings
     from nanobot_core.contracts.memory import MemoryBackend
     from nanobot_core.contracts.plugin import ContextBlock
-    from nanobot_core.plugins.generation import Generation
     from nanobot_core.plugins.host import PluginHost
+    from nanobot_core.plugins.table import Generation
     from nanobot_core.turns.reach import Reach
 
 T = TypeVar("T")

@@ -98,7 +98,7 @@ async def test_one_that_cannot_start_is_left_out_and_named(
     site: Path, start: Start, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fault == "import never ends":
-        monkeypatch.setattr("nanobot_core.plugins.activation.IMPORT_LIMIT_S", 0.5)
+        monkeypatch.setattr("nanobot_core.plugins.active.IMPORT_LIMIT_S", 0.5)
     broken = AT_START[fault]
     write_plugin(
         site, "broken", code=broken.code, manifest=broken.described, requires=broken.requires
@@ -225,7 +225,7 @@ async def test_one_that_fails_to_stop_does_not_hold_up_the_end(site: Path, start
     async with start() as app:
         await assert_others_go_on(app)
 
-    assert app.plugins.active_labels() == ()
+    assert app.plugins.active.labels() == ()
 
 
 @pytest.mark.parametrize("described", [True, False])
@@ -278,7 +278,7 @@ def test_the_command_line_names_the_guilty_ones(site: Path, tmp_path: Path) -> N
         assert plugin_id in listed
     assert "not-installed" in listed
     for line in (
-        "broken: plugin: import-error: module 'no_such_thing' is not installed",
+        "broken: plugin: failed: module 'no_such_thing' is not installed",
         "unread: plugin: incompatible: its manifest cannot be used",
         "elsewhere: plugin: incompatible: it needs no-such-thing, which is not installed",
         "discord: plugin: not-installed",

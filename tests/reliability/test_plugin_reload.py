@@ -28,9 +28,9 @@ from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import JsonObject
 from nanobot_core.plugins.catalogue import Catalogue
-from nanobot_core.plugins.generation import Generation
 from nanobot_core.plugins.health import PluginReport
 from nanobot_core.plugins.host import PluginHost
+from nanobot_core.plugins.table import Generation
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.pipeline import TurnRequest
 from tests.distributions import manifest_of, tool_declaration, write_distribution, write_plugin
@@ -232,7 +232,7 @@ async def watch(app: Nanobot) -> list[weakref.ref[object]]:
 async def reload_again_and_again(app: Nanobot, station: Station, times: int) -> None:
     """Publish and reload so many editions under load, and see that nothing of them stays."""
     station.publish(0)
-    await app.plugins.reload("weather")
+    await app.plugins.changes.reload("weather")
     await answer(app, READING)
     before = belongings()
     watched: list[weakref.ref[object]] = []
@@ -241,7 +241,7 @@ async def reload_again_and_again(app: Nanobot, station: Station, times: int) -> 
             watched += await watch(app)
             await load.more()
             station.publish(edition)
-            change = await app.plugins.reload("weather")
+            change = await app.plugins.changes.reload("weather")
             assert change.reloaded == ("weather",)
             assert editions(await answer(app, READING)) == [str(edition)] * 2
     await answer(app, READING)
@@ -282,7 +282,7 @@ WeatherPlugin.start = on.start(_fail)
 async def _ill(self, ctx): return Health(ok=False, message='the mast fell')
 WeatherPlugin.check_health = on.check_health(_ill)
 """,
-        "it is not well: the mast fell",
+        "its health check failed: the mast fell",
     ),
     "settings that do not fit": (
         """
@@ -301,13 +301,13 @@ async def test_the_former_version_goes_on_when_the_new_one_has(
     broken, reason = BROKEN[fault]
     async with start("weather") as app:
         station.publish(1)
-        await app.plugins.reload("weather")
+        await app.plugins.changes.reload("weather")
         before, code = await app.plugins.activate("weather"), loaded_code()
         async with Load(app, READING) as load:
             await load.more()
             station.publish(2, broken=broken)
             with pytest.raises(PluginError) as caught:
-                await app.plugins.reload("weather")
+                await app.plugins.changes.reload("weather")
             await load.more()
         assert reason in str(caught.value)
         assert await app.plugins.activate("weather") is before
@@ -316,7 +316,7 @@ async def test_the_former_version_goes_on_when_the_new_one_has(
         assert reason in report(app, "weather").reason
 
         station.publish(3)
-        await app.plugins.reload("weather")
+        await app.plugins.changes.reload("weather")
         assert editions(await answer(app, READING)) == ["3", "3"]
         assert report(app, "weather").state == "active"
 
@@ -332,14 +332,14 @@ async def enable_and_disable(app: Nanobot, configure: Configure, times: int) -> 
     async with Load(app, text) as load:
         for number in range(times):
             loaded, catalogue = configure("files", tools__files={"max_page_chars": 5_000 + number})
-            change = await app.plugins.reconfigure(loaded, catalogue)
+            change = await app.plugins.changes.reconfigure(loaded, catalogue)
             assert change.reloaded == ("files",)
             assert "found me" in await answer(app, text)
             off, without = configure("files", plugins__disabled=["files"])
-            change = await app.plugins.reconfigure(off, without)
+            change = await app.plugins.changes.reconfigure(off, without)
             assert change.disabled == ("files",)
             assert "there is no tool 'read_file'" in await answer(app, text)
-            change = await app.plugins.reconfigure(*configure("files"))
+            change = await app.plugins.changes.reconfigure(*configure("files"))
             assert change.enabled == ("files",)
             await load.more()
     assert all("found me" in each or "there is no tool" in each for each in load.replies)
@@ -389,8 +389,8 @@ async def main():
     await host.start()
     await host.load_tools()
     for disabled in (6, 3, 5):
-        print(await host.reconfigure(*configured(disabled)))
-        print(host.tools.names(), host.clashes, host.active_labels())
+        print(await host.changes.reconfigure(*configured(disabled)))
+        print(host.tools.names(), host.active.offering.clashes, host.active.labels())
         print([each.plugin for each in host.hooks.implementations["before_turn"]])
     await host.stop()
     await owner.close()

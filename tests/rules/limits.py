@@ -85,10 +85,6 @@ RAISED: Final[dict[tuple[str, str], int]] = {
     ("all-parameters", "nanobot_core/testing/context.py::FakePluginContext.__init__"): 9,
     # The contract of a bus, and `open`.
     ("methods", "nanobot_core/bus/sqlite.py::SqliteBus"): 16,
-    ("class", "nanobot_core/plugins/activator.py::PluginActivator"): 427,
-    ("methods", "nanobot_core/plugins/activator.py::PluginActivator"): 16,
-    ("class", "nanobot_core/plugins/host.py::PluginHost"): 692,
-    ("methods", "nanobot_core/plugins/host.py::PluginHost"): 20,
     # A contract suite has one test for each guarantee of the contract.
     ("methods", "nanobot_core/testing/bus.py::BusContract"): 21,
     ("class", "nanobot_core/testing/bus.py::BusContract"): 380,

@@ -26,7 +26,7 @@ class Broken:
 
     code: str
     reason: str
-    state: str = "import-error"
+    state: str = "failed"
     manifest: JsonObject | str | None = None
     requires: tuple[str, ...] = ()
 

@@ -308,7 +308,7 @@ async def test_a_reload_means_another_process(write: Write) -> None:
     async with running(write("old")) as bot:
         await call(bot, "which_old")
         [first] = servers()
-        change = await bot.plugins.reload("old")
+        change = await bot.plugins.changes.reload("old")
 
         assert change.reloaded == ("old",)
         await call(bot, "which_old")

@@ -79,7 +79,7 @@ def test_the_doctor_tells_why_a_plugin_does_not_start(
 
     (told,) = [item for item in found if item["source"] == "broken"]
     assert (told["name"], told["status"]) == ("plugin", "error")
-    assert told["message"].startswith("import-error: ")
+    assert told["message"].startswith("failed: ")
     assert broken.reason in told["message"]
     assert told["remedy"]
 

@@ -15,7 +15,7 @@ def test_the_status_names_model_provider_and_plugins(nanobot: CommandLine) -> No
 
     assert "Model          scripted-1" in shown
     assert facts["provider"] == "scripted"
-    assert facts["plugins"]["found"] == 2
+    assert facts["plugins"]["enabled"] == 2
     assert facts["configuration"] == str(nanobot.home / "config.yaml")
 
 

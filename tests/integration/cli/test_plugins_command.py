@@ -235,7 +235,7 @@ def test_status_tells_a_plugin_that_fails_from_one_that_runs(packages: Packages)
     reports = json.loads(packages.nanobot("plugins", "status", "--json").stdout)
 
     states = {report["id"]: report["state"] for report in reports}
-    assert (states["alpha"], states["beta"]) == ("active", "import-error")
+    assert (states["alpha"], states["beta"]) == ("active", "failed")
     assert "no_such_module" in done.stdout + done.stderr
 
 

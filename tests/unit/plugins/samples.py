@@ -134,7 +134,7 @@ def configured(
 async def reconfigured(
     host: PluginHost, home: Path, settings: Mapping[str, JsonValue] | None = None
 ) -> Reconfiguration:
-    return await host.reconfigure(*configured(home, settings))
+    return await host.changes.reconfigure(*configured(home, settings))
 
 
 def write_ear(site: Path, plugin_id: str = "ear", code: str = EAR) -> Path:

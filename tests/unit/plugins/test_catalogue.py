@@ -182,7 +182,7 @@ FAULTS = [
     (
         BAD + "@on.describe_plugin\ndef f(): return PluginFacts(requires=(1,))",
         PluginRejected,
-        "odd data",
+        "invalid contribution",
     ),
     (
         BAD + "@on.before_turn(when='chanel:x')\ndef f(event): ...",
@@ -261,6 +261,23 @@ def test_without_a_record_a_plugin_is_examined_each_time(
     assert not (cache / "examined").exists()
 
 
+def test_a_failed_examination_is_kept_until_anything_is_installed(
+    site: Path, tmp_path: Path, cache: Path, open_catalogue: Open
+) -> None:
+    code = f"{counting(tmp_path)}\n1 / 0\n"
+    write_plugin(site, "bare", code=code, record="plugin.py,sha256=one,1\n")
+
+    examined(open_catalogue, cache)
+    kept = examined(open_catalogue, cache).selections["bare"]
+    once = (tmp_path / "count").read_text()
+    write_plugin(site, "other")
+    examined(open_catalogue, cache, disabled=["other"])
+
+    assert (kept.state, once) == ("failed", "x")
+    assert "ZeroDivisionError" in kept.reason
+    assert (tmp_path / "count").read_text() == "xx"
+
+
 def test_a_damaged_result_is_examined_anew(
     site: Path, tmp_path: Path, cache: Path, open_catalogue: Open
 ) -> None:
@@ -283,7 +300,7 @@ def test_a_plugin_that_cannot_be_examined_is_out_and_so_is_what_requires_it(
     catalogue = examined(open_catalogue, cache)
 
     broken = catalogue.selections["broken"]
-    assert (broken.enabled, broken.state) == (False, "import-error")
+    assert (broken.enabled, broken.state) == (False, "failed")
     assert broken.remedy == "pip install no_such_thing"
     assert "no_such_thing" in catalogue.selections["needy"].reason
     assert [plugin.id for plugin in catalogue.enabled()] == ["free"]

@@ -170,7 +170,7 @@ async def test_a_running_plugin_goes_on_with_what_was_agreed_to(
 
     if way == "reload":
         with pytest.raises(PluginError, match="agreed"):
-            await host.reload("guest")
+            await host.changes.reload("guest")
     else:
         change = await reconfigured(host, home)
         assert NEWS in change.failed["guest"]
@@ -183,7 +183,7 @@ async def test_a_running_plugin_goes_on_with_what_was_agreed_to(
         home,
         [InstalledPlugin(id="guest", target="", distribution="", version="", manifest=described)],
     )
-    await host.reload("guest")
+    await host.changes.reload("guest")
     assert report(host, "guest").state == "active"
     assert host.hooks.choose_approval
 

@@ -203,7 +203,7 @@ async def test_it_judges_again_once_it_runs(site: Path, make_host: MakeHost, hom
     assert (await asked(host))[0]
 
     (package / "plugin.py").write_text(POLICY)
-    await host.reload("policy")
+    await host.changes.reload("policy")
 
     assert await asked(host) == ("", "")
     assert report(host, "policy").state == "active"
@@ -221,9 +221,9 @@ async def test_disabling_it_ends_the_refusals_and_its_trouble(
     assert (await asked(host))[0]
 
     if way == "command":
-        await host.disable("policy")
+        await host.changes.disable("policy")
         with pytest.raises(PluginError, match="disabled while the program runs"):
-            await host.disable("policy")
+            await host.changes.disable("policy")
     else:
         await reconfigured(host, home, {"plugins.disabled": ["policy"]})
 
@@ -243,7 +243,7 @@ async def test_a_reload_that_fails_leaves_the_former_judge_at_work(
     (package / "plugin.py").write_text("1 / 0")
     if way == "reload":
         with pytest.raises(PluginError, match="ZeroDivisionError"):
-            await host.reload("policy")
+            await host.changes.reload("policy")
     else:
         info = next(site.glob("acme_policy*.dist-info"))
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-policy\nVersion: 2.0\n")
@@ -253,8 +253,8 @@ async def test_a_reload_that_fails_leaves_the_former_judge_at_work(
 
     assert await asked(host) == ("as before", "")
     assert report(host, "policy").state == "degraded"
-    assert "goes on as it was" in report(host, "policy").reason
-    await host.disable("policy")
+    assert "continues as it was" in report(host, "policy").reason
+    await host.changes.disable("policy")
     assert report(host, "policy").state == "disabled"
     assert await asked(host) == ("", "")
 
@@ -303,10 +303,8 @@ async def test_a_judge_in_quarantine_refuses_until_its_owner_decides(
         await clock.advance(601)
 
     assert report(host, "ill").state == "quarantined"
-    assert all(
-        "'ill' does not run: it failed again and again" in told for told in await asked(host)
-    )
-    await host.disable("ill")
+    assert all("'ill' does not run: it failed repeatedly" in told for told in await asked(host))
+    await host.changes.disable("ill")
     assert await asked(host) == ("", "")
 
 

@@ -39,7 +39,7 @@ async def test_plugins_that_only_contribute_wait_until_they_are_needed(
     host = make_host()
 
     await host.start()
-    assert report(host, "scales").state == "found"
+    assert report(host, "scales").state == "enabled"
     tools, again = await asyncio.gather(host.load_tools(), host.load_tools())
 
     assert tools is again
@@ -59,7 +59,7 @@ async def test_a_plugin_for_a_channel_waits_for_that_channel(
     off, on_air = make_host(), make_host({"channels.radio": {"enabled": True, "token": "x"}})
 
     await off.start()
-    assert report(off, "ear").state == "found"
+    assert report(off, "ear").state == "enabled"
     await off.activate("ear")
     assert not off.hooks.before_turn
     await on_air.start()
@@ -94,7 +94,7 @@ async def test_a_plugin_whose_requirement_fails_is_out_for_that_reason(
         await host.activate("needy")
 
     assert report(host, "needy").reason.startswith("it requires plugin 'base', which cannot run: ")
-    assert report(host, "base").state == "import-error"
+    assert report(host, "base").state == "failed"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_a_required_plugin_that_cannot_run_ends_the_start_and_nothing_stay
     with pytest.raises(error, match=message):
         await host.start()
 
-    assert host.active_labels() == ()
+    assert host.active.labels() == ()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ async def test_a_local_file_runs(site: Path, make_host: MakeHost) -> None:
 
     await host.start()
 
-    assert (report(host, "mine").state, host.active_labels()) == ("active", ("mine",))
+    assert (report(host, "mine").state, host.active.labels()) == ("active", ("mine",))
 
 
 async def test_an_undescribed_plugin_is_examined_when_it_is_asked_for(

@@ -39,16 +39,16 @@ async def test_what_was_started_for_one_that_then_fails_is_stopped(
     host = make_host({"plugins.disabled": ["needy"]})
     await host.start()
     log = log_of("ear")
-    await host.disable("ear")
+    await host.changes.disable("ear")
     host.catalogue.settings.disabled.clear()
 
     host.catalogue.switch(("ear",), on=True)
     with pytest.raises(PluginError, match="division by zero"):
-        await host.enable("needy")
+        await host.changes.enable("needy")
 
     assert log_of("ear") == ["start ear", "stop reload"]
     assert log == ["start ear", "stop disable"]
-    assert host.active_labels() == ()
+    assert host.active.labels() == ()
 
 
 async def test_work_in_progress_keeps_its_generation_and_the_plugin_lives_as_long(
@@ -70,11 +70,11 @@ async def test_work_in_progress_keeps_its_generation_and_the_plugin_lives_as_lon
             await go_on.wait()
             await generation.hooks.before_turn(READY)
 
-    host.on_withdraw = on_withdraw
+    host.attach_gateway(None, on_withdraw)
     async with asyncio.TaskGroup() as group:
         group.create_task(work())
         await begun.wait()
-        group.create_task(host.disable("ear"))
+        group.create_task(host.changes.disable("ear"))
         await eventually(lambda: not host.hooks.before_turn)
         for _ in range(20):  # The change has every opportunity to be hasty.
             await asyncio.sleep(0)
@@ -95,11 +95,13 @@ async def test_a_plugin_is_stopped_although_its_part_of_the_gateway_does_not(
     async def on_withdraw(plugin_id: str) -> None:
         raise OSError("the channel hangs")
 
-    host.on_withdraw = on_withdraw
-    await host.disable("ear")
+    host.attach_gateway(None, on_withdraw)
+    await host.changes.disable("ear")
 
     assert log == ["start ear", "stop disable"]
-    assert any("what plugin 'ear' runs in the gateway did not stop" in told for told in warnings)
+    assert any(
+        "the channels and services of plugin 'ear' did not stop" in told for told in warnings
+    )
 
 
 async def test_a_plugin_hears_what_was_queued_for_it_before_it_is_stopped(
@@ -122,7 +124,7 @@ async def after(event):
 
     for _ in range(5):
         host.hooks.after_turn(TurnOutcome(turn=TURN, reply=None))
-    await host.disable("ear")
+    await host.changes.disable("ear")
 
     assert log == ["start ear", *["heard"] * 5, "stop disable"]
 
@@ -136,7 +138,7 @@ async def test_work_may_change_plugins_without_waiting_for_itself(
     log = log_of("ear")
 
     async with host.snapshot():
-        await host.disable("ear")
+        await host.changes.disable("ear")
 
     assert log == ["start ear", "stop disable"]
 
@@ -144,7 +146,7 @@ async def test_work_may_change_plugins_without_waiting_for_itself(
 async def test_work_that_does_not_end_is_waited_for_within_a_limit(
     site: Path, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
-    monkeypatch.setattr("nanobot_core.plugins.roster.DRAIN_LIMIT_S", 0.01)
+    monkeypatch.setattr("nanobot_core.plugins.table.DRAIN_LIMIT_S", 0.01)
     write_ear(site)
     host = make_host()
     await host.start()
@@ -156,11 +158,11 @@ async def test_work_that_does_not_end_is_waited_for_within_a_limit(
 
     working = asyncio.get_running_loop().create_task(work())
     await asyncio.sleep(0)
-    await host.disable("ear")
+    await host.changes.disable("ear")
     working.cancel()
 
     assert log[-1] == "stop disable"
-    assert any("still goes on that uses ear" in told for told in warnings)
+    assert any("stopping ear although work in progress still uses it" in told for told in warnings)
 
 
 async def test_a_plugin_that_others_require_goes_only_together_with_them(
@@ -173,18 +175,18 @@ async def test_a_plugin_that_others_require_goes_only_together_with_them(
     host = make_host()
     await host.start()
 
-    with pytest.raises(PluginError, match="'needy' cannot do without it"):
-        await host.disable("base")
-    change = await host.disable("base", cascade=True)
-    assert host.active_labels() == ()
+    with pytest.raises(PluginError, match="'needy' requires it"):
+        await host.changes.disable("base")
+    change = await host.changes.disable("base", cascade=True)
+    assert host.active.labels() == ()
     with pytest.raises(PluginError, match="requires plugin 'base'"):
-        await host.enable("needy")
-    await host.enable("base")
-    again = await host.enable("needy")
+        await host.changes.enable("needy")
+    await host.changes.enable("base")
+    again = await host.changes.enable("needy")
 
     assert change.disabled == ("needy", "base")
     assert again.enabled == ("needy",)
-    assert host.active_labels() == ("base@1.0", "needy@1.0")
+    assert host.active.labels() == ("base@1.0", "needy@1.0")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +201,7 @@ async def test_what_the_configuration_decides_is_not_decided_here(
     await host.start()
 
     with pytest.raises(PluginError, match=reason):
-        await (host.disable("ear") if reason == "required" else host.enable("ear"))
+        await (host.changes.disable("ear") if reason == "required" else host.changes.enable("ear"))
 
 
 async def test_what_the_program_registered_can_be_withdrawn_and_not_reloaded(
@@ -209,8 +211,8 @@ async def test_what_the_program_registered_can_be_withdrawn_and_not_reloaded(
     await host.register(Marker("!"), "marker")
 
     with pytest.raises(PluginError, match="part of the program"):
-        await host.reload("marker")
-    await host.disable("marker")
+        await host.changes.reload("marker")
+    await host.changes.disable("marker")
 
     assert host.reports() == []
     await host.register(Marker("?"), "marker")
@@ -227,7 +229,7 @@ async def test_a_plugin_that_joins_a_conflict_does_not_take_the_name(
     await reconfigured(host, home)
 
     assert host.tools.names() == ["a__weigh", "weigh"]
-    assert host.clashes[0].plugins == ("a", "b")
+    assert host.active.offering.clashes[0].plugins == ("a", "b")
     assert any("tools.aliases.weigh: a/weigh" in told for told in warnings)
     assert (await next_start.load_tools()).names() == ["a__weigh", "b__weigh"]
 
@@ -238,7 +240,9 @@ async def test_changes_are_made_one_after_another(site: Path, make_host: MakeHos
     await host.start()
     log = log_of("ear")
 
-    await asyncio.gather(host.disable("ear"), host.enable("ear"), host.disable("ear"))
+    await asyncio.gather(
+        host.changes.disable("ear"), host.changes.enable("ear"), host.changes.disable("ear")
+    )
 
     assert log == ["start ear", "stop disable"]
     assert report(host, "ear").reason == "disabled while the program runs"
@@ -253,7 +257,7 @@ async def test_a_change_is_carried_to_its_end_although_its_caller_is_cancelled(
     log = log_of("ear")
 
     async def impatient() -> None:
-        await host.disable("ear")
+        await host.changes.disable("ear")
 
     asking = asyncio.get_running_loop().create_task(impatient())
     await asyncio.sleep(0)
@@ -271,4 +275,4 @@ async def test_a_host_that_has_stopped_changes_nothing(site: Path, make_host: Ma
     await host.stop()
 
     with pytest.raises(RuntimeError, match="has stopped"):
-        await host.enable("ear")
+        await host.changes.enable("ear")

@@ -75,7 +75,7 @@ async def test_a_plugin_whose_start_fails_gives_back_what_it_was_lent(
 
     assert log_of("late") == ["closed"]
     assert "ready" in log_of("ear")
-    assert report(host, "late").state == "import-error"
+    assert report(host, "late").state == "failed"
     assert report(host, "late").reason == "its start failed: OSError: no network"
     assert report(host, "late").remedy
     assert any("late" in told and "no network" in told for told in warnings)

@@ -59,8 +59,8 @@ async def test_a_plugin_that_fails_again_and_again_is_quarantined_and_stays_out(
 
     condition = report(host, "failing")
     assert (condition.state, bool(condition.remedy)) == ("quarantined", True)
-    assert condition.reason == "it failed again and again (before_turn: ValueError: again)"
-    assert host.active_labels() == ("fine",)
+    assert condition.reason == "it failed repeatedly (before_turn: ValueError: again)"
+    assert host.active.labels() == ("fine",)
     assert sum("ValueError: again" in told for told in warnings) == 1
     await host.stop()
     assert plugin.stopped == "quarantine"
@@ -79,7 +79,7 @@ async def test_a_quarantined_plugin_is_not_activated_again(
         await clock.advance(601)
 
     assert report(host, "failing").state == "quarantined"
-    with pytest.raises(PluginError, match="again and again"):
+    with pytest.raises(PluginError, match="repeatedly"):
         await host.context_for("failing")
 
 
@@ -97,7 +97,8 @@ async def test_a_quarantine_is_lifted_without_a_restart(
     assert report(host, "failing").state == "quarantined"
 
     (package / "plugin.py").write_text(HEAD + "@on.before_turn\ndef ready(event): log.append(1)\n")
-    change = await (host.reload("failing") if way == "reload" else host.enable("failing"))
+    change_of = host.changes.reload if way == "reload" else host.changes.enable
+    change = await change_of("failing")
     await host.hooks.before_turn(READY)
 
     assert change.enabled == ("failing",)
@@ -116,7 +117,7 @@ async def test_a_plugin_in_quarantine_is_stopped_when_nobody_uses_it_any_more(
     async def on_withdraw(plugin_id: str) -> None:
         withdrawn.append(plugin_id)
 
-    host.on_withdraw = on_withdraw
+    host.attach_gateway(None, on_withdraw)
     await host.register(plugin, "failing")
 
     async with host.snapshot() as generation:
@@ -148,7 +149,7 @@ async def test_long_blocks_of_the_loop_count_like_failures(
 
         async def run(self) -> None: ...
 
-    monkeypatch.setattr("nanobot_core.plugins.roster.LoopWatch", Watch)
+    monkeypatch.setattr("nanobot_core.plugins.host.LoopWatch", Watch)
     host = make_host()
     await host.register(Idle(), "idle")
     await host.watch_loop()

@@ -79,7 +79,7 @@ async def test_a_plugin_with_tools_is_started_only_when_tools_are_loaded(
         assert change.enabled == ("scales",)
 
     assert early.tools.names() == ["weigh"]
-    assert (report(early, "scales").state, report(late, "scales").state) == ("active", "found")
+    assert (report(early, "scales").state, report(late, "scales").state) == ("active", "enabled")
 
 
 async def test_a_plugin_that_was_uninstalled_is_stopped(
@@ -108,7 +108,7 @@ async def test_a_channel_that_is_switched_on_starts_the_plugin_that_listens_to_i
     )
     host = make_host()
     await host.start()
-    assert host.active_labels() == ()
+    assert host.active.labels() == ()
 
     await reconfigured(host, home, {"channels.radio": {"enabled": True}})
     await host.hooks.before_turn(READY)
@@ -233,7 +233,7 @@ async def test_an_upgrade_is_taken_up_by_a_new_configuration(
     await host.hooks.before_turn(READY)
 
     assert change.reloaded == ("ear",)
-    assert host.active_labels() == ("ear@2.0",)
+    assert host.active.labels() == ("ear@2.0",)
     assert log == ["start ear", "stop reload"]
     assert log_of("ear") == ["start ear", "new"]
 

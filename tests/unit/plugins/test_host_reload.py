@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nanobot_core.messages import JsonValue
-from nanobot_core.plugins.change import RestartRequired
-from nanobot_core.plugins.loader import why_not_exchangeable
+from nanobot_core.plugins.loader import RestartRequired, why_not_exchangeable
 from tests.distributions import manifest_of, write_plugin
 from tests.unit.plugins.conftest import MakeHost
 from tests.unit.plugins.samples import (
@@ -35,7 +34,7 @@ async def test_code_that_others_use_takes_a_restart(site: Path, make_host: MakeH
     await host.start()
 
     with pytest.raises(RestartRequired, match=r"'acme_user.plugin' of another active plugin"):
-        await host.reload("ear")
+        await host.changes.reload("ear")
 
     found = report(host, "ear")
     assert (found.state, bool(found.remedy)) == ("restart-required", True)
@@ -51,7 +50,7 @@ async def test_other_requirements_take_a_restart(site: Path, make_host: MakeHost
     metadata.write_text(metadata.read_text() + "Requires-Dist: loguru>=0.7\n")
 
     with pytest.raises(RestartRequired, match="requires other packages"):
-        await host.reload("ear")
+        await host.changes.reload("ear")
 
 
 def test_compiled_code_is_not_exchangeable() -> None:
@@ -67,7 +66,7 @@ async def test_a_local_file_is_reloaded(site: Path, make_host: MakeHost) -> None
     await host.start()
 
     file.write_text(EAR.replace('log.append("ready")', 'log.append("newer")'))
-    await host.reload("mine")
+    await host.changes.reload("mine")
     await host.hooks.before_turn(READY)
 
     assert sys.modules["nanobot_local_mine"].log == ["start mine", "newer"]
@@ -105,7 +104,7 @@ async def test_a_tool_that_was_never_loaded_is_that_of_the_new_instance(
 
     async with host.snapshot() as generation:
         (package / "tools.py").write_text(WEIGH.replace("edition = 1", "edition = 2"))
-        await host.reload("scales")
+        await host.changes.reload("scales")
         entry = generation.tools.get("weigh")
         assert entry is not None
         tool = await entry.tool()
@@ -124,7 +123,7 @@ async def test_tools_of_plugins_that_did_not_change_stay_the_same_objects(
     tools = await host.load_tools()
     before = tools.get("weigh")
 
-    await host.disable("ear")
+    await host.changes.disable("ear")
 
     assert tools.get("weigh") is before
 
@@ -141,10 +140,10 @@ async def test_what_holds_the_histories_takes_a_restart(
     host = make_host(settings)
     await host.activate("vault")
 
-    for change in (host.reload("vault"), host.disable("vault")):
+    for change in (host.changes.reload("vault"), host.changes.disable("vault")):
         with pytest.raises(RestartRequired, match="its stores 'vault' is in use"):
             await change
     done = await reconfigured(host, home, settings | {"plugins.disabled": ["vault"]})
 
     assert "in use" in done.failed["vault"]
-    assert host.active_labels() == ("vault@1.0",)
+    assert host.active.labels() == ("vault@1.0",)

@@ -19,8 +19,8 @@ from nanobot_core.config.loading import load_config
 from nanobot_core.config.models import PluginsSettings, Settings
 from nanobot_core.hooks.generation import Registrant
 from nanobot_core.plugins.catalogue import Catalogue
+from nanobot_core.plugins.consent import closed_plugins
 from nanobot_core.plugins.examine import describe
-from nanobot_core.plugins.gates import closed_plugins
 from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.isolated import stand_in, with_isolated
 from tests.distributions import manifest_of, write_plugin
@@ -173,7 +173,7 @@ def test_what_is_lacking_is_told_with_its_remedy(
 
     catalogue = open_catalogue(gone=place.python)
     catalogue.examine_undescribed(cache)
-    assert catalogue.selections["gone"].state == "import-error"
+    assert catalogue.selections["gone"].state == "failed"
     assert catalogue.selections["gone"].reason == "it is not installed"
 
 

@@ -115,11 +115,11 @@ def test_a_plugin_whose_code_was_examined_in_vain_is_out() -> None:
     chosen = select(
         [installed("a")],
         PluginsSettings(),
-        obstacles={"a": Condition("import-error", "raised", "mend it")},
+        obstacles={"a": Condition("failed", "raised", "mend it")},
     )
 
     assert (chosen[0].state, chosen[0].reason, chosen[0].remedy) == (
-        "import-error",
+        "failed",
         "raised",
         "mend it",
     )

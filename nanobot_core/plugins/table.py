@@ -1,0 +1,322 @@
+"""The active plugins: the generation that they make up, who uses it, and how a plugin leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from nanobot_core.hooks.account import Circuit
+from nanobot_core.hooks.caller import Hooks
+from nanobot_core.hooks.generation import Ledger, join_hooks
+from nanobot_core.hooks.implementation import HookRuntime, Implementation
+from nanobot_core.plugins.active import ActivePlugin
+from nanobot_core.plugins.manifest import holds
+from nanobot_core.plugins.tool_names import ToolOffering
+from nanobot_core.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from nanobot_core.config.models import Settings
+    from nanobot_core.contracts.plugin import StopCause
+    from nanobot_core.plugins.catalogue import Catalogue
+    from nanobot_core.plugins.consent import ClosedPlugin
+
+DRAIN_LIMIT_S = 60.0
+"""Seconds that work in progress may continue with a plugin that leaves."""
+QUEUE_LIMIT_S = 5.0
+"""Seconds that a plugin that leaves has to receive its queued events."""
+WITHDRAW_LIMIT_S = 30.0
+"""Seconds that the gateway has to stop the channels and services of a plugin that leaves."""
+
+Withdraw: TypeAlias = "Callable[[str], Awaitable[None]]"
+"""Stops what a plugin, given by id, runs in the gateway."""
+
+_current: ContextVar[object | None] = ContextVar("nanobot_lease", default=None)
+"""The lease that the current work holds."""
+
+
+async def nothing_runs(_plugin_id: str) -> None:
+    """Stop nothing: outside a gateway, plugins run no channels or services."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Generation:
+    """A snapshot of hooks and tools that belong together. Later changes do not affect it.
+
+    Attributes:
+        number: counts the changes of the host.
+        hooks: the call points.
+        tools: a registry of its own, with the tools of that moment.
+        newest_tools: returns a registry with the tools that the same plugins have published
+            since; the plugins themselves must not have been replaced.
+    """
+
+    number: int
+    hooks: Hooks
+    tools: ToolRegistry
+    newest_tools: Callable[[], ToolRegistry]
+
+
+class Leases:
+    """Which work still uses which generation.
+
+    Attributes:
+        number: that of the current generation.
+        is_over: the host stops, so nothing waits for a generation any longer.
+    """
+
+    def __init__(self) -> None:
+        self.number: int = 0
+        self.is_over: bool = False
+        self._held: dict[object, int] = {}
+        self._released = asyncio.Event()
+
+    @contextmanager
+    def hold(self) -> Iterator[int]:
+        """Use the current generation inside; yield its number."""
+        number, lease = self.number, object()
+        self._held[lease] = number
+        token = _current.set(lease)
+        try:
+            yield number
+        finally:
+            _current.reset(token)
+            del self._held[lease]
+            self._wake()
+
+    @contextmanager
+    def detached(self) -> Iterator[None]:
+        """Start tasks inside that do not belong to the work that holds the current lease."""
+        token = _current.set(None)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    async def released(self, number: int, limit_s: float) -> bool:
+        """Wait until nothing uses generation `number` or an older one.
+
+        Older ones count, because work that began long ago may have asked for a plugin since. The
+        caller's own work does not count: a command that reloads a plugin would wait for itself.
+
+        Returns:
+            False if that takes longer than `limit_s` seconds.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                while not self.is_over and self._is_held(number):
+                    await self._released.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _is_held(self, number: int) -> bool:
+        own = _current.get()
+        return any(held <= number for lease, held in self._held.items() if lease is not own)
+
+    def begin(self) -> None:
+        """Let changes wait for work in progress: the host starts."""
+        self.is_over = False
+
+    def end(self) -> None:
+        """End all waiting: the host stops."""
+        self.is_over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._released.set()
+        self._released = asyncio.Event()
+
+
+class PluginTable:
+    """The active plugins by id, with their hooks and tools.
+
+    Args:
+        runtime: runs hooks, and starts tasks that the application owns.
+        offering: puts the tools of active plugins into the registry.
+
+    Attributes:
+        active: the active plugins by id.
+        ledgers: accounts and circuits by plugin id, also of plugins that have left.
+        hooks: the call points of the current generation.
+        offering: puts the tools of active plugins into the registry.
+        tools_loaded: whether the plugins that bring tools have been started.
+        leases: which work uses which generation.
+    """
+
+    def __init__(self, runtime: HookRuntime, offering: ToolOffering) -> None:
+        self.active: dict[str, ActivePlugin] = {}
+        self.ledgers: dict[str, Ledger] = {}
+        self.hooks: Hooks = Hooks(runtime)
+        self.offering = offering
+        self.tools_loaded: bool = False
+        self.leases: Leases = Leases()
+        self._runtime = runtime
+        self._replaced: Counter[str] = Counter()
+        self._copied_tools: tuple[object, ToolRegistry] = (None, offering.registry)
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def replaced(self, plugin_id: str) -> int:
+        """Return how often an instance of the plugin has left since the start."""
+        return self._replaced[plugin_id]
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the active plugins as ``id@version``."""
+        return tuple(
+            f"{item.id}@{item.registrant.version}" if item.registrant.version else item.id
+            for item in self.active.values()
+        )
+
+    def in_order(self, catalogue: Catalogue) -> list[ActivePlugin]:
+        """Return the active plugins in calling order."""
+        rank = {plugin.id: index for index, plugin in enumerate(catalogue.enabled())}
+        return sorted(self.active.values(), key=lambda item: rank.get(item.id, len(rank)))
+
+    def commit(
+        self,
+        changes: Mapping[str, ActivePlugin | None],
+        catalogue: Catalogue,
+        settings: Settings,
+        closed: Sequence[ClosedPlugin],
+    ) -> None:
+        """Make the next generation the current one; nothing is awaited in between.
+
+        Args:
+            changes: by id, the plugin that is active from now on, or ``None`` for one that
+                leaves. Their tools were collected.
+            catalogue: decides the calling order.
+            settings: the settings in force.
+            closed: plugins whose gates are closed.
+        """
+        self._replaced.update(changes.keys() & self.active.keys())
+        for plugin_id, active in changes.items():
+            if active is None:
+                self.active.pop(plugin_id, None)
+            else:
+                self.active[plugin_id] = active
+                self.ledgers[plugin_id] = active.ledger
+        ordered = self.in_order(catalogue)
+        self.hooks = self._joined(ordered, settings, closed)
+        if self.tools_loaded:
+            self.offering.offer(ordered, settings.tools.aliases)
+        self.leases.number += 1
+
+    def _joined(
+        self, ordered: Sequence[ActivePlugin], settings: Settings, closed: Sequence[ClosedPlugin]
+    ) -> Hooks:
+        built = join_hooks(
+            [item.compiled for item in ordered],
+            self._runtime,
+            order=settings.plugins.order,
+            queues=self.hooks.queues,
+        )
+        if any(item.manifest.when for item in ordered):
+            used = {
+                name: [each for each in found if holds(each.options.when, settings)]
+                for name, found in built.implementations.items()
+            }
+            built = Hooks(self._runtime, used, self.hooks.queues)
+        refusing: dict[str, list[Implementation]] = {}
+        for plugin in closed:
+            for hook, implementation in plugin.implementations():
+                refusing.setdefault(hook, []).append(implementation)
+        return built.extended(refusing) if refusing else built
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Generation]:
+        """Use the current generation inside; a plugin that leaves meanwhile is stopped later."""
+        with self.leases.hold() as number:
+            tools, replaced = self._copy_tools(), self._replaced.total()
+            plugins = frozenset(self.active)
+
+            def newest_tools() -> ToolRegistry:
+                # Tools of a plugin that came or was replaced belong with hooks, such as those that
+                # judge its calls, which this work does not use.
+                if self._replaced.total() != replaced:
+                    return tools
+                newest = self._copy_tools()
+                known = plugins | {entry.plugin for entry in tools}
+                names = [entry.definition.name for entry in newest if entry.plugin in known]
+                return newest if len(names) == len(newest) else newest.narrowed(names)
+
+            yield Generation(number, self.hooks, tools, newest_tools)
+
+    def _copy_tools(self) -> ToolRegistry:
+        """Return a copy of the registry, the same one until a tool comes or goes."""
+        registry = self.offering.registry
+        definitions = registry.get_definitions()
+        copied, copy = self._copied_tools
+        if copied is not definitions:
+            copy = registry.narrowed(registry.names())
+            self._copied_tools = (definitions, copy)
+        return copy
+
+    def leave(
+        self, plugins: Sequence[ActivePlugin], reason: StopCause, withdraw: Withdraw
+    ) -> asyncio.Task[None]:
+        """Stop plugins that the current generation no longer contains, in the given order.
+
+        Args:
+            plugins: those that leave.
+            reason: passed to their ``stop``.
+            withdraw: stops what they run in the gateway.
+
+        Returns:
+            The task that does it. It continues if the caller is cancelled.
+        """
+        names = ",".join(active.id for active in plugins)
+        work = self._see_off(plugins, reason, withdraw, self.leases.number - 1)
+        task = self._runtime.spawn(work, name=f"{reason}:{names}")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return task
+
+    async def all_left(self) -> None:
+        """Wait until every plugin that leaves is stopped."""
+        if self._leaving:
+            await asyncio.wait(set(self._leaving))
+
+    async def _see_off(
+        self,
+        plugins: Sequence[ActivePlugin],
+        reason: StopCause,
+        withdraw: Withdraw,
+        last_used: int,
+    ) -> None:
+        from loguru import logger
+
+        if not await self.leases.released(last_used, DRAIN_LIMIT_S):
+            ids = ", ".join(active.id for active in plugins)
+            logger.warning("stopping {} although work in progress still uses it", ids)
+        for active in plugins:
+            await self._deliver_queued(active)
+            try:
+                async with asyncio.timeout(WITHDRAW_LIMIT_S):
+                    await withdraw(active.id)
+            except Exception as error:  # noqa: BLE001 - isolation point: it must be stopped anyway
+                logger.opt(exception=error).warning(
+                    "the channels and services of plugin '{}' did not stop", active.id
+                )
+            await active.stop(reason)
+
+    async def _deliver_queued(self, active: ActivePlugin) -> None:
+        """Wait until a plugin has received its queued events; a queue keeps their order."""
+        delivered = asyncio.Event()
+        marker = Implementation(
+            plugin=active.id,
+            hook="stop",
+            function=lambda _event: delivered.set(),
+            circuit=Circuit(self._runtime.clock.monotonic_s),
+        )
+        self.hooks.queues.put(marker, None)
+        try:
+            async with asyncio.timeout(QUEUE_LIMIT_S):
+                await delivered.wait()
+        except TimeoutError:
+            from loguru import logger
+
+            logger.warning("plugin '{}' is stopped before it received all its events", active.id)
