@@ -1,6 +1,6 @@
-"""The gates: each session is one question about the tree, asked in an environment of its own.
+"""The gates: each session checks one property of the repository, in its own environment.
 
-`nox` alone runs the tests. `nox -l` lists the rest. Arguments after `--` go to pytest.
+`nox` runs the tests, `nox -l` lists all sessions. Arguments after `--` go to pytest.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
 import tomllib
 from pathlib import Path
 
@@ -21,9 +24,34 @@ nox.options.error_on_missing_interpreters = True
 ROOT = Path(__file__).resolve().parent
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/*/pyproject.toml"))
+SUPPORTED = ("3.11", "3.12", "3.13")
+LONG_MINUTES = 15
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".nox", ".venv", "venv", "dist", "_build", "__pycache__", ".*_cache", ".hypothesis"
 )
+
+
+def starts(program: str) -> bool:
+    """Whether a Python runs."""
+    return subprocess.run([program, "-c", ""], check=False, capture_output=True).returncode == 0
+
+
+def interpreters() -> list[str]:
+    """Return a program for each supported Python that starts here, the newest last."""
+    found = []
+    for version in SUPPORTED:
+        name = f"python{version}"
+        # pyenv has a program of that name on the PATH for versions that it does not start.
+        pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}"))
+        for program in (shutil.which(name), *map(str, pyenv)):
+            if program and starts(program):
+                found.append(program)
+                break
+    return found
+
+
+INTERPRETERS = interpreters()
+NEWEST = [each for each in INTERPRETERS if not each.endswith(f"python3.{sys.version_info.minor}")]
 
 
 def install(
@@ -33,10 +61,10 @@ def install(
     root: Path = ROOT,
     extra: tuple[str, ...] = (),
 ) -> None:
-    """Install core, plugins and tools as one resolution.
+    """Install core, plugins and tools with one command.
 
-    pip finds a plugin's unpublished `nanobot-core` only when both stand on one command line, and
-    uv is told to look at it the same way, so that both see what a user's installer sees.
+    pip finds the unpublished `nanobot-core` of a plugin only if both are on its command line; uv
+    gets the same arguments, so that both resolve what the installer of a user resolves.
     """
     editables = [arg for folder in (root, *plugin_folders(root, plugins)) for arg in ("-e", folder)]
     session.install(
@@ -51,12 +79,12 @@ def install(
 
 
 def plugin_folders(root: Path, plugins: list[str]) -> list[Path]:
-    """Give the folders of these plugins below `root`."""
+    """Return the folders of these plugins below `root`."""
     return [root / "plugins" / name for name in plugins]
 
 
 def test_requirements(plugins: list[str]) -> tuple[str, ...]:
-    """Collect what the tests of these plugins need beyond the common tools (group `test`)."""
+    """Return the requirements of the `test` groups of these plugins."""
     found: list[str] = []
     for folder in plugin_folders(ROOT, plugins):
         groups = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
@@ -65,7 +93,7 @@ def test_requirements(plugins: list[str]) -> tuple[str, ...]:
 
 
 def test_groups(plugins: list[str]) -> list[str]:
-    """Name the groups `test` of these plugins as uv wants them on its command line."""
+    """Return the arguments that make uv include the `test` groups of these plugins."""
     files = [folder / "pyproject.toml" for folder in plugin_folders(ROOT, plugins)]
     having = [
         file for file in files if "test" in nox.project.load_toml(file).get("dependency-groups", {})
@@ -74,7 +102,7 @@ def test_groups(plugins: list[str]) -> list[str]:
 
 
 def run_pytest(session: nox.Session, *args: str, empty_is_fine: bool = False) -> None:
-    """Run pytest; without tests it fails, unless `empty_is_fine`."""
+    """Run pytest; fail if it finds no tests, unless `empty_is_fine`."""
     session.run("pytest", *args, success_codes=[0, 5] if empty_is_fine else [0])
 
 
@@ -83,6 +111,50 @@ def tests(session: nox.Session) -> None:
     """Run all tests with every plugin installed."""
     install(session, PLUGINS, "test", extra=test_requirements(PLUGINS))
     run_pytest(session, "-n", "2", *session.posargs)
+
+
+@nox.session(python=INTERPRETERS)
+def versions(session: nox.Session) -> None:
+    """Run all tests on each supported Python that is installed here."""
+    install(session, PLUGINS, "test", extra=test_requirements(PLUGINS))
+    run_pytest(session, "-n", "2", *session.posargs)
+
+
+@nox.session(python=NEWEST[-1:] or False)
+def newest(session: nox.Session) -> None:
+    """Run the unit tests on the newest Python besides this one."""
+    if not NEWEST:
+        session.skip("no other Python that is supported is installed")
+    install(session, PLUGINS, "test", extra=test_requirements(PLUGINS))
+    run_pytest(session, "-n", "2", *(session.posargs or ["tests/unit", "tests/contract"]))
+
+
+@nox.session
+def long(session: nox.Session) -> None:
+    """Run tests that take minutes, until LONG_MINUTES or the given number are over.
+
+    It begins with another file each day, so that every file has its turn.
+    """
+    install(session, PLUGINS, "test", extra=test_requirements(PLUGINS))
+    minutes = float(session.posargs[0]) if session.posargs else LONG_MINUTES
+    files = [
+        str(file.relative_to(ROOT))
+        for file in sorted((*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("plugins/*/tests/*.py")))
+        if "mark.long" in file.read_text("utf-8")
+    ]
+    first = int(time.time() // 86_400) % len(files)
+    waiting, failed = files[first:] + files[:first], []
+    deadline_s = time.monotonic() + minutes * 60
+    while waiting and time.monotonic() < deadline_s:
+        file = waiting.pop(0)
+        try:
+            session.run("pytest", "-n", "2", "-m", "long", file)
+        except nox.command.CommandFailed:
+            failed.append(file)
+    if waiting:
+        session.log("no time was left for %s", ", ".join(waiting))
+    if failed:
+        session.error(f"failed: {', '.join(failed)}")
 
 
 @nox.session
@@ -104,7 +176,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Look for faults and for unformatted files."""
+    """Run the linter, and check that all files are formatted."""
     session.install("-c", "constraints.txt", *nox.project.dependency_groups(PYPROJECT, "lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
@@ -115,7 +187,7 @@ def types(session: nox.Session) -> None:
     """Check the types of everything, and that the public surface is completely typed."""
     install(session, PLUGINS, "types", extra=test_requirements(PLUGINS))
     sources = sorted(str(path) for path in ROOT.glob("plugins/*/src"))
-    # Packages that the tests install as strangers would.
+    # Packages that the tests install as third parties would.
     samples = [
         str(ROOT / "tests/integration/cli/site"),
         str(ROOT / "tests/strangers/weather_station/src"),
@@ -140,14 +212,14 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def imports(session: nox.Session) -> None:
-    """Hold the layers."""
+    """Check that imports follow the layers."""
     install(session, [], "imports")
     session.run("lint-imports")
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the documentation, warnings being errors, and draft the changelog."""
+    """Build the documentation with warnings as errors, and draft the changelog."""
     install(session, PLUGINS, "docs")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
     session.run("towncrier", "build", "--draft", "--version", "next")
@@ -162,7 +234,7 @@ def goals(session: nox.Session) -> None:
 
 @nox.session
 def core_alone(session: nox.Session) -> None:
-    """Show that the core works with no plugin installed."""
+    """Check that the core works without plugins."""
     install(session, [], "test")
     session.run("nanobot", "--version")
     session.run("nanobot", "--help", silent=True)
@@ -172,7 +244,7 @@ def core_alone(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("name", PLUGINS)
 def plugin_alone(session: nox.Session, name: str) -> None:
-    """Run one plugin's tests beside the core only: an undeclared dependency shows."""
+    """Run the tests of one plugin with the core only, to find undeclared dependencies."""
     install(session, [name], "test", extra=test_requirements([name]))
     run_pytest(session, f"plugins/{name}/tests", *session.posargs)
 
@@ -180,7 +252,7 @@ def plugin_alone(session: nox.Session, name: str) -> None:
 @nox.session
 @nox.parametrize("name", PLUGINS)
 def without(session: nox.Session, name: str) -> None:
-    """Run everything else's tests in a copy of the tree that lacks one plugin's folder."""
+    """Run all other tests in a copy of the repository without the folder of one plugin."""
     others = [plugin for plugin in PLUGINS if plugin != name]
     # Not nox's own folder, which git ignores, and whose name is too long for a socket's.
     with tempfile.TemporaryDirectory(prefix="nanobot-") as folder:
@@ -214,7 +286,7 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session
 def constraints(session: nox.Session) -> None:
-    """Write constraints.txt again, for every plugin, extra and tool."""
+    """Regenerate constraints.txt for every plugin, extra and tool."""
     session.install("uv")
     target = ROOT / "constraints.txt"
     projects = [str(folder / "pyproject.toml") for folder in plugin_folders(ROOT, PLUGINS)]
@@ -230,7 +302,7 @@ def constraints(session: nox.Session) -> None:
 
 
 CONSTRAINTS_HEAD = """\
-# What the gates run with; `nox -s constraints` writes it.
+# The versions that the gates use; `nox -s constraints` writes it.
 # Names and versions only: pip refuses hashes beside editable installs (a folder has none), and a
 # lock file would name the package index of whoever made it.
 """
