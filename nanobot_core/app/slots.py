@@ -72,7 +72,7 @@ async def create_bus(host: PluginHost, loaded: LoadedConfig, clock: Clock) -> Bu
             logger.error("the message queue was damaged: {}", finding)
         return bus
     if settings.bus == "memory":
-        from nanobot_core.bus.memory import MemoryBus
+        from nanobot_core.bus.queues import MemoryBus
 
         return MemoryBus(clock=clock, max_waiting=settings.max_waiting)
     return await _create(host, loaded, ("stores", settings.bus, "gateway.bus"), Bus)  # type: ignore[type-abstract]  # only isinstance is asked of it

@@ -1,1 +1,1 @@
-"""Inbox and outbox: what came in and is not answered, what is to go out and is not delivered."""
+"""Inbox and outbox: received messages without an answer, and replies that are not delivered."""

@@ -1,24 +1,28 @@
-"""The file of the queues: locked, checked, of a version that we know, kept aside when damaged."""
+"""The file of the queues: locked, checked, of a known version, repaired if it is damaged."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sqlite3
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock, Timeout
 
+from nanobot_core.bus.entry import OUT
 from nanobot_core.bus.ledger import SCHEMA
-from nanobot_core.bus.salvage import TABLES, salvage
 from nanobot_core.bus.transaction import DAMAGE_CODES, Transactions, bus_error, primary_code
-from nanobot_core.bus.wal import Progress, has_pages, loss_in, read_mark
+from nanobot_core.bus.wal import Progress, apply_log, has_pages, loss_in, read_mark
 from nanobot_core.disk import make_folder
 from nanobot_core.errors import BusError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from nanobot_core.bus.wal import Mark
 
 VERSION: Final = 1
 """Of the tables, in SQLite's ``user_version``."""
@@ -29,13 +33,25 @@ _FORMAT: Final = 2
 """Of the file, for writers and for readers, where there is a log."""
 _LOG_BYTES: Final = 4 * 1024 * 1024
 """What the log is cut to after a flood."""
+TABLES: Final = {
+    "message": "number, queue, lane, urgent, state, due_us, attempts, stored_us, payload",
+    "dead": "burial, number, queue, lane, urgent, attempts, stored_us, payload, buried_us, reason",
+    "seen": "number, key, at_us",
+}
+_HEADER: Final = {
+    0: b"SQLite format 3\0\x10\0\1\1\0\x40\x20\x20",
+    44: b"\0\0\0\4",
+    56: b"\0\0\0\1",
+}
+"""Name, page size, versions and room in pages; format of the schema; UTF-8."""
+_KEYS: Final = {"message": "number", "dead": "burial", "seen": "number"}
 
 
 class QueueFile:
-    """A database file that this process alone works on. Blocking; for one thread.
+    """A database file that only this process uses. Blocking; for one thread.
 
     Args:
-        path: where it is or shall be.
+        path: the file; made if there is none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,10 +61,10 @@ class QueueFile:
         self._kept: Path | None = None
         self._lock = FileLock(f"{path}.lock", timeout=0, mode=_MODE)
         self.repaired: tuple[str, ...] = ()
-        """What was found damaged when it was opened, and what was done about it."""
+        """Sentences on damage that was found when it was opened, and on the repair."""
 
     def open(self) -> Transactions:
-        """Open the file, which is made if need be.
+        """Open the file, and make it if there is none.
 
         Raises:
             BusError: another process has it open, a newer version wrote it, or the disk failed.
@@ -59,7 +75,7 @@ class QueueFile:
         except Timeout as error:
             msg = (
                 f"message queue '{self._path}' is in use by another process; "
-                "stop the other gateway, or give this one a data directory of its own"
+                "stop the other gateway, or give this one its own data directory"
             )
             raise BusError(msg) from error
         except OSError as error:
@@ -77,7 +93,7 @@ class QueueFile:
             raise
 
     def unlock(self) -> None:
-        """Let others open the file."""
+        """Let other processes open the file."""
         self._lock.release()
 
     def _open_locked(self) -> Transactions:
@@ -86,7 +102,7 @@ class QueueFile:
             self._check_log()
             database = self._connect(self._path)
         except sqlite3.DatabaseError as error:
-            # All statements are our own, so what fails in one of them is the file.
+            # All statements are our own, so a failure in one of them means a damaged file.
             if not _is_damage(error) and primary_code(error) != sqlite3.SQLITE_ERROR:
                 raise
             self._repair(error)
@@ -99,10 +115,10 @@ class QueueFile:
             raise
 
     def _check_log(self) -> None:
-        """Compare the log with what was noted of it, before SQLite cuts it off.
+        """Compare the log with the note on it, before SQLite cuts it off.
 
         Raises:
-            sqlite3.DatabaseError: something is missing.
+            sqlite3.DatabaseError: a part is missing.
         """
         log = _log_of(self._path)
         if not self._path.exists() or not self._path.stat().st_size:
@@ -117,22 +133,22 @@ class QueueFile:
         """Return a connection to the undamaged file `path` with the tables in it.
 
         Raises:
-            sqlite3.DatabaseError: with a damage code where it is damaged.
+            sqlite3.DatabaseError: with a damage code if it is damaged.
         """
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, _MODE))
         path.chmod(_MODE)
         if 0 < path.stat().st_size < _PAGE_BYTES:
-            msg = "it ends within its first page"  # SQLite would take it for an empty one
+            msg = "it ends within its first page"  # SQLite would treat it as empty
             raise _Damaged(msg)
         with path.open("rb") as file:
             if any(version > _FORMAT for version in file.read(20)[18:]):
-                msg = "its header is damaged"  # SQLite would take it for one that it may only read
+                msg = "its header is damaged"  # SQLite would treat it as read-only
                 raise _Damaged(msg)
         database = sqlite3.connect(path, isolation_level=None, cached_statements=256)
-        # What is damaged is for whoever reads the message to judge.
+        # Damaged text is reported by the reader of the message.
         database.text_factory = partial(str, encoding="utf-8", errors="replace")
         try:
-            # Kept for as long as it is open; also saves the file of shared memory.
+            # Held while it is open; also makes the file of shared memory unnecessary.
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             database.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -144,7 +160,7 @@ class QueueFile:
             is_damaged = isinstance(error, UnicodeDecodeError) or _is_damage(error)
             if path == self._path and is_damaged:
                 self._kept = self._copy_aside()
-            if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes what is damaged
+            if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes damaged bytes
                 database.close()
                 msg = "the names of its tables cannot be read"
                 raise _Damaged(msg) from error
@@ -158,7 +174,7 @@ class QueueFile:
         if version > VERSION:
             msg = (
                 f"message queue '{self._path}' has version {version} and this nanobot-core knows "
-                f"{VERSION}; upgrade nanobot-core, or move the file away to begin an empty one"
+                f"{VERSION}; upgrade nanobot-core, or move the file away to begin with an empty one"
             )
             raise BusError(msg)
         (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -180,10 +196,10 @@ class QueueFile:
             raise _Damaged(finding)
 
     def _repair(self, error: sqlite3.DatabaseError) -> None:
-        """Keep the damaged file aside, and put a new one with what can be read in its place.
+        """Keep a copy of the damaged file, and replace it by a new one with the readable content.
 
-        The damaged one stays in its place until the new one is whole, so that a repair that is cut
-        off is begun again by the next start, or finished.
+        The damaged one stays in place until the new one is complete, so that the next start repeats
+        or finishes an interrupted repair.
         """
         kept = self._kept or self._copy_aside()
         fresh = self._beside(".new")
@@ -198,20 +214,20 @@ class QueueFile:
         self._finish_repair()
         finding = (
             f"message queue '{self._path}' was damaged ({error}); it is kept as '{kept}', and "
-            f"{saved} could be read out of it; what could not be read is not answered"
+            f"{saved} could be read; messages that could not be read get no answer"
         )
         self.repaired = (finding,)
 
     def _finish_repair(self) -> None:
-        """Put the new file, if there is a whole one, in the place of the damaged one."""
+        """Replace the damaged file by the new one, if that is complete."""
         if self._repaired.exists():
-            # A log is replayed into whatever file has its name.
+            # SQLite replays a log into any file of its name.
             _log_of(self._path).unlink(missing_ok=True)
             self._mark.unlink(missing_ok=True)
             self._repaired.replace(self._path)
 
     def _copy_aside(self) -> Path:
-        self._path.touch(_MODE)  # where only its log is left
+        self._path.touch(_MODE)  # if only its log is left
         number = 1
         while (kept := self._beside(f".corrupt-{number}")).exists():
             number += 1
@@ -226,12 +242,12 @@ class QueueFile:
 
     def _unusable(self, error: OSError) -> BusError:
         return BusError(
-            f"cannot use message queue '{self._path}': {error}; look at the disk and the rights"
+            f"cannot use message queue '{self._path}': {error}; check the disk and the permissions"
         )
 
 
 class _Damaged(sqlite3.DatabaseError):
-    """The check found damage that no statement had met."""
+    """A check found damage that no statement has met."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
@@ -246,9 +262,72 @@ def _log_of(path: Path) -> Path:
 
 
 def _fsync(path: Path) -> None:
-    """Make the content of a file, or the names in a folder, last."""
+    """Make the content of a file, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def salvage(damaged: Path, mark: Mark | None, database: sqlite3.Connection) -> str:
+    """Copy every readable row of the file `damaged`, which stays unchanged; return how many.
+
+    Tables are read from both ends, because a damaged page stops a reader that comes from one end.
+
+    Args:
+        damaged: the file; its log is beside it.
+        mark: the note on the log.
+        database: with empty tables; the queues are loaded from it afterwards.
+    """
+    copy = damaged.with_name(f"{damaged.name}.reading")
+    log = copy.with_name(f"{copy.name}-wal")
+    try:
+        shutil.copy2(damaged, copy)
+        apply_log(damaged.with_name(f"{damaged.name}-wal"), mark, copy)
+        _restore_header(copy)
+        with closing(sqlite3.connect(copy, isolation_level=None)) as source:
+            source.text_factory = database.text_factory
+            source.execute("PRAGMA locking_mode = EXCLUSIVE")
+            database.execute("BEGIN")
+            for table, columns in TABLES.items():
+                for row in _rows(source, table, columns):
+                    _insert(database, table, row)
+            # Pages of different ages may contain a dead letter as a message too.
+            database.execute("DELETE FROM message WHERE number IN (SELECT number FROM dead)")
+            # As if they had been out: loading works out their places in line.
+            database.execute("UPDATE message SET state = ? WHERE NOT urgent", (OUT,))
+            database.execute("COMMIT")
+    finally:
+        copy.unlink(missing_ok=True)
+        log.unlink(missing_ok=True)
+    ((messages, letters),) = database.execute(
+        "SELECT (SELECT count(*) FROM message), (SELECT count(*) FROM dead)"
+    )
+    return f"{messages} waiting messages and {letters} dead letters"
+
+
+def _restore_header(database: Path) -> None:
+    """Write the header that all our files without a log have in common."""
+    with database.open("r+b") as file:
+        for place, content in _HEADER.items():
+            file.seek(place)
+            file.write(content)
+
+
+def _rows(source: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[object, ...]]:
+    for direction in ("ASC", "DESC"):
+        # `NOT INDEXED`, because indexes are as likely to be damaged and are not needed.
+        statement = f"SELECT {columns} FROM {table} NOT INDEXED ORDER BY {_KEYS[table]} {direction}"  # noqa: S608 - our names
+        try:
+            yield from source.execute(statement)
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            continue  # SQLite's message may quote damaged bytes
+        return
+
+
+def _insert(database: sqlite3.Connection, table: str, row: tuple[object, ...]) -> None:
+    marks = ", ".join("?" * len(row))
+    # A row that does not fit the table is damaged too.
+    with suppress(sqlite3.IntegrityError):
+        database.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)  # noqa: S608 - our names

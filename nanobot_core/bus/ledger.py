@@ -1,4 +1,4 @@
-"""The queues as tables: who is next, who is out, what was seen, what was given up. Blocking.
+"""The queues as tables: which message is next, out, already seen, or given up. Blocking.
 
 A message is in one of four states. Of the messages of a lane (a session, a chat) that are not
 urgent, either some are *out*, or the oldest is *ready* or *delayed*; all others are *behind*. So
@@ -8,10 +8,10 @@ statement looks at more rows than it changes or returns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from nanobot_core.bus.entry import BEHIND, DELAYED, OUT, READY, Buried, Taken
-from nanobot_core.bus.standing import DEAD, Place, Standing
 from nanobot_core.errors import BusFull
 
 if TYPE_CHECKING:
@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 
     from nanobot_core.bus.entry import Entry
 
+DEAD: Final = "dead"
+"""Where `QueueCounts.by_queue` counts dead letters; the other names are queues."""
+
+_K = TypeVar("_K")
+Lane = tuple[str, bytes]
+"""A queue, and a session or chat in it."""
+
 KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
-"""How long a message is known again."""
+"""How long a repeated message is recognised."""
 
 # Checked when the file is opened, so that a damaged row is found there and not by a receiver. The
 # instants are those that `datetime` can hold.
@@ -55,6 +62,115 @@ _PRUNED_AT_ONCE: Final = 4
 """Outdated keys that one new key removes: more than one, so that they do not pile up."""
 
 
+class Place(NamedTuple):
+    """The place of a message."""
+
+    queue: str
+    lane: bytes
+    is_control: bool
+
+
+class QueueCounts:
+    """The numbers of messages, and those that are out, known without reading the tables.
+
+    Each SQL statement hands over to the event loop's thread in between, which costs both of them
+    more than the statement does.
+
+    Args:
+        database: with the tables of the queues; nothing else writes to it.
+
+    Attributes:
+        by_queue: how many messages are stored, by queue; dead letters under `DEAD`.
+        readied: how many messages became ready since this was last cleared, by queue.
+        delayed: queues in which a message may be delayed.
+    """
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self.by_queue: Counter[str] = Counter()
+        self.readied: Counter[str] = Counter()
+        self.delayed: set[str] = set()
+        self._stored: Counter[Lane] = Counter()
+        self._out: dict[int, tuple[int, Place]] = {}
+        """By number: which attempt, and where."""
+        self._out_of: Counter[Lane] = Counter()
+        self._is_known = False
+
+    def begin(self) -> None:
+        """Read the tables if the counts are unknown; called first in each transaction."""
+        if self._is_known:
+            return
+        select = self._database.execute
+        self.by_queue = Counter(dict(select("SELECT queue, count(*) FROM message GROUP BY queue")))
+        (self.by_queue[DEAD],) = select("SELECT count(*) FROM dead").fetchone()
+        delayed = select("SELECT DISTINCT queue FROM message WHERE state = ?", (DELAYED,))
+        self.delayed = {queue for (queue,) in delayed}
+        self._stored.clear()
+        for queue, lane, count in select(
+            "SELECT queue, lane, count(*) FROM message WHERE urgent = 0 GROUP BY queue, lane"
+        ):
+            self._stored[queue, lane] = count
+        self._out.clear()
+        self._out_of.clear()
+        for number, attempt, queue, lane, urgent in select(
+            "SELECT number, attempts, queue, lane, urgent FROM message WHERE state = ?", (OUT,)
+        ):
+            self.hand_out(number, attempt, Place(queue, lane, bool(urgent)))
+        self._is_known = True
+
+    def roll_back(self, readied: Counter[str]) -> None:
+        """Forget the counts; called when a transaction has failed.
+
+        Args:
+            readied: the former value of the attribute.
+        """
+        self.readied = readied
+        self._is_known = False
+
+    def add(self, place: Place) -> None:
+        """Count a message that was stored."""
+        self.by_queue[place.queue] += 1
+        if not place.is_control:
+            self._stored[place.queue, place.lane] += 1
+
+    def remove(self, place: Place) -> None:
+        """Stop counting a message."""
+        _take_one(self.by_queue, place.queue)
+        if not place.is_control:
+            _take_one(self._stored, (place.queue, place.lane))
+
+    def hand_out(self, number: int, attempt: int, place: Place) -> None:
+        """Count a message as out."""
+        self._out[number] = attempt, place
+        if not place.is_control:
+            self._out_of[place.queue, place.lane] += 1
+
+    def take_back(self, number: int, attempt: int) -> Place | None:
+        """Count a message as not out; ``None`` if it is not out on this attempt."""
+        former, place = self._out.get(number, (0, None))
+        if place is None or former != attempt:
+            return None
+        del self._out[number]
+        if not place.is_control:
+            _take_one(self._out_of, (place.queue, place.lane))
+        return place
+
+    def take_all_back(self) -> list[Lane]:
+        """Count all messages as not out, and return the lanes that had one out."""
+        lanes = list(self._out_of)
+        self._out.clear()
+        self._out_of.clear()
+        return lanes
+
+    def has_stored(self, queue: str, lane: bytes) -> bool:
+        """Whether a lane has a message that is not urgent."""
+        return self._stored[queue, lane] > 0
+
+    def has_out(self, queue: str, lane: bytes) -> bool:
+        """Whether a message of a lane is out that is not urgent."""
+        return self._out_of[queue, lane] > 0
+
+
 class Ledger:
     """Every operation on the queues, each to be called inside a transaction.
 
@@ -62,12 +178,12 @@ class Ledger:
         database: with the tables of `SCHEMA`; nothing else writes to it.
 
     Attributes:
-        standing: how many messages there are, and which are out.
+        counts: how many messages there are, and which are out.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self.standing: Standing = Standing(database)
+        self.counts: QueueCounts = QueueCounts(database)
         self._nothing_outdated_until_us = 0
         self._last_number = 0
 
@@ -82,7 +198,7 @@ class Ledger:
             "UPDATE message SET state = iif(urgent, ?, ?), due_us = 0 WHERE state = ?",
             (READY, BEHIND, OUT),
         )
-        for queue, lane in self.standing.take_all_back():
+        for queue, lane in self.counts.take_all_back():
             self._settle(queue, lane)
 
     def publish(self, entry: Entry, now_us: int, limit: int | None = None) -> bool:
@@ -91,12 +207,12 @@ class Ledger:
         Args:
             entry: the message.
             now_us: the present instant.
-            limit: how many may be in the queue.
+            limit: messages that the queue may hold.
 
         Raises:
-            BusFull: as many are there; nothing was written.
+            BusFull: the queue is full; nothing was written.
         """
-        waiting = self.standing.counts[entry.queue]
+        waiting = self.counts.by_queue[entry.queue]
         if limit is not None and waiting >= limit:
             if entry.key is not None and self._is_known(entry.key, now_us):
                 return False
@@ -104,14 +220,14 @@ class Ledger:
         number = self._last_number = self._last_number + 1
         if entry.key is not None and not self._is_new(number, entry.key, now_us):
             return False
-        is_behind = not entry.is_control and self.standing.has_stored(entry.queue, entry.lane)
+        is_behind = not entry.is_control and self.counts.has_stored(entry.queue, entry.lane)
         state = BEHIND if is_behind else READY
         place = (entry.queue, entry.lane, entry.is_control)
         row = (number, *place, state, 0, 0, now_us, entry.payload)
         self._database.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        self.standing.add(Place(*place))
+        self.counts.add(Place(*place))
         if state == READY:
-            self.standing.readied[entry.queue] += 1
+            self.counts.readied[entry.queue] += 1
         return True
 
     def take(self, queue: str, now_us: int) -> tuple[Taken | None, int | None]:
@@ -131,7 +247,7 @@ class Ledger:
             return None, due_us
         *found, lane, urgent = row
         if urgent:
-            # What it is meant for, such as the question that is to be stopped, begins before it.
+            # The message that it refers to, such as the question to stop, begins before it.
             earlier = self._database.execute(
                 "SELECT number, attempts, stored_us, payload FROM message"
                 " WHERE queue = ? AND lane = ? AND urgent = 0 AND state = 1 AND number < ?",
@@ -160,7 +276,7 @@ class Ledger:
 
     def acknowledge(self, number: int, attempt: int, replies: Sequence[Entry], now_us: int) -> None:
         """Forget a message that is out, and store its replies."""
-        place = self.standing.take_back(number, attempt)
+        place = self.counts.take_back(number, attempt)
         if place is None:
             return
         self._remove(number, place)
@@ -170,9 +286,9 @@ class Ledger:
     def release(self, number: int, attempt: int, due_us: int) -> bool:
         """Put a message that is out back in its place in line; False when it is not out.
 
-        Nobody gets it before `due_us`.
+        It is not handed out again before `due_us`.
         """
-        place = self.standing.take_back(number, attempt)
+        place = self.counts.take_back(number, attempt)
         if place is None:
             return False
         self._database.execute(
@@ -185,7 +301,7 @@ class Ledger:
         return True
 
     def give_back(self, taken: Taken) -> None:
-        """Put back a message that reached nobody, as if it had not been handed out."""
+        """Put back a message whose receiver was cancelled, as if it had not been handed out."""
         if self.release(taken.number, taken.attempt, 0):
             self._database.execute(
                 "UPDATE message SET attempts = attempts - 1 WHERE number = ?", (taken.number,)
@@ -193,7 +309,7 @@ class Ledger:
 
     def bury(self, number: int, attempt: int, reason: str, now_us: int) -> None:
         """Move a message that is out to the dead letters."""
-        place = self.standing.take_back(number, attempt)
+        place = self.counts.take_back(number, attempt)
         if place is None:
             return
         self._database.execute(
@@ -202,7 +318,7 @@ class Ledger:
             " ?, ? FROM message WHERE number = ?",
             (now_us, reason, number),
         )
-        self.standing.counts[DEAD] += 1
+        self.counts.by_queue[DEAD] += 1
         self._remove(number, place)
 
     def dead_letters(self, limit: int) -> list[Buried]:
@@ -227,7 +343,7 @@ class Ledger:
             " payload FROM dead WHERE number = ?",
             (BEHIND, number),
         )
-        self.standing.add(Place(queue, lane, bool(urgent)))
+        self.counts.add(Place(queue, lane, bool(urgent)))
         if urgent:
             self._offer(number, queue, 0)
         else:
@@ -242,7 +358,7 @@ class Ledger:
     def drop(self, number: int) -> bool:
         """Forget a dead letter; False when there is none."""
         found = self._database.execute("DELETE FROM dead WHERE number = ?", (number,)).rowcount > 0
-        self.standing.counts[DEAD] -= found
+        self.counts.by_queue[DEAD] -= found
         return found
 
     def _hand_out(
@@ -252,12 +368,12 @@ class Ledger:
             "UPDATE message SET state = ?, attempts = ?, due_us = 0 WHERE number = ?",
             (OUT, attempts + 1, number),
         )
-        self.standing.hand_out(number, attempts + 1, place)
+        self.counts.hand_out(number, attempts + 1, place)
         return Taken(number, attempts + 1, stored_us, payload)
 
     def _remove(self, number: int, place: Place) -> None:
         self._database.execute("DELETE FROM message WHERE number = ?", (number,))
-        self.standing.remove(place)
+        self.counts.remove(place)
         if not place.is_control:
             self._settle(place.queue, place.lane)
 
@@ -266,7 +382,7 @@ class Ledger:
 
         Nothing is done if one is out.
         """
-        if self.standing.has_out(queue, lane) or not self.standing.has_stored(queue, lane):
+        if self.counts.has_out(queue, lane) or not self.counts.has_stored(queue, lane):
             return
         number, due_us = self._database.execute(
             "SELECT number, due_us FROM message"
@@ -281,14 +397,14 @@ class Ledger:
             "UPDATE message SET state = ? WHERE number = ?",
             (DELAYED if due_us else READY, number),
         )
-        # Also for a delayed one: somebody who waits must learn when it is due.
-        self.standing.readied[queue] += 1
+        # Also for a delayed one: a waiting receiver must learn when it is due.
+        self.counts.readied[queue] += 1
         if due_us:
-            self.standing.delayed.add(queue)
+            self.counts.delayed.add(queue)
 
     def _next_due_us(self, queue: str, now_us: int) -> int | None:
         """End the delays that have passed, and return when the first of the others will."""
-        if queue not in self.standing.delayed:
+        if queue not in self.counts.delayed:
             return None
         ended = self._database.execute(
             "UPDATE message SET state = 1, due_us = 0"
@@ -296,13 +412,13 @@ class Ledger:
             (queue, now_us),
         ).rowcount
         if ended:
-            self.standing.readied[queue] += ended
+            self.counts.readied[queue] += ended
         due_us: int | None
         (due_us,) = self._database.execute(
             "SELECT min(due_us) FROM message WHERE queue = ? AND state = 2", (queue,)
         ).fetchone()
         if due_us is None:
-            self.standing.delayed.discard(queue)
+            self.counts.delayed.discard(queue)
         return due_us
 
     def _is_known(self, key: bytes, now_us: int) -> bool:
@@ -310,7 +426,7 @@ class Ledger:
         return found is not None and found[0] > now_us - KEPT_US
 
     def _is_new(self, number: int, key: bytes, now_us: int) -> bool:
-        """Whether nothing of that key was seen in the time that counts; now it has been."""
+        """Mark a key as seen; False if it was seen within `KEPT_US`."""
         self._forget_outdated(now_us)
         changed = self._database.execute(
             "INSERT INTO seen VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE"
@@ -330,3 +446,10 @@ class Ledger:
                 self._nothing_outdated_until_us = at_us + KEPT_US
                 return
             self._database.execute("DELETE FROM seen WHERE number = ?", (number,))
+
+
+def _take_one(counts: Counter[_K], key: _K) -> None:
+    """Count one less, and drop a count of zero."""
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

@@ -1,27 +1,30 @@
-"""The bus on top of the ledger: what both kinds have in common."""
+"""The bus on top of the ledger: the common part, and the bus in memory."""
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from abc import abstractmethod
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from nanobot_core.bus.codec import decode_inbound, decode_outbound
 from nanobot_core.bus.entry import (
     INBOUND,
     Taken,
     channel_of,
+    decode_inbound,
+    decode_outbound,
     inbound_entry,
     lane_of,
     outbound_entry,
     outbound_queue,
 )
-from nanobot_core.bus.ledger import Ledger
-from nanobot_core.bus.standing import DEAD
-from nanobot_core.bus.transaction import Operation
-from nanobot_core.bus.waiting import WaitingRoom
+from nanobot_core.bus.ledger import DEAD, SCHEMA, Ledger
+from nanobot_core.bus.transaction import Operation, Transactions
+from nanobot_core.clock import SystemClock
 from nanobot_core.contracts.bus import Bus, BusDepth, DeadLetter, InboundLease, OutboundLease
 from nanobot_core.messages import InboundMessage, OutboundMessage
 
@@ -37,6 +40,8 @@ DEFAULT_MAX_WAITING: Final = 10_000
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MICROSECONDS: Final = 1_000_000
+_DIGITS: Final = 18
+"""Digits that fit into SQLite's integers."""
 
 _T = TypeVar("_T")
 _M = TypeVar("_M", InboundMessage, OutboundMessage)
@@ -53,7 +58,7 @@ class LedgerBus(Bus):
     def __init__(self, clock: Clock, max_waiting: int) -> None:
         self._clock = clock
         self._max_waiting = max_waiting
-        self._room = WaitingRoom(clock)
+        self._receivers = Receivers(clock)
 
     @abstractmethod
     async def _perform(self, operation: Operation) -> object:
@@ -63,7 +68,8 @@ class LedgerBus(Bus):
             BusError: nothing has changed.
 
         Cancellation:
-            The operation may be done all the same; what it gave out is undone then, see `_undoing`.
+            The operation may still be done; `_undoing` says how a message that it handed out is put
+            back.
         """
 
     async def publish_inbound(self, message: InboundMessage) -> bool:
@@ -128,7 +134,7 @@ class LedgerBus(Bus):
         return [_dead_letter(buried) for buried in found]
 
     async def revive(self, letter_id: str) -> bool:
-        """See `Bus.revive`. It comes before what arrived after it."""
+        """See `Bus.revive`. It comes before messages that arrived later."""
         number = _number(letter_id)
         return await self._do(lambda ledger: ledger.revive(number))
 
@@ -139,19 +145,19 @@ class LedgerBus(Bus):
 
     async def depth(self) -> BusDepth:
         """See `Bus.depth`."""
-        counts = await self._do(lambda ledger: ledger.standing.counts.copy(), is_durable=False)
+        counts = await self._do(lambda ledger: ledger.counts.by_queue.copy(), is_durable=False)
         inbound, dead = counts[INBOUND], counts[DEAD]
         return BusDepth(inbound=inbound, outbound=counts.total() - inbound - dead, dead=dead)
 
     async def outbound_channels(self) -> frozenset[str]:
         """See `Bus.outbound_channels`."""
-        counts = await self._do(lambda ledger: ledger.standing.counts.copy(), is_durable=False)
+        counts = await self._do(lambda ledger: ledger.counts.by_queue.copy(), is_durable=False)
         channels = (channel_of(queue) for queue in counts if queue != DEAD)
         return frozenset(channel for channel in channels if channel is not None)
 
     @staticmethod
     def _undoing(result: object) -> Operation | None:
-        """Return what undoes an operation whose caller was cancelled, if it must be undone."""
+        """Return the operation that puts back a message whose receiver was cancelled, if any."""
         taken = result[0] if isinstance(result, tuple) else result
         if not isinstance(taken, Taken):
             return None
@@ -159,19 +165,19 @@ class LedgerBus(Bus):
 
     async def _receive(self, queue: str, decode: Callable[[str], _M]) -> tuple[Taken, _M]:
         while True:
-            now_us, wakes = self._now_us(), self._room.wakes(queue)
+            now_us, wakes = self._now_us(), self._receivers.wakes(queue)
             take = partial(Ledger.take, queue=queue, now_us=now_us)
             taken, due_us = await self._do(take, is_durable=False)
             if taken is None:
                 delay_s = None if due_us is None else (due_us - now_us) / _MICROSECONDS
-                await self._room.wait(queue, wakes, delay_s)
+                await self._receivers.wait(queue, wakes, delay_s)
                 continue
             message = await self._read(taken, decode)
             if message is not None:
                 return taken, message
 
     async def _read(self, taken: Taken, decode: Callable[[str], _M]) -> _M | None:
-        """Return the message; one that cannot be read is buried, so that it holds up no other."""
+        """Return the message; an unreadable one is buried, so that it delays no other."""
         try:
             return decode(taken.payload)
         except ValueError as error:
@@ -184,11 +190,117 @@ class LedgerBus(Bus):
         await self._do(lambda ledger: ledger.bury(number, attempt, reason, now_us))
 
     async def _do(self, work: Callable[[Ledger], _T], *, is_durable: bool = True) -> _T:
-        # What `work` returned, though the way there does not know its type.
+        # The result of `work`, whose type `_perform` does not know.
         return await self._perform(Operation(work, is_durable))  # type: ignore[return-value]
 
     def _now_us(self) -> int:
         return (self._clock.now() - _EPOCH) // _MICROSECOND
+
+
+class MemoryBus(LedgerBus):
+    """A bus in memory, for runs that answer one message and for tests. For one event loop.
+
+    Args:
+        clock: stamps messages and measures delays; the machine's own by default.
+        max_waiting: how many received messages may be stored and not done.
+    """
+
+    def __init__(self, clock: Clock | None = None, max_waiting: int = DEFAULT_MAX_WAITING) -> None:
+        super().__init__(clock or SystemClock(), max_waiting)
+        database = sqlite3.connect(":memory:", isolation_level=None)
+        for statement in SCHEMA:
+            database.execute(statement)
+        self._transactions = Transactions(database, "in memory")
+
+    async def aclose(self) -> None:
+        """Forget everything."""
+        self._transactions.close()
+
+    async def _perform(self, operation: Operation) -> object:
+        await asyncio.sleep(0)  # lets others run, even if the caller works on it without a pause
+        ((result, failure),) = self._transactions.run([operation])
+        for queue, count in self._transactions.take_readied().items():
+            self._receivers.wake(queue, count)
+        if failure is not None:
+            raise failure
+        return result
+
+
+class Receivers:
+    """Receivers that wait for a message, by queue: each message wakes one, in order of arrival.
+
+    Args:
+        clock: measures delays.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: defaultdict[str, deque[asyncio.Future[None]]] = defaultdict(deque)
+        self._wakes: Counter[str] = Counter()
+
+    def wakes(self, queue: str) -> int:
+        """Return how often `wake` was called for `queue`."""
+        return self._wakes[queue]
+
+    def wake(self, queue: str, count: int = 1) -> None:
+        """Wake the first `count` receivers that wait for `queue`."""
+        self._wakes[queue] += 1
+        waiting = self._waiting.get(queue)
+        while waiting and count > 0:
+            woken = waiting.popleft()
+            if not woken.done():
+                woken.set_result(None)
+                count -= 1
+        if not waiting:
+            self._waiting.pop(queue, None)
+
+    async def wait(self, queue: str, wakes: int, limit_s: float | None) -> None:
+        """Wait until woken, at most `limit_s` seconds.
+
+        Args:
+            queue: what to wait for.
+            wakes: result of `wakes` before the caller looked; if it has changed since, this returns
+                at once, because the caller must look again.
+            limit_s: ``None`` waits without a limit.
+
+        Cancellation:
+            A receiver that is cancelled after it was woken wakes the next one.
+        """
+        if self._wakes[queue] != wakes:
+            return
+        woken = asyncio.get_running_loop().create_future()
+        self._waiting[queue].append(woken)
+        try:
+            if limit_s is None:
+                await woken
+            else:
+                await self._wait_limited(woken, limit_s)
+        except asyncio.CancelledError:
+            # Another receiver also takes over the wait for a delay to end.
+            if limit_s is not None or (woken.done() and not woken.cancelled()):
+                self.wake(queue)
+            raise
+        finally:
+            woken.cancel()
+            self._forget(queue, woken)
+
+    async def _wait_limited(self, woken: asyncio.Future[None], limit_s: float) -> None:
+        async def ring() -> None:
+            await self._clock.sleep(limit_s)
+            if not woken.done():
+                woken.set_result(None)
+
+        async with asyncio.TaskGroup() as tasks:
+            timer = tasks.create_task(ring())
+            await woken
+            timer.cancel()
+
+    def _forget(self, queue: str, woken: asyncio.Future[None]) -> None:
+        waiting = self._waiting.get(queue)
+        if waiting is not None and woken in waiting:
+            waiting.remove(woken)
+            if not waiting:
+                del self._waiting[queue]
 
 
 def _inbound_lease(taken: Taken, message: InboundMessage) -> InboundLease:
@@ -227,9 +339,5 @@ def _instant(microseconds: int) -> datetime:
 
 
 def _number(name: str) -> int:
-    """Return the number in a name that we gave; 0, which no message has, for any other name."""
+    """Return the number in a message's name; 0, which no message has, for any other text."""
     return int(name) if name.isascii() and name.isdigit() and len(name) <= _DIGITS else 0
-
-
-_DIGITS: Final = 18
-"""What surely fits into SQLite's integers."""

@@ -25,12 +25,12 @@ _PRIMARY_CODE: Final = 0xFF
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something to do on the queues.
+    """A change or a query of the queues.
 
     Attributes:
-        work: does it; may be called again after its changes were rolled back.
-        is_durable: it must be on disk when it is done. What is not survives the death of this
-            process but perhaps not that of the machine.
+        work: does it; called again after its changes were rolled back.
+        is_durable: it must be on disk when it is done. Otherwise it survives the end of this
+            process, but perhaps not a power failure.
     """
 
     work: Callable[[Ledger], object]
@@ -42,8 +42,8 @@ class Transactions:
 
     Args:
         database: in autocommit mode, with the tables of the queues.
-        name: what errors call it.
-        progress: notes how much of the database's log is on the disk; ``None`` in memory.
+        name: its name in errors.
+        progress: notes how much of its log is on the disk; ``None`` in memory.
 
     Raises:
         BusError: the queues cannot be read.
@@ -63,10 +63,10 @@ class Transactions:
             raise failure
 
     def run(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Do everything in one transaction, written to disk once.
+        """Run all operations in one transaction, written to disk once.
 
-        When that fails, each operation is tried in a transaction of its own, so that one message
-        that cannot be stored fails alone.
+        If that fails, each operation runs in its own transaction, so that one message that cannot
+        be stored fails alone.
         """
         try:
             return self._attempt(operations)
@@ -77,8 +77,8 @@ class Transactions:
 
     def take_readied(self) -> Counter[str]:
         """Return how many messages can be handed out since the last call, by queue."""
-        standing = self._ledger.standing
-        readied, standing.readied = standing.readied, Counter()
+        counts = self._ledger.counts
+        readied, counts.readied = counts.readied, Counter()
         return readied
 
     def close(self) -> None:
@@ -98,16 +98,16 @@ class Transactions:
                 self._progress.close()
 
     def _attempt(self, operations: Sequence[Operation]) -> list[Outcome]:
-        readied = self._ledger.standing.readied.copy()
+        readied = self._ledger.counts.readied.copy()
         is_durable = any(operation.is_durable for operation in operations)
         try:
             self._prepare(is_durable)
             self._database.execute("BEGIN")
-            self._ledger.standing.begin()
+            self._ledger.counts.begin()
             outcomes = [self._outcome(operation) for operation in operations]
             self._database.execute("COMMIT")
         except BaseException:
-            self._ledger.standing.roll_back(readied)
+            self._ledger.counts.roll_back(readied)
             with suppress(sqlite3.Error):  # some failures have rolled back already
                 self._database.execute("ROLLBACK")
             self._is_log_suspect = True
@@ -124,9 +124,8 @@ class Transactions:
 
     def _prepare(self, is_durable: bool) -> None:
         if self._is_log_suspect:
-            # A write or an fsync failed. The log may end in a transaction that we called failed,
-            # and hold others that the disk has forgotten: it must not be built upon. Copied into
-            # the database and cut to nothing, it can do no harm.
+            # A write or an fsync failed. The log may end in a transaction that was reported as
+            # failed, or lack some that the disk has lost. Empty it before the next write.
             if self._progress is not None:
                 self._progress.forget()
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -143,13 +142,13 @@ class Transactions:
 
 
 def bus_error(name: str, error: sqlite3.Error) -> BusError:
-    """Return our word for a failure of the database `name`, with what to do about it."""
+    """Return our error for a failure of the database `name`, with a remedy."""
     code = primary_code(error)
-    remedy = "look at the disk and the rights of the file; nothing of it was stored"
+    remedy = "check the disk and the permissions of the file; nothing was stored"
     if code == sqlite3.SQLITE_FULL:
-        remedy = "make room on the disk; nothing of it was stored"
+        remedy = "make room on the disk; nothing was stored"
     elif code in DAMAGE_CODES:
-        remedy = "start nanobot again: it keeps the file aside and goes on with what can be read"
+        remedy = "restart nanobot: it keeps a copy and continues with the readable messages"
     failure = BusError(f"cannot use message queue '{name}': {error}; {remedy}")
     failure.__cause__ = error
     return failure

@@ -1,8 +1,8 @@
-"""The queue's write-ahead log: whether all that was stored is still in it, and what can be saved.
+"""The queue's write-ahead log: whether it is complete, and recovery of its readable pages.
 
-After a crash SQLite reads its log as far as it is whole and drops the rest without a word, because
-it cannot tell a transaction that was never finished from one that was damaged later. So the queue
-notes beside the log how much of it is on the disk (`Mark`), and compares at the next start.
+After a crash SQLite reads its log up to the first damage and silently drops the rest, because it
+cannot distinguish an unfinished transaction from one that was damaged later. So the queue notes
+beside the log how much of it is on the disk (`Mark`), and compares at the next start.
 
 The format is described in https://www.sqlite.org/fileformat2.html#the_write_ahead_log.
 """
@@ -72,7 +72,7 @@ class Progress:
     """Notes how much of the log of an open database is on the disk. Blocking; for one thread.
 
     The note is written after each durable transaction and not synced: it survives this process,
-    and after a power cut it says too little and never too much.
+    and after a power failure it may be too small, never too large.
 
     Args:
         log: the write-ahead log.
@@ -89,7 +89,7 @@ class Progress:
     def note(self) -> None:
         """Note the transactions so far, which are on the disk.
 
-        A note that cannot be written is left out: the former one is true as well.
+        A note that cannot be written is skipped: the former one is still true.
         """
         with suppress(OSError):
             if self._log < 0:
@@ -99,12 +99,12 @@ class Progress:
                 self._write(self._counted(header, page_bytes))
 
     def forget(self) -> None:
-        """Note that nothing in the log is needed; to be called before the log is emptied."""
+        """Note that nothing in the log is needed; call this before the log is emptied."""
         with suppress(OSError):
             self._write(Mark())
 
     def close(self) -> None:
-        """Let go of the files, after the database; a log that it could not empty is noted again."""
+        """Close the files, after the database; a log that it could not empty is noted again."""
         if self._log_path.exists():
             self.note()
         for descriptor in (self._log, self._file):
@@ -145,14 +145,14 @@ def read_mark(file: Path) -> Mark | None:
 
 
 def loss_in(log: Path, mark: Mark | None) -> str | None:
-    """Return what is wrong with a log that SQLite would cut off; ``None`` if it has everything.
+    """Return what is wrong with a log that SQLite would cut off; ``None`` if it is complete.
 
-    Without a mark the log itself must do: whole transactions behind a bad one are a loss, and a
-    damaged end is not found.
+    Without a mark, only complete transactions behind a damaged one show a loss; a damaged end does
+    not.
 
     Args:
         log: the write-ahead log of a database that is not open.
-        mark: what was noted of it.
+        mark: the note on it.
 
     Raises:
         OSError: it cannot be read.
@@ -177,31 +177,31 @@ def loss_in(log: Path, mark: Mark | None) -> str | None:
     expected = max(expected, mark.frames)
     if whole >= expected:
         return None
-    return f"'{log.name}' can be read up to page {whole} of {expected} only"
+    return f"'{log.name}' can be read only up to page {whole} of {expected}"
 
 
 def _other_beginning(log: Path, header: bytes, mark: Mark) -> str | None:
-    """Judge a log that does not begin as the mark says."""
+    """Return what is wrong with a log whose beginning differs from the mark, if anything."""
     if _page_bytes(header):
         begun, noted = (int.from_bytes(one[12:16], "big") for one in (header, mark.header))
-        # It is begun again only when the database has all of it. The counter starts over at 2^32.
+        # SQLite restarts it only when the database has all of it. The counter wraps at 2^32.
         if 0 < (begun - noted) % (1 << 32) < _HALF:
             return None
-        return f"'{log.name}' is older than what was written to it last"
+        return f"'{log.name}' is older than the last write to it"
     return f"'{log.name}' is empty" if not header else f"the beginning of '{log.name}' is damaged"
 
 
 def has_pages(log: Path) -> bool:
-    """Tell whether a log holds more than its beginning."""
+    """Whether a log contains pages."""
     return log.exists() and log.stat().st_size > _HEADER_BYTES
 
 
 def apply_log(log: Path, mark: Mark | None, database: Path) -> None:
-    """Write each committed page that is whole into a copy of the database, past damaged ones too.
+    """Write each committed intact page into a copy of the database, also behind damaged ones.
 
     Args:
         log: the write-ahead log of the database that was copied.
-        mark: what was noted of the log.
+        mark: the note on the log.
         database: the copy, without a log of its own.
     """
     try:
@@ -220,17 +220,17 @@ def apply_log(log: Path, mark: Mark | None, database: Path) -> None:
             for count, frame in enumerate(_frames(file, noted), 1):
                 if frame.is_whole:
                     pending.append(frame)
-                # What was noted is committed, also where the end of its transaction is damaged.
+                # Noted pages are committed, even if the end of their transaction is damaged.
                 if count <= noted.frames or (frame.is_whole and frame.is_commit):
                     for one in pending:
                         copy.seek((one.number - 1) * page_bytes)
                         copy.write(one.page)
                     pending.clear()
-            _tell_size(copy, page_bytes)
+            _write_size(copy, page_bytes)
 
 
-def _tell_size(database: BinaryIO, page_bytes: int) -> None:
-    """Let the first page say how large the file is: the page that said so may be lost."""
+def _write_size(database: BinaryIO, page_bytes: int) -> None:
+    """Write the size of the file into its first page, because the page with it may be lost."""
     pages = database.seek(0, os.SEEK_END) // page_bytes
     database.seek(_CHANGES_AT)
     changes = database.read(4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nanobot_core.bus.memory import MemoryBus
+from nanobot_core.bus.queues import MemoryBus
 from nanobot_core.bus.sqlite import SqliteBus
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.bus import Bus

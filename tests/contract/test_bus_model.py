@@ -16,8 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from nanobot_core.bus.entry import INBOUND, inbound_entry
 from nanobot_core.bus.ledger import Ledger
-from nanobot_core.bus.memory import MemoryBus
-from nanobot_core.bus.queues import LedgerBus
+from nanobot_core.bus.queues import LedgerBus, MemoryBus
 from nanobot_core.bus.sqlite import SqliteBus
 from nanobot_core.bus.transaction import Operation
 from nanobot_core.contracts.bus import BusDepth, InboundLease, Lease, OutboundLease

@@ -79,7 +79,7 @@ def _open(path: Path) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _read_all(ledger: Ledger) -> list[str]:
-    counts = ledger.standing.counts.copy()
+    counts = ledger.counts.by_queue.copy()
     found: list[str] = []
     for queue in QUEUES:
         taken: list[Taken] = []

@@ -10,7 +10,7 @@ from typing import Final
 
 from nanobot_core.agent.always import AlwaysAllowed
 from nanobot_core.app import approvals, owner
-from nanobot_core.bus.codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
+from nanobot_core.bus.entry import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from nanobot_core.channels.pairing import _Damaged, _parse_book, _valid
 from nanobot_core.testing import FakeClock
 from tests.fuzz.choices import Choices, damaged, fresh_folder

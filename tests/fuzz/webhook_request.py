@@ -13,7 +13,7 @@ from typing import Final
 from starlette.types import Message as AsgiMessage
 
 from nanobot_core import InboundMessage
-from nanobot_core.bus.codec import decode_inbound, encode_inbound
+from nanobot_core.bus.entry import decode_inbound, encode_inbound
 from nanobot_core.testing import FakeClock, FakePluginContext, RecordingInbox
 from nanobot_webhook.door import Door
 from nanobot_webhook.intake import build_app

@@ -33,7 +33,7 @@ MODULES: Final = {
     "agent": Size(1100, 1750),
     "app": Size(1500, 2250),
     "cli": Size(2300, 3150),
-    "bus": Size(1000, 1450),
+    "bus": Size(1000, 1410),
     "channels": Size(900, 1200),
     "clock": Size(250, 400),
     "config": Size(900, 1470),
@@ -50,7 +50,7 @@ MODULES: Final = {
     "plugins": Size(2700, 3720),
     "provider_match": Size(150, 190),
     "record": Size(60, 90),
-    "sessions": Size(600, 1050),
+    "sessions": Size(600, 1030),
     "tasks": Size(150, 180),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     "testing": Size(1800, 3100),

@@ -132,7 +132,7 @@ async def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     for place in (tmp_path / "file" / "bus.sqlite", tmp_path / "folder"):
-        with pytest.raises(BusError, match="look at the disk") as caught:
+        with pytest.raises(BusError, match="check the disk") as caught:
             await SqliteBus.open(place)
         assert str(place) in str(caught.value)
 
@@ -240,7 +240,7 @@ async def test_a_write_or_fsync_that_fails_is_told_and_the_next_one_works(
         await bus.publish_inbound(inbound("1", key="1"))
         with log_replaced_by(device):
             for _ in range(2):
-                with pytest.raises(BusError, match=r"nothing of it was stored"):
+                with pytest.raises(BusError, match=r"nothing was stored"):
                     await bus.publish_inbound(inbound("2", key="2"))
         assert await bus.publish_inbound(inbound("2", key="2")) is True
         assert await bus.publish_inbound(inbound("1", key="1")) is False

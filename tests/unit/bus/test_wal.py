@@ -100,7 +100,7 @@ async def test_a_bad_page_in_the_log_is_reported_and_later_messages_are_saved(
     async with opened(path) as bus:
         (finding,) = bus.repaired
         kept = path.with_name("bus.sqlite.corrupt-1")
-        assert "'bus.sqlite-wal' can be read up to page" in finding
+        assert "'bus.sqlite-wal' can be read only up to page" in finding
         assert str(kept) in finding
         assert log_of(kept).read_bytes() == data
         found = await numbers_in(bus)
@@ -221,7 +221,7 @@ async def test_the_log_of_another_day_is_reported(tmp_path: Path) -> None:
     shutil.copy2(log_of(former), log_of(path))
     async with opened(path) as bus:
         (finding,) = bus.repaired
-        assert "'bus.sqlite-wal' is older than what was written to it last" in finding
+        assert "'bus.sqlite-wal' is older than the last write to it" in finding
 
 
 async def test_damage_is_found_without_a_mark_where_whole_messages_follow_it(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from nanobot_core import Channel, ChannelCapabilities, InboundMessage, OutboundMessage
-from nanobot_core.bus.memory import MemoryBus
+from nanobot_core.bus.queues import MemoryBus
 from nanobot_core.channels.inbox import ChannelInbox, Reception
 from nanobot_core.channels.outbox import Outbox
 from nanobot_core.channels.pairing import PairingStore

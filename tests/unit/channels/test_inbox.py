@@ -229,7 +229,7 @@ async def test_a_gateway_that_ends_takes_nothing_in(bench: Bench) -> None:
 
 
 async def test_a_full_queue_is_told_to_the_platform(bench: Bench) -> None:
-    from nanobot_core.bus.memory import MemoryBus
+    from nanobot_core.bus.queues import MemoryBus
 
     bench.reception.bus = MemoryBus(bench.clock, max_waiting=1)
     await bench.inbox().publish(inbound())

@@ -8,7 +8,7 @@ from datetime import UTC
 import pytest
 from hypothesis import given, strategies as st
 
-from nanobot_core.bus.codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
+from nanobot_core.bus.entry import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from nanobot_core.messages import Button, InboundMessage, JsonObject, JsonValue, OutboundMessage
 
 TEXTS = st.text(st.characters(), max_size=20)  # half surrogate pairs among them
