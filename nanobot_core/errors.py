@@ -42,8 +42,9 @@ A class takes fields and builds its own message: what was wanted, what was found
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

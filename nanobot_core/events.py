@@ -6,7 +6,7 @@ A new fact is a new field with a default, so that the signature of a hook never 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from nanobot_core.messages import (
@@ -17,6 +17,7 @@ from nanobot_core.messages import (
     ToolCall,
     Usage,
 )
+from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
 TurnSource: TypeAlias = Literal["chat", "cli", "sdk", "cron", "heartbeat", "subagent", "api"]

@@ -7,10 +7,11 @@ translate it into theirs, sessions store it. Each text is repaired where it ente
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired, parse_json_object
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from nanobot_core.contracts.provider import ProviderSpec
 from nanobot_core.errors import NoProvider
+from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
 
 

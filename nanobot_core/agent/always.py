@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
 from nanobot_core.disk import replace_file
+from nanobot_core.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

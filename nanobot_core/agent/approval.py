@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from nanobot_core.errors import ToolError
 from nanobot_core.events import ApprovalRequested, ApprovalResolved, ToolCallProposed, TurnInfo
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import JsonObject, JsonValue, ToolCall
+from nanobot_core.record import dataclass
 from nanobot_core.tasks import run_bounded
 from nanobot_core.tools.registry import RegisteredTool, ToolRegistry
 

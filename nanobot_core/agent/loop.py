@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nanobot_core.agent.approval import ApprovalPolicy, Approver
 from nanobot_core.agent.model_call import ModelAnswer, ModelCaller
@@ -31,6 +31,7 @@ from nanobot_core.events import (
     ToolDefinition,
 )
 from nanobot_core.messages import Message, ToolCall
+from nanobot_core.record import dataclass
 from nanobot_core.text import truncate_middle
 
 MAX_CONTINUATIONS = 3

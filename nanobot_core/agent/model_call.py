@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nanobot_core.agent.run import AgentRunSpec, Model, ModelSource
 from nanobot_core.agent.shortening import without_images
@@ -44,6 +44,7 @@ from nanobot_core.events import (
     UsageRecorded,
 )
 from nanobot_core.messages import Message, Usage
+from nanobot_core.record import dataclass
 from nanobot_core.text import MAX_JSON_DEPTH, PairJoiner, count_chars, is_deeper, is_finite
 from nanobot_core.thoughts import Portion, ThoughtFilter, split_thoughts
 

@@ -9,7 +9,7 @@ import platform
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -21,6 +21,7 @@ from nanobot_core.events import ContextRequested, TurnInfo
 from nanobot_core.folder import Folder
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import ContentBlock, ImageBlock, Message, TextBlock
+from nanobot_core.record import dataclass
 from nanobot_core.text import truncate_middle
 
 BOOTSTRAP_FILES = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md")

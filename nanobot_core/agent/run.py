@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from nanobot_core.agent.results import ResultFiles
@@ -13,6 +13,7 @@ from nanobot_core.events import RunEvent, StopReason, TurnInfo
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import JsonObject, Message, OutboundMessage, ToolCall, Usage
 from nanobot_core.paths import PathGuard
+from nanobot_core.record import dataclass
 from nanobot_core.tools.registry import ToolRegistry
 
 

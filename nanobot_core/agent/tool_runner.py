@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from nanobot_core.agent.approval import Approver, Proposal
 from nanobot_core.agent.results import call_hint, normalise_output
@@ -31,6 +31,7 @@ from nanobot_core.messages import (
     ToolCall,
     content_text,
 )
+from nanobot_core.record import dataclass
 from nanobot_core.tasks import StillRunning, run_bounded
 from nanobot_core.tools.registry import RegisteredTool, with_hint
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from nanobot_core.disk import replace_file
 from nanobot_core.errors import BusError
 from nanobot_core.hooks import specs as on
 from nanobot_core.messages import Button, OutboundMessage
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.channels.outbox import Outbox

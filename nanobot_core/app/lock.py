@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from nanobot_core.disk import make_folder, replace_file
 from nanobot_core.errors import NanobotError
+from nanobot_core.record import dataclass
 
 PROBE_GRACE_S = 1.0
 """Seconds that a start waits for the lock: whoever asks whether a gateway runs holds it shortly."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from nanobot_core.config.editing import add_to_list, remove_from_list
 from nanobot_core.config.loading import load_config
 from nanobot_core.errors import ConfigUnreadable, NanobotError
 from nanobot_core.plugins.catalogue import Catalogue
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot

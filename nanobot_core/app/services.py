@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from loguru import logger
 from nanobot_core.channels.supervisor import Supervisor
 from nanobot_core.contracts.service import Service
 from nanobot_core.plugins.loader import make_object
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock

@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from filelock import FileLock
 
 from nanobot_core.channels.access import first_part
 from nanobot_core.disk import make_folder, replace_file
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock

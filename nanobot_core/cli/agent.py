@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nanobot_core.cli.options import Options, options_of
 from nanobot_core.cli.output import fail, print_json, run_async, warn
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.cli.render import View

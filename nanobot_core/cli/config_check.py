@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from nanobot_core.config.tree import Origin, parse_path, resolve
 from nanobot_core.config.validation import nearest_key
 from nanobot_core.errors import ConfigInvalid, ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.plugins.catalogue import Catalogue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
@@ -14,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from nanobot_core.cli.options import load_catalogue, options_of, plugin_context, read_settings
 from nanobot_core.errors import PluginError, PluginRejected
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Context

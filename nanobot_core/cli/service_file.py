@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from nanobot_core.record import dataclass
 from nanobot_core.tasks import KILL_RESERVE_S
 
 LABEL = "nanobot.gateway"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from nanobot_core.config.environment import (
@@ -40,6 +40,7 @@ from nanobot_core.config.tree import (
 from nanobot_core.config.validation import Places, Validation, nearest_key, secrets_in
 from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
 from nanobot_core.messages import JsonObject, JsonValue
+from nanobot_core.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

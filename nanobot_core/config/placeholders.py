@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from nanobot_core.config.environment import expand_home
@@ -12,6 +11,7 @@ from nanobot_core.config.secrets import names_secret, resembles_secret
 from nanobot_core.config.tree import KeyPath, Origin, render_path
 from nanobot_core.errors import ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
+from nanobot_core.record import dataclass
 
 MAX_SECRET_FILE_BYTES = 64 * 1024
 

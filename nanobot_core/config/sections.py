@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 
 from pydantic import BaseModel
 
@@ -19,6 +18,7 @@ from nanobot_core.config.tree import KeyPath, find_key, fold, parse_path, render
 from nanobot_core.config.validation import ModelT, Validation, nearest_key, secrets_in
 from nanobot_core.errors import ConfigInvalid, ConfigProblem
 from nanobot_core.messages import JsonObject
+from nanobot_core.record import dataclass
 
 _SHARED: dict[KeyPath, type[BaseModel]] = {
     ("channels",): ChannelsSettings,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,6 +9,7 @@ from nanobot_core.config.nodes import MAX_DEPTH, Node, compose, json_as_yaml, re
 from nanobot_core.config.tree import KeyPath, render_path
 from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
 from nanobot_core.messages import JsonObject, JsonValue
+from nanobot_core.record import dataclass
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_VALUES = 200_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from nanobot_core.messages import JsonObject, JsonValue
+from nanobot_core.record import dataclass
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 Origins: TypeAlias = dict[str, "Origin"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from nanobot_core.messages import InboundMessage, OutboundMessage
+from nanobot_core.record import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from nanobot_core.messages import InboundMessage, OutboundMessage
+from nanobot_core.record import dataclass
 
 Complete: TypeAlias = Callable[[InboundMessage], Awaitable[InboundMessage]]
 """Returns the message with what is costly to get, such as its files on disk."""

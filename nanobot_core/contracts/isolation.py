@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TypeAlias
 
 from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import JsonObject
+from nanobot_core.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nanobot_core.contracts.plugin import ContextBlock
 from nanobot_core.messages import Message
+from nanobot_core.record import dataclass
 
 
 class MemoryBackend(ABC):

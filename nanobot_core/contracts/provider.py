@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal, TypeAlias
 
 from nanobot_core.errors import ProviderProtocolError
 from nanobot_core.events import ToolDefinition, TurnInfo
 from nanobot_core.messages import JsonObject, Message, ToolCall, Usage
+from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
 ReasoningEffort: TypeAlias = Literal["none", "low", "medium", "high"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.messages import InboundMessage
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from pydantic import SecretStr

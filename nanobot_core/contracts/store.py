@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Literal
 
 from nanobot_core.messages import JsonObject, Message
+from nanobot_core.record import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,6 +13,7 @@ from nanobot_core.contracts.plugin import Allow, Ask, Deny
 from nanobot_core.errors import ToolFailed
 from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import Content, ContentBlock, JsonObject, OutboundMessage
+from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from pathlib import Path
+
+from nanobot_core.record import dataclass
 
 
 class TranscriptionProvider(ABC):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core.hooks import callers, specs
@@ -23,6 +22,7 @@ from nanobot_core.hooks.detached import DetachedQueues
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import HookPoint
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core import events

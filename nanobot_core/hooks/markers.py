@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import pluggy
 
 from nanobot_core.hooks.kinds import RULES, Kind
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.contracts.context import PluginContext

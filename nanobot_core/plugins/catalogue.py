@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -24,6 +24,7 @@ from nanobot_core.plugins.isolated import describe_isolated, with_isolated
 from nanobot_core.plugins.manifest import (
     Declaration,
 )
+from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from nanobot_core.errors import PluginError
 from nanobot_core.hooks.caller import GATES, closed_gate, judged_by
 from nanobot_core.plugins.index import Condition, InstalledPlugin
 from nanobot_core.plugins.manifest import holds
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.config.models import Settings

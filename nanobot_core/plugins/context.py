@@ -14,7 +14,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +24,7 @@ from nanobot_core.disk import make_folder
 from nanobot_core.errors import HookError, PluginRejected
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.plugins.manifest import ANY_VARIABLE
+from nanobot_core.record import dataclass
 from nanobot_core.tasks import TASKS_END_S
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from nanobot_core.hooks.account import FAILURES_TO_OPEN
 from nanobot_core.hooks.generation import Registrant
 from nanobot_core.hooks.implementation import called_in
 from nanobot_core.plugins.index import Condition
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.hooks.account import Account

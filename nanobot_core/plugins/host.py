@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core.config.environment import environment
@@ -35,6 +34,7 @@ from nanobot_core.plugins.index import Condition
 from nanobot_core.plugins.manifest import Declaration, brings_tools, listens
 from nanobot_core.plugins.table import Generation, PluginTable, Withdraw, nothing_runs
 from nanobot_core.plugins.tool_names import ToolOffering
+from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
 from nanobot_core.tools.registry import ToolRegistry
 

@@ -14,12 +14,12 @@ import re
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nanobot_core._version import __version__
 from nanobot_core.disk import make_folder
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     # A listing of commands, which is read at each start, needs none of these classes.

@@ -9,7 +9,6 @@ import inspect
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from nanobot_core.config.models import Settings
 from nanobot_core.errors import ConfigError, PluginError, PluginLoadFailed, PluginRejected
 from nanobot_core.plugins.index import LOCAL_PREFIX, InstalledPlugin
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.plugins.active import ActivePlugin, Starter

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nanobot_core.contracts.plugin import PluginFacts
@@ -15,6 +15,7 @@ from nanobot_core.events import ToolDefinition
 from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.messages import JsonObject
+from nanobot_core.record import dataclass
 from nanobot_core.tools.registry import ToolTraits
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import NameConflict, PluginError
 from nanobot_core.plugins.active import ActivePlugin
+from nanobot_core.record import dataclass
 from nanobot_core.tools.registry import ToolRegistry
 
 MAX_NAME_CHARS = 64

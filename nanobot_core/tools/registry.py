@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from nanobot_core.contracts.tool import Tool
 from nanobot_core.errors import NameConflict, PluginRejected
 from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import JsonObject
+from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
 from nanobot_core.tools.casting import cast_params
 from nanobot_core.tools.validation import ParameterSchema
