@@ -1,9 +1,8 @@
-"""Network access: what may be reached on a model's wish, and the HTTP client for it.
+"""Network access: the addresses that a model's requests may reach, and the HTTP client for them.
 
-Also what every plugin that calls a service needs: its failures as our errors, and how long it asks
-to wait. `fetch`, `unpacked_body`, `guarded_client`, `GuardedTransport` and `failure_of` need httpx,
-which the core does not depend on: a plugin that uses them lists ``httpx`` itself.
-Their modules are imported when first used (PEP 562).
+Also for every plugin that calls a service: failures as our errors, and ``Retry-After``. All but
+`NetworkPolicy`, `TargetRefused` and `resolve_checked` need httpx, which is no dependency of the
+core: a plugin that uses them lists ``httpx`` itself. Modules are imported on first use (PEP 562).
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ if TYPE_CHECKING:
     from nanobot_core.net.failure import (
         HTTPX_ERRORS as HTTPX_ERRORS,
         failure_of as failure_of,
+        retry_after_s as retry_after_s,
     )
     from nanobot_core.net.policy import (
         Address as Address,
         NetworkPolicy as NetworkPolicy,
+        Resolver as Resolver,
         TargetRefused as TargetRefused,
+        resolve_checked as resolve_checked,
     )
-    from nanobot_core.net.resolver import Resolver as Resolver, resolve_checked as resolve_checked
-    from nanobot_core.net.retry_after import retry_after_s as retry_after_s
     from nanobot_core.net.transport import (
         GuardedTransport as GuardedTransport,
         guarded_client as guarded_client,
@@ -45,10 +45,8 @@ _HOMES = {
     name: f"nanobot_core.net.{module}"
     for module, names in {
         "download": "BoundedResponse FetchFailed FetchLimits fetch unpacked_body",
-        "failure": "HTTPX_ERRORS failure_of",
-        "policy": "Address NetworkPolicy TargetRefused",
-        "resolver": "Resolver resolve_checked",
-        "retry_after": "retry_after_s",
+        "failure": "HTTPX_ERRORS failure_of retry_after_s",
+        "policy": "Address NetworkPolicy Resolver TargetRefused resolve_checked",
         "transport": "GuardedTransport guarded_client",
     }.items()
     for name in names.split()

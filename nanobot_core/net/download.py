@@ -1,4 +1,4 @@
-"""fetch: one bounded answer to one request, over redirects."""
+"""fetch: one bounded response to one request, over redirects."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SHOWN_URL_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """What one fetch may cost.
+    """The limits of one fetch.
 
     Attributes:
-        max_bytes: size of the body after decompression; what goes beyond is cut off.
+        max_bytes: size of the body after decompression; the rest is cut off.
         max_redirects: redirects that are followed.
         total_s: seconds from the first connection to the last byte.
     """
@@ -36,14 +36,14 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundedResponse:
-    """What came back.
+    """The response to a fetch.
 
     Attributes:
         status: HTTP status of the last hop.
-        final_url: where the last hop went.
+        final_url: URL of the last hop.
         headers: of the last hop, names in lower case, repeated ones joined by commas.
         content: the body, unpacked, at most as long as allowed.
-        truncated: `content` is not all of the body: it was too long, or the connection ended
+        truncated: `content` is only a part of the body: it was too long, or the connection ended
             before the announced length.
     """
 
@@ -55,11 +55,11 @@ class BoundedResponse:
 
 
 class FetchFailed(ToolFailed):
-    """No answer came.
+    """A fetch got no response.
 
     Attributes:
-        url: what was asked for, without query.
-        reason: why nothing came, in words.
+        url: the requested URL without its query.
+        reason: why.
     """
 
     def __init__(self, url: httpx.URL, reason: str) -> None:
@@ -71,20 +71,19 @@ class FetchFailed(ToolFailed):
 async def fetch(
     client: httpx.AsyncClient, request: httpx.Request | str, limits: FetchLimits | None = None
 ) -> BoundedResponse:
-    """Send a request and read the answer within limits; any HTTP status is an answer.
+    """Send a request and read the response within limits, whatever its HTTP status.
 
-    Headers are limited to 100 kB by httpx, also in size of each hop of a redirect; bodies of
-    redirects are not read.
+    httpx limits the headers of each hop to 100 kB. Bodies of redirects are not read.
 
     Args:
         client: a client of `guarded_client`, so that each hop is checked.
         request: a URL to get, or a request that `client` built.
-        limits: what it may cost.
+        limits: ``None`` for the defaults.
 
     Raises:
-        TargetRefused: a hop leads to where the client's policy does not go.
-        ToolInputError: the text is no URL.
-        FetchFailed: no connection, no answer in time, a broken answer, too many redirects.
+        TargetRefused: the client's policy does not allow the target of a hop.
+        ToolInputError: the text is not a URL.
+        FetchFailed: no connection, no response in time, a broken response, too many redirects.
 
     Cancellation:
         The connection is closed before the cancellation is passed on.
@@ -102,7 +101,7 @@ def _build_get(client: httpx.AsyncClient, url: str) -> httpx.Request:
     try:
         return client.build_request("GET", url)
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise ToolInputError(f"'{url[:_SHOWN_URL_CHARS]}' is no URL: {error}") from error
+        raise ToolInputError(f"'{url[:_SHOWN_URL_CHARS]}' is not a URL: {error}") from error
 
 
 async def _follow(
@@ -147,18 +146,18 @@ async def _read(response: httpx.Response, bounds: FetchLimits) -> BoundedRespons
 
 
 async def unpacked_body(response: httpx.Response, max_packed: int) -> AsyncGenerator[bytes, None]:
-    """Give the body of a streamed response in pieces of bounded size, however far it unpacks.
+    """Yield the body of a streamed response in pieces of bounded size, however far it unpacks.
 
-    httpx would unpack each piece that comes in whole: 64 kB of gzip can hold 64 MB, and the same
-    of Brotli or Zstandard gigabytes. Here only gzip and deflate are unpacked. How much comes in all
-    is for the caller to bound.
+    httpx would unpack each received piece at once: 64 kB of gzip can hold 64 MB, and the same of
+    Brotli or Zstandard gigabytes. Here only gzip and deflate are unpacked. The caller bounds the
+    total.
 
     Args:
         response: of a request with ``stream=True``; its body has not been read.
-        max_packed: bytes that may come in before they are unpacked.
+        max_packed: bytes to receive at most, before they are unpacked.
 
     Yields:
-        The next bytes, never none.
+        The next bytes, at least one.
 
     Raises:
         httpx.DecodingError: it is packed in another way, damaged, or longer than `max_packed`.
@@ -172,7 +171,7 @@ async def unpacked_body(response: httpx.Response, max_packed: int) -> AsyncGener
             packed += len(part)
             for piece in filter(None, unpacker.feed(part)):
                 yield piece
-            if packed > max_packed:  # much that unpacks to little
+            if packed > max_packed:  # many bytes that unpack to few
                 raise httpx.DecodingError(f"its packed body is longer than {max_packed:,} bytes")
         unpacker.finish()
     except zlib.error as error:
@@ -188,10 +187,10 @@ def _unpacker(encoding: str) -> _Plain | _Deflate:
 
 
 class _Plain:
-    """Passes the body on as it comes."""
+    """Passes the body on unchanged."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Give `data`."""
+        """Yield `data`."""
         yield data
 
     def finish(self) -> None:
@@ -206,11 +205,11 @@ class _Deflate:
         self._begun = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Give what `data` unpacks to."""
+        """Yield the unpacked `data`."""
         while data or not self._inner.eof:
             if self._inner.eof:
                 if not data.startswith(_GZIP_MAGIC):
-                    return  # what stands behind the packed body is ignored, as browsers do
+                    return  # data behind the packed body is ignored, as browsers do
                 self._inner = zlib.decompressobj(_ZLIB_OR_GZIP)
             piece = self._unpack(data)
             yield piece
@@ -219,7 +218,7 @@ class _Deflate:
                 return
 
     def finish(self) -> None:
-        """Raise `zlib.error` where something is missing at the end."""
+        """Raise `zlib.error` if the end is missing."""
         if self._begun and not self._inner.eof:
             raise zlib.error
 

@@ -1,7 +1,10 @@
-"""NetworkPolicy: which addresses may be reached on a model's wish."""
+"""NetworkPolicy: which addresses a model's requests may reach, and resolving names to them."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import field
 from ipaddress import (
     IPv4Address,
@@ -78,13 +81,17 @@ _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 """Begins the interface part of an address that ends in an IPv4 address (RFC 5214, section 6.1)."""
 
 
+Resolver: TypeAlias = Callable[[str, int], Awaitable[tuple[Address, ...]]]
+"""Returns the addresses of a host in the order in which to try them; `OSError` if there is none."""
+
+
 class TargetRefused(ToolDenied):
-    """A request would have left the public network, or is none that is made.
+    """A request would have left the public network, or is of a refused kind.
 
     Attributes:
-        target: the host, or the URL where no host was looked at.
-        address: the refused address, or ``None`` where another rule refused the target.
-        reason: why, in words.
+        target: the host, or the URL if no host was examined.
+        address: the refused address, or ``None`` if another rule refused the target.
+        reason: why.
     """
 
     def __init__(self, target: str, reason: str, *, address: str | None = None) -> None:
@@ -106,20 +113,20 @@ class TargetRefused(ToolDenied):
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """What guarded requests may reach: public unicast addresses, and what the owner opened.
+    """The targets of guarded requests: public unicast addresses, and those that the owner opened.
 
     Refused are loopback, private, link-local, carrier, multicast, reserved, benchmark,
     documentation, unspecified and broadcast addresses, and the metadata services of clouds. An
-    address that carries an IPv4 address (IPv4-mapped, 6to4, NAT64's ``64:ff9b::/96``, ISATAP) is
+    address that contains an IPv4 address (IPv4-mapped, 6to4, NAT64's ``64:ff9b::/96``, ISATAP) is
     judged by that one; forms without use in the public network (IPv4-compatible, Teredo, NAT64's
-    local prefix, site-local) are refused whatever they carry.
+    local prefix, site-local) are always refused.
 
     Attributes:
         allowed: networks in CIDR form that the owner opened although they are not public. A
-            metadata service is opened by its own address only, not by a network around it.
+            metadata service is opened only by its own address, not by a network around it.
 
     Raises:
-        ValueError: an entry of `allowed` is no network.
+        ValueError: an entry of `allowed` is not a network.
     """
 
     allowed: tuple[str, ...] = ()
@@ -129,12 +136,12 @@ class NetworkPolicy:
         object.__setattr__(self, "_networks", tuple(_parse_network(text) for text in self.allowed))
 
     def is_allowed(self, address: Address | str) -> bool:
-        """Say whether a connection to `address` may be made; text that is no address may not."""
+        """Whether a connection to `address` may be made; false for text that is not an address."""
         try:
             found = ip_address(address) if isinstance(address, str) else address
         except ValueError:
             return False
-        # Without the zone, so that an address in a table is found whatever interface it names.
+        # Without the zone, so that an address in a table is found with any interface.
         plain = IPv6Address(int(found)) if isinstance(found, IPv6Address) else found
         return self._is_open(plain) or self._is_public(plain)
 
@@ -157,7 +164,7 @@ class NetworkPolicy:
 
 
 def _judged_by(address: IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address behind a form that is only another way to write it."""
+    """Return the IPv4 address of a form that is only another way to write it."""
     if address in _NAT64:
         return _last_32_bits(address)
     return address.ipv4_mapped or address.sixtofour
@@ -171,5 +178,45 @@ def _parse_network(text: str) -> _Network:
     try:
         return ip_network(text, strict=False)
     except ValueError as error:
-        msg = f"'{text}' is no network; write it as 10.1.0.0/16 or fd12::/32"
+        msg = f"'{text}' is not a network; write it as 10.1.0.0/16 or fd12::/32"
         raise ValueError(msg) from error
+
+
+async def resolve_checked(
+    host: str, port: int, policy: NetworkPolicy, *, resolver: Resolver | None = None
+) -> tuple[Address, ...]:
+    """Return the addresses of `host`, all of which `policy` allows.
+
+    Connect to one of these addresses, and keep `host` for the ``Host`` header and the TLS server
+    name: resolving the name again may give another answer.
+
+    Args:
+        host: name or address in any spelling that the system understands (``0x7f.1``).
+        port: port to connect to.
+        policy: the allowed addresses.
+        resolver: ``None`` for the system's resolver.
+
+    Raises:
+        TargetRefused: one of the addresses is not allowed. A name with a public and a private
+            address is refused as a whole.
+        OSError: the name has no address, or cannot be looked up now.
+
+    Cancellation:
+        Passed on at once; a look-up under way ends by itself in its thread.
+    """
+    if not host:
+        raise TargetRefused(host, "it is not a host")
+    addresses = await (resolver or _system_resolver)(host, port)
+    for address in addresses:
+        if not policy.is_allowed(address):
+            raise TargetRefused.at(host, address)
+    return addresses
+
+
+async def _system_resolver(host: str, port: int) -> tuple[Address, ...]:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except ValueError as error:  # not a host name: a long label, NUL, half a character
+        raise socket.gaierror(socket.EAI_NONAME, "it is not a host name") from error
+    return tuple(dict.fromkeys(ip_address(item[4][0]) for item in found))

@@ -1,24 +1,30 @@
-"""An httpx transport that connects to checked addresses only."""
+"""An httpx transport that connects only to checked addresses, or through the owner's proxy.
+
+The check is where connections are made (httpcore's network backend), not in front of the request:
+the name is resolved once, every address is checked, and the connection goes to a checked address,
+while httpx still uses the name for the ``Host`` header and for TLS.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
 import httpcore
 import httpx
 
-from nanobot_core.net.connection import GuardedBackend, open_pool
-from nanobot_core.net.policy import NetworkPolicy, TargetRefused
-from nanobot_core.net.resolver import Resolver, resolve_checked
+from nanobot_core.net.policy import NetworkPolicy, Resolver, TargetRefused, resolve_checked
 
 _PORTS = {"http": 80, "https": 443}
+_CONNECTIONS = 20
+_KEEPALIVE_S = 5.0
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body as httpx wants it, with httpx's exceptions."""
+    """The body of a response, with httpx's exceptions."""
 
     def __init__(self, response: httpcore.Response) -> None:
         self._response = response
@@ -33,23 +39,23 @@ class _Body(httpx.AsyncByteStream):
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """Sends requests over HTTP/1.1 to what a policy allows, each hop of a redirect anew.
+    """Sends requests over HTTP/1.1 to allowed addresses, and checks each hop of a redirect.
 
     Only ``http`` and ``https`` URLs without user information are requested. Proxies of the
     environment are not used. With a proxy the name is resolved and checked here, and then resolved
-    again by the proxy, which may get another answer and stands in another network: the owner who
-    sets a proxy trusts it to keep requests out of there.
+    again by the proxy, which may get another answer and is in another network: the owner who sets a
+    proxy trusts it to keep requests out of there.
 
     Args:
-        policy: what may be reached.
+        policy: the allowed addresses.
         proxy: ``http://``, ``https://``, ``socks5://`` or ``socks5h://`` URL, with user and
-            password where the proxy asks for them; SOCKS needs ``httpx[socks]``. The proxy itself
-            may stand anywhere.
-        resolver: how names become addresses; the system's resolver where it is not given.
-        ssl_context: TLS settings; those of httpx without the environment where it is not given.
+            password if the proxy needs them; SOCKS needs ``httpx[socks]``. The proxy itself may
+            have any address.
+        resolver: ``None`` for the system's resolver.
+        ssl_context: ``None`` for the TLS settings of httpx without the environment.
 
     Raises:
-        ValueError: `proxy` is none of these URLs.
+        ValueError: `proxy` is not such a URL.
     """
 
     def __init__(
@@ -130,20 +136,20 @@ def guarded_client(
     ssl_context: ssl.SSLContext | None = None,
     timeout_s: float = 30.0,
 ) -> httpx.AsyncClient:
-    """Return an httpx client that reaches only what `policy` allows; close it after use.
+    """Return an httpx client that reaches only allowed addresses; close it after use.
 
-    It follows no redirects by itself, because httpx reads their bodies without a limit; `fetch`
-    follows them. It keeps the cookies that it is given: take one client for what belongs together.
+    It does not follow redirects, because httpx reads their bodies without a limit; `fetch` follows
+    them. It keeps cookies: use one client for requests that belong together.
 
     Args:
-        policy: what may be reached.
-        proxy: see `GuardedTransport`, likewise the following two.
-        resolver: how names become addresses.
-        ssl_context: TLS settings.
+        policy: as for `GuardedTransport`, like the following three.
+        proxy: see there.
+        resolver: see there.
+        ssl_context: see there.
         timeout_s: seconds for each connect, read and write; `FetchLimits` bounds the whole.
 
     Raises:
-        ValueError: `proxy` is no URL of a proxy.
+        ValueError: `proxy` is not the URL of a proxy.
     """
     transport = GuardedTransport(policy, proxy=proxy, resolver=resolver, ssl_context=ssl_context)
     return httpx.AsyncClient(
@@ -151,7 +157,7 @@ def guarded_client(
         trust_env=False,
         follow_redirects=False,
         timeout=timeout_s,
-        # What `fetch` can unpack within its limits.
+        # The encodings that `fetch` can unpack within its limits.
         headers={"Accept-Encoding": "gzip, deflate"},
     )
 
@@ -178,3 +184,151 @@ def _httpx_errors() -> Iterator[None]:
         names = (kind.__name__ for kind in kinds)
         found = next(kind for name in names if (kind := getattr(httpx, name, None)))
         raise found(str(error)) from error
+
+
+class _GuardedStream(httpcore.AsyncNetworkStream):
+    """Closes its connection when an operation is interrupted; httpcore does not always do that."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+
+    async def read(
+        self,
+        max_bytes: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+    ) -> bytes:
+        try:
+            return await self._stream.read(max_bytes, timeout)
+        except BaseException:
+            await self._stream.aclose()
+            raise
+
+    async def write(
+        self,
+        buffer: bytes,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+    ) -> None:
+        try:
+            await self._stream.write(buffer, timeout)
+        except BaseException:
+            await self._stream.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            secured = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:
+            await self._stream.aclose()
+            raise
+        return _GuardedStream(secured)
+
+    def get_extra_info(self, info: str) -> object:
+        return self._stream.get_extra_info(info)
+
+
+class GuardedBackend(httpcore.AsyncNetworkBackend):
+    """Makes connections; with a policy, to checked addresses only."""
+
+    def __init__(self, policy: NetworkPolicy | None, resolver: Resolver | None) -> None:
+        self._policy = policy
+        self._resolver = resolver
+        self._network = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Resolve, check and connect, all within `timeout` seconds.
+
+        Raises:
+            TargetRefused: an address of `host` is not allowed.
+            httpcore.ConnectError: there is no address, or none answers.
+            httpcore.ConnectTimeout: no connection within `timeout`.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                hosts = await self._hosts(host, port)
+                share_s = None if timeout is None else timeout / len(hosts)
+                return await self._connect_first(hosts, port, share_s)
+        except TimeoutError as error:
+            raise httpcore.ConnectTimeout(f"no connection to {host} in time") from error
+
+    async def _hosts(self, host: str, port: int) -> list[str]:
+        if self._policy is None:
+            return [host]
+        try:
+            found = await resolve_checked(host, port, self._policy, resolver=self._resolver)
+        except OSError as error:
+            reason = f"cannot resolve {host}: {error.strerror or error}"
+            raise httpcore.ConnectError(reason) from error
+        if not found:
+            raise httpcore.ConnectError(f"{host} has no address")
+        return [str(address) for address in found]
+
+    async def _connect_first(
+        self, hosts: list[str], port: int, share_s: float | None
+    ) -> httpcore.AsyncNetworkStream:
+        """Try one after another, each for an equal part of the time."""
+        failure: Exception = httpcore.ConnectError("the name has no address")
+        for host in hosts:
+            try:
+                return _GuardedStream(await self._network.connect_tcp(host, port, share_s))
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait between attempts."""
+        await asyncio.sleep(seconds)
+
+
+def open_pool(
+    backend: GuardedBackend, context: ssl.SSLContext, proxy: str | None
+) -> httpcore.AsyncConnectionPool:
+    """Return the pool that makes and keeps the connections.
+
+    Raises:
+        ValueError: `proxy` is not the URL of a proxy.
+    """
+    if proxy is None:
+        return httpcore.AsyncConnectionPool(
+            ssl_context=context,
+            max_connections=_CONNECTIONS,
+            keepalive_expiry=_KEEPALIVE_S,
+            network_backend=backend,
+        )
+    parsed = _parse_proxy(proxy)
+    is_socks = parsed.url.scheme.startswith("socks5")
+    proxied = httpcore.AsyncSOCKSProxy if is_socks else httpcore.AsyncHTTPProxy
+    return proxied(
+        str(parsed.url),
+        proxy_auth=parsed.raw_auth,
+        ssl_context=context,
+        max_connections=_CONNECTIONS,
+        keepalive_expiry=_KEEPALIVE_S,
+        network_backend=backend,
+    )
+
+
+def _parse_proxy(proxy: str) -> httpx.Proxy:
+    # httpx would name the URL in its error, and with it the password.
+    try:
+        parsed = httpx.Proxy(proxy)
+    except (ValueError, httpx.InvalidURL):
+        parsed = None
+    if parsed is None or not parsed.url.host:
+        msg = "the proxy must be an http, https, socks5 or socks5h URL such as socks5://host:1080"
+        raise ValueError(msg)
+    return parsed

@@ -45,7 +45,7 @@ MODULES: Final = {
     "media": Size(120, 220),
     "messages": Size(300, 450),
     "ids": Size(10, 30),
-    "net": Size(450, 650),
+    "net": Size(450, 610),
     "paths": Size(250, 400),
     "plugins": Size(2700, 3720),
     "provider_match": Size(150, 190),

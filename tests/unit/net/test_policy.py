@@ -12,7 +12,7 @@ from nanobot_core.net import NetworkPolicy, TargetRefused, resolve_checked
 
 
 def test_an_entry_that_is_no_network_is_named() -> None:
-    with pytest.raises(ValueError, match=r"'10\.0\.0\.0/33' is no network"):
+    with pytest.raises(ValueError, match=r"'10\.0\.0\.0/33' is not a network"):
         NetworkPolicy(("127.0.0.1", "10.0.0.0/33"))
 
 
@@ -42,7 +42,7 @@ async def test_addresses_come_in_the_resolvers_order_and_once() -> None:
 
 @pytest.mark.parametrize("host", ["a" * 64, "a..b", "\ud800"])
 async def test_text_that_is_no_host_name_cannot_be_resolved(host: str) -> None:
-    with pytest.raises(OSError, match="no host name"):
+    with pytest.raises(OSError, match="not a host name"):
         await resolve_checked(host, 80, NetworkPolicy())
 
 
