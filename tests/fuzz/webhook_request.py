@@ -15,8 +15,7 @@ from starlette.types import Message as AsgiMessage
 from nanobot_core import InboundMessage
 from nanobot_core.bus.entry import decode_inbound, encode_inbound
 from nanobot_core.testing import FakeClock, FakePluginContext, RecordingInbox
-from nanobot_webhook.door import Door
-from nanobot_webhook.intake import build_app
+from nanobot_webhook.intake import Door, build_app
 from nanobot_webhook.signature import decode_key, sign
 from tests.fuzz.choices import Choices, fresh_folder
 

@@ -17,9 +17,8 @@ from nanobot_core import JsonObject, Tool, ToolError
 from nanobot_core.testing import FakePluginContext, call_in, output_text
 from nanobot_files.apply_patch import ApplyPatchTool
 from nanobot_files.edit_file import EditFileTool
-from nanobot_files.glob import GlobTool
 from nanobot_files.grep import GrepTool
-from nanobot_files.list_dir import ListDirTool
+from nanobot_files.listing import GlobTool, ListDirTool
 from nanobot_files.notebook_edit import NotebookEditTool
 from nanobot_files.read_file import ReadFileTool
 from nanobot_files.write_file import WriteFileTool
@@ -137,7 +136,7 @@ class World:
         )
 
     async def call(self, way: Way, path: str) -> str:
-        """Return what the model reads, be it an error."""
+        """Return what the model reads, errors included."""
         try:
             arguments = way.arguments(path)
             output = await way.make(self.context).execute(

@@ -85,7 +85,7 @@ async def test_every_spelling_of_an_inner_host_is_refused_before_a_connection() 
         for url in CONFUSED_URLS:
             with pytest.raises(ToolError):
                 await fetch(client, url.replace(":80", f":{target.port}"))
-    print(  # noqa: T201 - how many cases stand behind the claim
+    print(  # noqa: T201 - the number of cases behind the claim
         f"\n{len(HOSTS)} hosts, {refused} of them refused by their address and the others no host "
         f"to httpx or the resolver, and {len(CONFUSED_URLS)} confusing URLs: none got inside"
     )

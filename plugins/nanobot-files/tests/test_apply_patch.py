@@ -99,7 +99,7 @@ async def test_nothing_changes_when_one_change_cannot_be_made(
 
 
 @pytest.mark.parametrize("patch", ["text", "*** Begin Patch\n*** End Patch", "*** Begin Patch\nx"])
-async def test_text_that_is_no_patch_is_refused(bench: Bench, patch: str) -> None:
+async def test_text_that_is_not_a_patch_is_refused(bench: Bench, patch: str) -> None:
     with pytest.raises(ToolInputError):
         await bench.text(ApplyPatchTool, patch=patch)
 
@@ -150,7 +150,7 @@ async def test_file_that_cannot_be_restored_is_named(
         await bench.text(ApplyPatchTool, patch=patch)
 
 
-async def test_change_since_the_last_reading_is_told(bench: Bench) -> None:
+async def test_change_since_the_last_reading_is_reported(bench: Bench) -> None:
     from nanobot_files.read_file import ReadFileTool
 
     path = bench.put("a.txt", "a\n")

@@ -10,9 +10,8 @@ from nanobot_core import Tool
 from nanobot_core.testing import FakePluginContext, ToolContract
 from nanobot_files.apply_patch import ApplyPatchTool
 from nanobot_files.edit_file import EditFileTool
-from nanobot_files.glob import GlobTool
 from nanobot_files.grep import GrepTool
-from nanobot_files.list_dir import ListDirTool
+from nanobot_files.listing import GlobTool, ListDirTool
 from nanobot_files.notebook_edit import NotebookEditTool
 from nanobot_files.read_file import ReadFileTool
 from nanobot_files.write_file import WriteFileTool

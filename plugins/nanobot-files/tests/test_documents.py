@@ -61,7 +61,7 @@ async def test_document_comes_in_pages(bench: Bench, papers: Papers) -> None:
         await bench.text(ReadFileTool, path="a.docx", offset=500)
 
 
-async def test_changed_document_is_read_anew(bench: Bench, papers: Papers) -> None:
+async def test_changed_document_is_read_again(bench: Bench, papers: Papers) -> None:
     bench.put("a.docx", papers.word("before"))
     await bench.text(ReadFileTool, path="a.docx")
     bench.put("a.docx", papers.word("after the change"))
@@ -76,7 +76,7 @@ async def test_name_does_not_decide_what_a_file_is(bench: Bench, papers: Papers)
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.docx"])
-async def test_archive_that_is_no_document_is_told_as_binary(
+async def test_archive_that_is_not_a_document_is_reported_as_binary(
     bench: Bench, name: str, papers: Papers
 ) -> None:
     bench.put(name, papers.archive({"a.txt": b"text", "content.xml": b"<a/>"}))
@@ -109,7 +109,7 @@ async def test_without_the_extra_the_answer_names_the_install_line(
         await bench.text(ReadFileTool, path=name)
 
 
-async def test_encrypted_pdf_is_told_as_such(bench: Bench, papers: Papers) -> None:
+async def test_encrypted_pdf_is_reported_as_such(bench: Bench, papers: Papers) -> None:
     bench.put("a.pdf", papers.encrypted_pdf("password"))
 
     with pytest.raises(ToolInputError, match="is encrypted"):
@@ -124,7 +124,7 @@ async def test_pdf_that_is_encrypted_without_a_password_is_read(
     assert "secret" in await bench.text(ReadFileTool, path="a.pdf")
 
 
-async def test_encrypted_open_document_is_told_as_such(bench: Bench, papers: Papers) -> None:
+async def test_encrypted_open_document_is_reported_as_such(bench: Bench, papers: Papers) -> None:
     manifest = b"<manifest><encryption-data/></manifest>"
     document = papers.with_part(papers.open_document("x"), "META-INF/manifest.xml", manifest)
     bench.put("a.odt", document)

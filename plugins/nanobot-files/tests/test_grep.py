@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nanobot_core import ToolDenied, ToolFailed, ToolInputError
-from nanobot_files.excerpt import Excerpts
-from nanobot_files.grep import GrepTool
+from nanobot_files.grep import Excerpts, GrepTool
 from nanobot_files.matcher import main
 from nanobot_files.search import Query, search
 from nanobot_files.worker import Watch
@@ -81,7 +80,7 @@ async def test_single_file_can_be_searched(both: Bench) -> None:
     assert await both.text(GrepTool, pattern="print", path="node_modules") == "node_modules/d.py"
 
 
-async def test_limit_is_told(both: Bench) -> None:
+async def test_limit_is_reported(both: Bench) -> None:
     both.put("many.txt", "print\n" * 30)
 
     content = await both.text(
@@ -117,8 +116,8 @@ async def test_pattern_that_begins_with_a_dash_is_a_pattern(both: Bench) -> None
 
 
 @pytest.mark.parametrize("pattern", ["(unclosed", "[", "*", "(" * 500, "a{2,1}"])
-async def test_bad_pattern_is_told_as_such(both: Bench, pattern: str) -> None:
-    with pytest.raises(ToolInputError, match="no regular expression"):
+async def test_bad_pattern_is_reported_as_such(both: Bench, pattern: str) -> None:
+    with pytest.raises(ToolInputError, match="not a regular expression"):
         await both.text(GrepTool, pattern=pattern)
 
 
@@ -194,7 +193,7 @@ async def test_links_and_what_may_not_be_read_are_not_searched(
         await bench.text(GrepTool, pattern="canary", path="link.txt")
 
 
-async def test_engine_that_breaks_is_told(tmp_path: Path) -> None:
+async def test_engine_that_breaks_is_reported(tmp_path: Path) -> None:
     broken = tmp_path / "rg"
     broken.write_text("#!/bin/sh\nexit 2\n")
     broken.chmod(0o755)
@@ -216,7 +215,7 @@ async def test_file_that_became_binary_or_unreadable_is_left_out(bench: Bench) -
     assert excerpts.around(binary, "a.bin", [1]) == []
 
 
-async def test_engine_that_cannot_be_started_is_told(tmp_path: Path) -> None:
+async def test_engine_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
     query = Query("needle", ignore_case=False, max_per_file=1)
 
     with pytest.raises(ToolFailed, match="cannot be run"):

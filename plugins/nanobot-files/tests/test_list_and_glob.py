@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nanobot_core import ToolDenied, ToolInputError
-from nanobot_files.glob import GlobTool
 from nanobot_files.grep import GrepTool
-from nanobot_files.list_dir import ListDirTool
+from nanobot_files.listing import GlobTool, ListDirTool
 from nanobot_files.pattern import PathPattern
 
 if TYPE_CHECKING:
@@ -27,7 +26,9 @@ async def test_folder_is_listed_sorted_with_marks_and_sizes(bench: Bench) -> Non
     (bench.workspace / "link").symlink_to("b.txt")
     os.mkfifo(bench.workspace / "pipe")
 
-    assert await bench.text(ListDirTool) == ("a/\nb.txt  5\nlink -> b.txt\npipe  (no regular file)")
+    assert await bench.text(ListDirTool) == (
+        "a/\nb.txt  5\nlink -> b.txt\npipe  (not a regular file)"
+    )
 
 
 async def test_recursive_listing_names_noise_without_entering_it(bench: Bench) -> None:
@@ -58,16 +59,16 @@ async def test_listing_is_cut_at_its_characters(make_bench: MakeBench) -> None:
     assert "[16 of 100 shown;" in await bench.text(ListDirTool)
 
 
-async def test_empty_folder_is_told_as_such(bench: Bench) -> None:
+async def test_empty_folder_is_reported_as_such(bench: Bench) -> None:
     assert await bench.text(ListDirTool) == ". is empty."
 
 
-async def test_missing_folder_is_told(bench: Bench) -> None:
+async def test_missing_folder_is_reported(bench: Bench) -> None:
     with pytest.raises(ToolInputError, match="no such file or folder"):
         await bench.text(ListDirTool, path="gone")
 
 
-async def test_name_that_is_no_unicode_is_shown_replaced(bench: Bench) -> None:
+async def test_name_that_is_not_a_unicode_is_shown_replaced(bench: Bench) -> None:
     Path(os.fsdecode(os.fsencode(bench.workspace) + b"/a\xff")).write_bytes(b"")
 
     assert await bench.text(ListDirTool) == "a?  0"
@@ -137,7 +138,7 @@ async def test_hostile_gitignore_does_not_hold_up_a_search(bench: Bench) -> None
     assert "a" * 200 in await bench.text(GlobTool, pattern="*")
 
 
-async def test_gitignore_that_is_no_file_is_passed_over(bench: Bench) -> None:
+async def test_gitignore_that_is_not_a_file_is_passed_over(bench: Bench) -> None:
     bench.put(".gitignore/x.txt")
 
     assert await bench.text(GlobTool, pattern="*.txt") == ".gitignore/x.txt"

@@ -112,7 +112,7 @@ async def test_cell_is_deleted(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("mode", "index"), [("replace", 2), ("delete", 2), ("insert", 3)])
-async def test_number_without_a_cell_is_told(bench: Bench, mode: str, index: int) -> None:
+async def test_number_without_a_cell_is_reported(bench: Bench, mode: str, index: int) -> None:
     bench.put("n.ipynb", _notebook())
 
     with pytest.raises(ToolInputError, match="has 2 cells"):
@@ -131,7 +131,7 @@ async def test_number_without_a_cell_is_told(bench: Bench, mode: str, index: int
         '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "odd"}]}',
     ],
 )
-async def test_file_that_is_no_notebook_is_left_alone(bench: Bench, content: str) -> None:
+async def test_file_that_is_not_a_notebook_is_left_alone(bench: Bench, content: str) -> None:
     path = bench.put("n.ipynb", content)
 
     with pytest.raises(ToolInputError, match="notebook"):

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nanobot_core import ImageBlock, TextBlock, ToolDenied, ToolFailed, ToolInputError
-from nanobot_files.document import UTF8, Document, Encoding, detect_encoding
-from nanobot_files.page import PageLimits, read_page
-from nanobot_files.read_file import ReadFileTool
+from nanobot_files.read_file import PageLimits, ReadFileTool, read_page
+from nanobot_files.text_file import UTF8, Encoding, TextFile, detect_encoding
 from nanobot_files.worker import Watch
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def test_lines_are_numbered_and_the_end_is_told(bench: Bench) -> None:
+async def test_lines_are_numbered_and_the_end_is_reported(bench: Bench) -> None:
     bench.put("a.txt", "one\r\ntwo")
 
     assert await bench.text(ReadFileTool, path="a.txt") == (
@@ -31,7 +30,7 @@ async def test_lines_are_numbered_and_the_end_is_told(bench: Bench) -> None:
     )
 
 
-async def test_page_tells_where_it_stands_and_how_to_go_on(bench: Bench) -> None:
+async def test_page_reports_where_it_stands_and_how_to_go_on(bench: Bench) -> None:
     bench.put("a.txt", "".join(f"line {n}\n" for n in range(1, 101)))
 
     text = await bench.text(ReadFileTool, path="a.txt", offset=10, limit=2)
@@ -59,14 +58,14 @@ async def test_line_longer_than_a_page_is_cut_with_its_length(make_bench: MakeBe
     assert (await bench.text(ReadFileTool, path="a.txt", offset=2)).startswith("2|end")
 
 
-async def test_offset_behind_the_end_is_told_with_the_number_of_lines(bench: Bench) -> None:
+async def test_offset_behind_the_end_is_reported_with_the_number_of_lines(bench: Bench) -> None:
     bench.put("a.txt", "one\n")
 
     with pytest.raises(ToolInputError, match="has 1 lines"):
         await bench.text(ReadFileTool, path="a.txt", offset=5)
 
 
-async def test_empty_file_is_told_as_such(bench: Bench) -> None:
+async def test_empty_file_is_reported_as_such(bench: Bench) -> None:
     bench.put("a.txt")
 
     assert await bench.text(ReadFileTool, path="a.txt") == "a.txt is empty."
@@ -94,7 +93,7 @@ async def test_first_page_of_a_huge_file_does_not_read_it_all(bench: Bench) -> N
     )
 
 
-async def test_sparse_file_is_told_as_binary(bench: Bench) -> None:
+async def test_sparse_file_is_reported_as_binary(bench: Bench) -> None:
     path = bench.put("sparse")
     os.truncate(path, 2_000_000_000)
 
@@ -173,7 +172,7 @@ async def test_image_over_the_limit_is_refused(make_bench: MakeBench) -> None:
         ("a.bin", b"\0\1\2", "binary file of 3 bytes"),
     ],
 )
-async def test_what_is_no_text_is_told_as_such(
+async def test_what_is_not_a_text_is_reported_as_such(
     bench: Bench, name: str, data: bytes, reason: str
 ) -> None:
     bench.put(name, data)
@@ -219,7 +218,7 @@ async def test_pages_one_after_another_give_the_whole_file(
 @given(st.binary(max_size=300))
 async def test_parsing_and_rendering_gives_the_same_bytes(data: bytes) -> None:
     try:
-        document = Document.parse(data, "file")
+        document = TextFile.parse(data, "file")
     except ToolInputError:
         return
     assert document.render(document.text) == data

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def test_new_file_is_told_with_its_size(bench: Bench) -> None:
+async def test_new_file_is_reported_with_its_size(bench: Bench) -> None:
     text = await bench.text(WriteFileTool, path="new/folder/a.txt", content="grün\nzwei")
 
     assert text == "Created new/folder/a.txt: 10 bytes, 2 lines"
@@ -112,7 +112,7 @@ async def test_edit_keeps_bom_line_endings_and_stray_bytes(bench: Bench) -> None
     assert path.read_bytes() == codecs.BOM_UTF8 + "äöü\r\n2\r\n3\r\n".encode() + b"\xff\r\n"
 
 
-async def test_edit_tells_a_character_that_the_encoding_lacks(bench: Bench) -> None:
+async def test_edit_reports_a_character_that_the_encoding_lacks(bench: Bench) -> None:
     bench.put("a.txt", "grün".encode("cp1252"))
 
     with pytest.raises(ToolInputError, match=r"cp1252.*\\u65e5|charmap.*\\u65e5"):
@@ -175,7 +175,7 @@ async def test_single_misspelt_line_is_found_by_its_likeness(bench: Bench) -> No
 
 
 @pytest.mark.parametrize("old", ["zzzz", "\n\n\n", "   "])
-async def test_nothing_similar_is_told(bench: Bench, old: str) -> None:
+async def test_nothing_similar_is_reported(bench: Bench, old: str) -> None:
     bench.put("a.py", "one\ntwo\n")
 
     with pytest.raises(ToolInputError, match="Nothing similar"):
@@ -187,7 +187,7 @@ async def test_edit_that_changes_nothing_is_refused(bench: Bench) -> None:
         await bench.text(EditFileTool, path="a.py", old_text="x", new_text="x")
 
 
-async def test_change_since_the_last_reading_is_told_to_that_session_only(bench: Bench) -> None:
+async def test_change_since_the_last_reading_is_reported_to_that_session_only(bench: Bench) -> None:
     path = bench.put("a.txt", "one two three")
     await bench.text(ReadFileTool, "cli:a", path="a.txt")
     path.write_text("one two three four")
@@ -201,7 +201,7 @@ async def test_change_since_the_last_reading_is_told_to_that_session_only(bench:
     assert "Warning" not in again
 
 
-async def test_overwriting_what_changed_is_told(bench: Bench) -> None:
+async def test_overwriting_what_changed_is_reported(bench: Bench) -> None:
     path = bench.put("a.txt", "one")
     await bench.text(ReadFileTool, path="a.txt")
     path.write_text("other")

@@ -16,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from nanobot_core import AsgiApp, ConfigInvalid
 from nanobot_core.testing import FakeClock, FakeGateway, FakePluginContext
+from nanobot_http.caller import MAX_CLIENTS, ClientRates
 from nanobot_http.connection import MAX_CONNECTIONS, BoundedConnection
 from nanobot_http.gate import is_plain_path
 from nanobot_http.listener import CannotListen, open_listener
-from nanobot_http.rate import MAX_CLIENTS, ClientRates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ async def test_an_open_address_with_a_good_secret_is_served(serve: Serve) -> Non
         assert (await served.client.get("/metrics", headers=local)).status_code == 401
 
 
-async def test_a_port_in_use_is_told_plainly(serve: Serve) -> None:
+async def test_a_port_in_use_is_reported_plainly(serve: Serve) -> None:
     async with serve() as served:
         host, port = served.address
         with pytest.raises(CannotListen, match=rf"{host}:{port}: the address is in use") as raised:
@@ -75,7 +75,7 @@ async def test_a_port_in_use_is_told_plainly(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.7"])
-async def test_an_address_that_is_not_ours_is_told_plainly(host: str) -> None:
+async def test_an_address_that_is_not_ours_is_reported_plainly(host: str) -> None:
     with pytest.raises(CannotListen, match=host):
         await open_listener(host, 0, _OPEN_SECRET)
 
@@ -221,7 +221,7 @@ async def test_a_body_that_is_too_large_gets_413(serve: Serve, load_echo: Load) 
             assert (await served.client.post("/echo", content=fits)).text == "/echo /echo 1000"
 
 
-async def test_a_large_body_that_nobody_reads_gets_413_and_nobody_is_blamed(
+async def test_a_large_body_that_no_one_reads_gets_413_and_no_one_is_blamed(
     serve: Serve,
 ) -> None:
     lines: list[str] = []
@@ -333,7 +333,7 @@ async def _fill(served: Served, stack: contextlib.AsyncExitStack, sent: bytes) -
     ],
     ids=["silent", "half a head", "half a body", "not reading"],
 )
-async def test_peers_that_hold_all_connections_keep_nobody_out(
+async def test_peers_that_hold_all_connections_keep_no_one_out(
     serve: Serve, load_echo: Load, sent: bytes
 ) -> None:
     """128 connections with a byte now and then closed the server to everybody else."""

@@ -79,7 +79,7 @@ async def test_a_server_that_others_reach_shows_metrics_with_the_secret_only(
         assert (await served.client.get("/metrics", headers=served.token)).is_success
 
 
-async def test_metrics_tell_queue_turns_channels_uptime_and_answers(serve: Serve) -> None:
+async def test_metrics_report_queue_turns_channels_uptime_and_answers(serve: Serve) -> None:
     async with serve() as served:
         served.gateway.current = replace(
             served.gateway.current,

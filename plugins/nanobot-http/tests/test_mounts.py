@@ -88,7 +88,7 @@ async def test_the_servers_own_paths_belong_to_no_plugin(serve: Serve, load_echo
         "Bearer \xe9",
     ],
 )
-async def test_a_mount_with_token_refuses_whoever_does_not_know_it(
+async def test_a_mount_with_token_refuses_anyone_who_does_not_know_it(
     serve: Serve, load_echo: Load, header: str | None
 ) -> None:
     headers = [] if header is None else [(b"authorization", header.encode("latin-1"))]
@@ -106,7 +106,7 @@ async def test_a_mount_with_token_takes_the_secret_of_now(serve: Serve, load_ech
         assert (await served.client.get("/echo", headers=served.token)).status_code == 401
 
 
-async def test_without_a_secret_nobody_may_call_a_mount_with_token(
+async def test_without_a_secret_no_one_may_call_a_mount_with_token(
     serve: Serve, load_echo: Load, log: list[str]
 ) -> None:
     async with serve(FakeGateway()) as served:
@@ -140,7 +140,7 @@ async def test_an_application_is_loaded_once_and_not_before_it_is_asked_for(
         assert loads == 1
 
 
-async def test_a_plugin_that_was_loaded_anew_gets_the_next_request(serve: Serve) -> None:
+async def test_a_plugin_that_was_loaded_again_gets_the_next_request(serve: Serve) -> None:
     def version(number: int) -> AsgiApp:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             await PlainTextResponse(f"version {number}")(scope, receive, send)
@@ -207,7 +207,7 @@ async def test_an_application_that_raises_costs_its_request_only(
     assert any("plugin 'guilty' failed" in line for line in log)
 
 
-async def test_an_answer_that_breaks_off_is_no_whole_answer(serve: Serve) -> None:
+async def test_an_answer_that_breaks_off_is_not_a_whole_answer(serve: Serve) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})

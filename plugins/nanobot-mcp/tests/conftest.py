@@ -21,10 +21,9 @@ from pydantic import BaseModel
 
 from nanobot_core import Clock, SystemClock, ToolContext, ToolResult
 from nanobot_core.testing import FakePluginContext
-from nanobot_mcp.connect_tool import ConnectTool
 from nanobot_mcp.hub import Hub
 from nanobot_mcp.settings import CopiedServers, McpSettings, OwnServers
-from nanobot_mcp.tool import McpTool
+from nanobot_mcp.tool import ConnectTool, McpTool
 
 HERE = Path(__file__).resolve().parent
 LIMIT_S = 40.0

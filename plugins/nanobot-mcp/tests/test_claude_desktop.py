@@ -1,6 +1,6 @@
 """A block copied from Claude Desktop's documentation, through the command line.
 
-The block stands in the configuration as the servers' own documentation prints it, with real paths
+The block is in the configuration as the servers' own documentation prints it, with real paths
 in place of the sample ones, and with the argument that lets ``fetch`` read a page of this machine.
 ``npx`` is the machine's, and finds the servers in the ``node_modules`` of the workspace instead of
 fetching them at each start. ``uvx`` would fetch them too, so a program of this name runs them from

@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_list_tells_of_each_server_what_became_of_it(home: Path) -> None:
+def test_list_reports_each_server_its_result(home: Path) -> None:
     rows = {row["server"]: row for row in json.loads(run(home, "mcp", "list", "--json").stdout)}
 
     assert set(rows) == {"raw", "gone"}
@@ -74,7 +74,7 @@ def test_a_tool_is_explained_by_its_server_plugin_and_version(home: Path) -> Non
     assert echo["given_by"] == [f"mcp@{version('nanobot-mcp')}: enabled, policy 'direct'"]
 
 
-def test_tools_are_listed_and_what_failed_is_told(home: Path) -> None:
+def test_tools_are_listed_and_what_failed_is_reported(home: Path) -> None:
     found = run(home, "mcp", "tools", "raw")
     assert found.returncode == 0
     assert "mcp_raw_echo\tDoes echo." in found.stdout.splitlines()
@@ -101,11 +101,11 @@ def test_a_call_prints_the_answer(home: Path) -> None:
         (("call", "mcp_raw_echo", "hello"), 2, "must be a JSON object"),
         (("call", "mcp_raw_ecko"), 1, "mcp_raw_echo"),
         (("call", "mcp_raw_echo", '{"text": [1]}'), 1, "text"),
-        (("tools", "rax"), 1, "configured and switched on: gone, raw"),
+        (("tools", "rax"), 1, "configured and enabled: gone, raw"),
         (("login", "raw"), 1, "needs no login"),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_what_cannot_be_done_is_reported(
     home: Path, words: tuple[str, ...], code: int, finding: str
 ) -> None:
     done = run(home, "mcp", *words)

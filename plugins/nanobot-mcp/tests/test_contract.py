@@ -13,8 +13,8 @@ import pytest
 
 from nanobot_core import JsonObject, Tool
 from nanobot_core.testing import FakePluginContext, ToolContract
-from nanobot_mcp.connect_tool import ConnectTool
 from nanobot_mcp.hub import Hub
+from nanobot_mcp.tool import ConnectTool
 
 if TYPE_CHECKING:
     from conftest import Connect

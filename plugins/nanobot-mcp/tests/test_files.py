@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_mcp.offer_store import OfferStore
-from nanobot_mcp.offers import Offer, tool_offer
-from nanobot_mcp.server_log import ServerLog
+from nanobot_mcp.offers import Offer, OfferStore, tool_offer
+from nanobot_mcp.process import ServerLog
 from nanobot_mcp.settings import ServerSettings
 
 SERVER = ServerSettings(command="program", args=("--key", "x"))

@@ -1,4 +1,4 @@
-"""Remote servers in trouble."""
+"""Remote servers with problems."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def test_headers_of_the_owner_are_sent(connect: Connect, faulty: Faulty) -
 
 
 @pytest.mark.anyio
-async def test_a_session_that_was_forgotten_is_begun_anew_and_the_call_made_again(
+async def test_a_session_that_was_forgotten_is_begun_again_and_the_call_made_again(
     connect: Connect, faulty: Faulty
 ) -> None:
     async with connect({"far": {"url": faulty.url}}) as bench:
@@ -197,7 +197,7 @@ async def test_a_session_that_was_forgotten_is_begun_anew_and_the_call_made_agai
 
 
 @pytest.mark.anyio
-async def test_530_is_told_and_the_tools_are_back_when_it_is_over(
+async def test_530_is_reported_and_the_tools_are_back_when_it_is_over(
     connect: Connect, faulty: Faulty
 ) -> None:
     clock = FakeClock()
@@ -248,7 +248,7 @@ async def test_an_answer_that_is_too_large_is_not_held(
 
 
 @pytest.mark.anyio
-async def test_a_page_instead_of_an_answer_is_told(connect: Connect, faulty: Faulty) -> None:
+async def test_a_page_instead_of_an_answer_is_reported(connect: Connect, faulty: Faulty) -> None:
     async with connect({"far": {"url": faulty.url}}) as bench:
         faulty.fault = "page"
         with pytest.raises(ToolFailed, match="text/html"):
@@ -290,7 +290,7 @@ async def test_a_redirect_to_another_origin_is_not_followed(
 
 
 @pytest.mark.anyio
-async def test_a_server_that_does_not_listen_is_told(connect: Connect) -> None:
+async def test_a_server_that_does_not_listen_is_reported(connect: Connect) -> None:
     async with connect({"far": {"url": "http://127.0.0.1:9/mcp"}}) as bench:
         assert bench.names == []
         assert bench.hub.connection("far").failure

@@ -246,7 +246,7 @@ async def test_a_failure_is_that_of_the_tool(write: Write) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_process_killed_in_a_call_is_told_and_back_at_the_next(
+async def test_a_process_killed_in_a_call_is_reported_and_back_at_the_next(
     write: Write, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -331,7 +331,7 @@ def told(tmp_path: Path) -> Callable[..., str]:
     return told
 
 
-def test_commands_tell_that_a_plugin_is_isolated(
+def test_commands_report_that_a_plugin_is_isolated(
     write: Write, told: Callable[..., str], pythons: dict[str, str]
 ) -> None:
     write("old")
@@ -349,7 +349,7 @@ def test_commands_tell_that_a_plugin_is_isolated(
     assert "mcp" in told("explain", "tool", "mcp_time_get_current_time")
 
 
-def test_what_stands_in_the_way_is_told_with_its_remedy(
+def test_what_stands_in_the_way_is_reported_with_its_remedy(
     write: Write, told: Callable[..., str], pythons: dict[str, str], tmp_path: Path
 ) -> None:
     write(plugins={"policy": "listed", "enabled": ["mcp"], "isolate": ["old"]})

@@ -127,9 +127,9 @@ async def test_a_call_of_the_stand_in_puts_the_tools_of_the_server_in_its_place(
         (raw("deaf", connect_timeout=0.5), "within 0.5 seconds"),
         ({"command": "no-such-program"}, "there is no 'no-such-program'"),
     ],
-    ids=["dies", "is deaf", "is not there"],
+    ids=["dies", "is deaf", "is missing"],
 )
-async def test_the_stand_in_of_a_broken_server_tells_why_it_cannot_be_connected(
+async def test_the_stand_in_of_a_broken_server_reports_why_it_cannot_be_connected(
     connect: Connect, server: dict[str, Any], reason: str
 ) -> None:
     async with connect({"bad": server}, startup_grace_s=0, clock=FakeClock()) as bench:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from nanobot_mcp.lines import LineSplitter, LongLine
+from nanobot_mcp.stdio import LineSplitter, LongLine
 
 LIMIT = 20
 

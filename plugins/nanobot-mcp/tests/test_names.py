@@ -4,7 +4,7 @@ import re
 
 from hypothesis import given, strategies as st
 
-from nanobot_mcp.names import Claim, assign_names
+from nanobot_mcp.hub import Claim, assign_names
 
 LEGAL = re.compile(r"mcp_[a-zA-Z0-9_-]{0,60}")
 texts = st.text(max_size=80) | st.sampled_from(

@@ -41,7 +41,7 @@ async def call(bot: Nanobot, name: str, **given: str) -> str:
         return output_text(await (await entry.tool()).execute(context, dict(given)))
 
 
-def test_the_manifest_tells_what_the_code_does() -> None:
+def test_the_manifest_reports_what_the_code_does() -> None:
     stored = json.loads((PACKAGE / "nanobot-plugin.json").read_text("utf-8"))
 
     assert stored == json.loads(json.dumps(manifest_to_json(examine_plugin("mcp"))))
@@ -130,7 +130,7 @@ async def test_a_block_of_claude_desktop_works_unchanged(
 ) -> None:
     block = BLOCK.replace("PYTHON", sys.executable).replace("SCRIPT", str(HERE / "raw_server.py"))
     file = tmp_path / f"config.{kind}"
-    # JSON is YAML, so the same block stands in both.
+    # JSON is YAML, so the same block is in both.
     file.write_text(block, "utf-8")
 
     async with Nanobot.from_config(file, home=tmp_path) as bot:

@@ -20,7 +20,7 @@ def module(name: str, *args: str, **settings: Any) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-m", name, *args], **settings}
 
 
-async def test_time_is_told_and_converted(connect: Connect) -> None:
+async def test_time_is_reported_and_converted(connect: Connect) -> None:
     async with connect({"time": module("mcp_server_time")}) as bench:
         assert bench.names == ["mcp_time_convert_time", "mcp_time_get_current_time"]
         told = await bench.text("mcp_time_get_current_time", timezone="Europe/Berlin")

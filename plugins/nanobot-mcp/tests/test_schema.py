@@ -129,7 +129,7 @@ def test_references_to_elsewhere_are_refused_and_told(reference: JsonValue) -> N
     assert notes[0].startswith(f"a refers to {reference}")
 
 
-def test_a_pattern_is_told_to_the_model_and_not_run() -> None:
+def test_a_pattern_is_reported_to_the_model_and_not_run() -> None:
     schema, notes = normalise_schema(
         {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
     )

@@ -40,7 +40,7 @@ def test_the_transport_is_guessed_unless_it_is_given(given: dict[str, Any], tran
         ({"command": "a", "type": "carrier pigeon"}, "stdio"),
     ],
 )
-def test_what_is_no_server_is_refused_with_a_remedy(given: dict[str, Any], finding: str) -> None:
+def test_what_is_not_a_server_is_refused_with_a_remedy(given: dict[str, Any], finding: str) -> None:
     with pytest.raises(ValidationError, match=finding):
         ServerSettings.model_validate(given)
 

@@ -50,7 +50,7 @@ async def test_the_environment_is_exactly_what_is_said(
 
 
 @pytest.mark.anyio
-async def test_it_runs_in_the_workspace_or_where_it_is_told(
+async def test_it_runs_in_the_workspace_or_where_it_is_reported(
     connect: Connect, tmp_path: Path
 ) -> None:
     program = "import os; print(os.getcwd(), file=__import__('sys').stderr)"
@@ -64,7 +64,7 @@ async def test_it_runs_in_the_workspace_or_where_it_is_told(
 
 
 @pytest.mark.anyio
-async def test_a_server_that_dies_at_start_is_told_with_its_exit_code(connect: Connect) -> None:
+async def test_a_server_that_dies_at_start_is_reported_with_its_exit_code(connect: Connect) -> None:
     async with connect({"bad": raw("dies"), "good": raw()}) as bench:
         assert "exit code 3" in bench.hub.connection("bad").failure
         assert "bad.log" in bench.hub.connection("bad").failure
@@ -253,7 +253,7 @@ async def test_no_content_is_an_empty_result(connect: Connect) -> None:
 
 
 @pytest.mark.anyio
-async def test_an_answer_that_is_none_is_told(connect: Connect) -> None:
+async def test_an_answer_that_is_none_is_reported(connect: Connect) -> None:
     async with connect({"raw": raw()}) as bench:
         with pytest.raises(ToolFailed, match="none that the protocol knows"):
             await bench.call("mcp_raw_rubbish")
@@ -262,7 +262,7 @@ async def test_an_answer_that_is_none_is_told(connect: Connect) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("code", "kind"), [(-32602, ToolInputError), (-32603, ToolFailed)])
-async def test_errors_of_the_server_are_told(
+async def test_errors_of_the_server_are_reported(
     connect: Connect, code: int, kind: type[Exception]
 ) -> None:
     async with connect({"raw": raw()}) as bench:

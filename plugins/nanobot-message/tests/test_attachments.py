@@ -145,7 +145,7 @@ async def test_a_file_of_the_largest_size_is_sent(make_desk: MakeDesk) -> None:
 async def test_too_many_files_are_refused(make_desk: MakeDesk) -> None:
     desk = make_desk(maxFiles=2)
     desk.put("a.txt")
-    with pytest.raises(ToolInputError, match="3 files and a message takes 2"):
+    with pytest.raises(ToolInputError, match="3 files and 2 are allowed"):
         await desk.call(content="x", media=["a.txt"] * 3)
 
 
@@ -191,7 +191,7 @@ async def test_a_link_that_takes_the_place_of_a_checked_file_is_refused(
     assert desk.sent == []
 
 
-async def test_a_disk_that_takes_no_copy_is_told(desk: Desk) -> None:
+async def test_a_disk_that_takes_no_copy_is_reported(desk: Desk) -> None:
     desk.put("a.txt")
     desk.context.media.folder.write_text("a file is in the way")
     with pytest.raises(ToolError, match=r"a\.txt' cannot be copied for sending"):

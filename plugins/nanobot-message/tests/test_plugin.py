@@ -67,7 +67,7 @@ def test_importing_the_entry_module_loads_neither_the_tool_nor_libraries() -> No
     assert sorted(json.loads(output)) == ["nanobot_message", "nanobot_message.plugin"]
 
 
-def test_the_description_tells_when_to_use_it_and_when_not(tmp_path: Path) -> None:
+def test_the_description_reports_when_to_use_it_and_when_not(tmp_path: Path) -> None:
     from nanobot_message.message_tool import MessageTool
 
     description = MessageTool(FakePluginContext(tmp_path)).description

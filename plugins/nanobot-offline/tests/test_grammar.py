@@ -86,7 +86,7 @@ def test_a_plan_that_is_cut_off_is_never_read_as_another_call(
         'note {"a": 1',
     ],
 )
-def test_other_text_is_no_plan(text: str) -> None:
+def test_other_text_is_not_a_plan(text: str) -> None:
     assert not isinstance(parse_message(text, ("list_dir", "grep")), Plan)
 
 
@@ -106,13 +106,13 @@ def test_a_tool_may_be_called_without_arguments() -> None:
     ("text", "words"),
     [
         ('lst_dir {"path": "."}', "no tool 'lst_dir'"),
-        ("list_dir {path: .}", "arguments of 'list_dir' are no JSON object: Expecting"),
-        ('list_dir {"a": NaN}', "NaN is no JSON value"),
+        ("list_dir {path: .}", "arguments of 'list_dir' are not a JSON object: Expecting"),
+        ('list_dir {"a": NaN}', "NaN is not a JSON value"),
         ('list_dir {"a": ' + "[" * 100_000, "nested too deeply"),
         ('grep {} then lst {"a": 1}', "no tool 'lst'"),
     ],
 )
-def test_a_call_that_cannot_be_read_is_told_why(text: str, words: str) -> None:
+def test_a_call_that_cannot_be_read_is_given_a_reason(text: str, words: str) -> None:
     reading = parse_message(text, TOOLS)
 
     assert isinstance(reading, Misread)

@@ -172,7 +172,7 @@ async def test_help_without_tools_says_how_to_get_some(provider: LLMProvider) ->
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("text", ["Hello there", "", "what is grep?"])
-async def test_other_text_is_told_how_to_get_a_model(provider: LLMProvider, text: str) -> None:
+async def test_other_text_is_reported_how_to_get_a_model(provider: LLMProvider, text: str) -> None:
     content = str((await ask(provider, user(text))).content)
 
     assert content.startswith(INTRODUCTION)

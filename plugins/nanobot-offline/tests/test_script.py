@@ -39,7 +39,7 @@ async def test_a_conversation_is_replayed_step_by_step(tmp_path: Path) -> None:
     provider, _ = scripted(
         tmp_path,
         """
-- - think: What is there?
+- - think: What now?
   - text: "Looking, {user}. "
   - call: list_dir
     arguments: {path: .}
@@ -53,7 +53,7 @@ async def test_a_conversation_is_replayed_step_by_step(tmp_path: Path) -> None:
     )
 
     first = await provider.chat(REQUEST)
-    assert (first.reasoning, first.content) == ("What is there?", "Looking, hi. ")
+    assert (first.reasoning, first.content) == ("What now?", "Looking, hi. ")
     assert [(call.name, call.arguments) for call in first.tool_calls] == [
         ("list_dir", {"path": "."}),
         ("read_file", {}),
@@ -109,7 +109,9 @@ async def test_delays_follow_the_clock(tmp_path: Path) -> None:
         ("- 5\n", r"1: 0: a part has one of the keys"),
     ],
 )
-def test_a_bad_script_is_told_with_file_and_line(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_bad_script_is_reported_with_file_and_line(
+    tmp_path: Path, text: str, problem: str
+) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text, encoding="utf-8")
 
@@ -117,7 +119,7 @@ def test_a_bad_script_is_told_with_file_and_line(tmp_path: Path, text: str, prob
         load_script(file)
 
 
-def test_text_that_is_no_yaml_is_told_with_its_line(tmp_path: Path) -> None:
+def test_text_that_is_not_a_yaml_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("- text: a\n- {text: b\n", encoding="utf-8")
 

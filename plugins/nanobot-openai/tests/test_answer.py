@@ -111,11 +111,11 @@ def test_calls_are_joined_by_index() -> None:
         ),
     ],
 )
-def test_calls_of_unusual_vendors_are_told_apart(chunks: list[dict[str, Any]]) -> None:
+def test_calls_of_unusual_vendors_are_reported_apart(chunks: list[dict[str, Any]]) -> None:
     assert _calls(*chunks) == [("1", "a", {}), ("2", "b", {})]
 
 
-def test_calls_without_index_and_id_are_told_apart_by_their_names() -> None:
+def test_calls_without_index_and_id_are_reported_apart_by_their_names() -> None:
     assert _calls(_call("a", "{}"), _call("a", "{}")) == [("", "a", {}), ("", "a", {})]
 
 
@@ -160,7 +160,7 @@ def test_many_damaged_arguments_are_not_repaired() -> None:
     assert [arguments for _, _, arguments in both] == [damaged, damaged]
 
 
-def test_arguments_as_a_bottomless_object_are_no_answer() -> None:
+def test_arguments_as_a_bottomless_object_are_not_answer() -> None:
     arguments: dict[str, Any] = {}
     for _ in range(100_000):
         arguments = {"x": arguments}
@@ -258,7 +258,7 @@ def test_usage_is_read_in_every_form(usage: dict[str, Any], expected: Usage) -> 
     assert read_usage(usage) == expected
 
 
-def test_cost_is_read_where_the_vendor_tells_it_in_dollars() -> None:
+def test_cost_is_read_where_the_vendor_reports_it_in_dollars() -> None:
     usage = {"prompt_tokens": 1, "cost": 0.25}
     assert read_usage(usage, "cost").cost_usd == 0.25
     assert read_usage(usage).cost_usd is None

@@ -60,7 +60,7 @@ def test_a_pasted_key_loses_its_line_end(tmp_path: Path) -> None:
     assert endpoint.secrets == ("sk-1",)
 
 
-def test_a_missing_key_is_told_with_all_ways_to_set_it(tmp_path: Path) -> None:
+def test_a_missing_key_is_reported_with_all_ways_to_set_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"providers\.openai\.api_key or OPENAI_API_KEY"):
         _resolve(tmp_path)
     assert key_hint(SPECS["openai"]) == "set providers.openai.api_key or OPENAI_API_KEY"
@@ -73,7 +73,7 @@ def test_a_local_server_needs_no_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "base", [None, "h:8000", "ftp://h", "http://", "http://[", "http://h:port"]
 )
-def test_a_base_that_is_no_address_is_refused(tmp_path: Path, base: str | None) -> None:
+def test_a_base_that_is_not_a_address_is_refused(tmp_path: Path, base: str | None) -> None:
     with pytest.raises(ConfigError, match=r"providers\.custom\.api_base"):
         _resolve(tmp_path, "custom", api_base=base)
 

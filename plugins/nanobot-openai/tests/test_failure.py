@@ -72,7 +72,7 @@ def test_no_status_or_body_raises(status: int, body: bytes) -> None:
         {"error": "the input length exceeds the context length"},
     ],
 )
-def test_a_prompt_that_is_too_long_is_told_in_every_vendors_form(body: object) -> None:
+def test_a_prompt_that_is_too_long_is_reported_in_every_vendors_form(body: object) -> None:
     assert type(_error(400, body)) is ContextTooLong
 
 

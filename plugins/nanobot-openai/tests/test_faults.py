@@ -209,7 +209,7 @@ async def test_an_answer_that_a_proxy_has_packed_is_read(serving: Serving, encod
         assert (await _stream(provider)).content == "whole"
 
 
-async def test_failed_tls_is_told_as_unreachable(build: Build) -> None:
+async def test_failed_tls_is_reported_as_unreachable(build: Build) -> None:
     async def answer_plainly(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"no TLS here\r\n\r\n")
         writer.close()
@@ -222,7 +222,9 @@ async def test_failed_tls_is_told_as_unreachable(build: Build) -> None:
         await provider.aclose()
 
 
-async def test_a_proxy_that_refuses_is_told_as_unreachable(serving: Serving, build: Build) -> None:
+async def test_a_proxy_that_refuses_is_reported_as_unreachable(
+    serving: Serving, build: Build
+) -> None:
     async with serving() as (_, server):
         provider = build(api_base="https://service.invalid/v1", proxy=server.origin)
         with pytest.raises(Unreachable, match="proxy"):

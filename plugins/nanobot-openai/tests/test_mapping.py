@@ -269,7 +269,7 @@ def test_blocks_go_back_to_the_provider_that_made_them_only() -> None:
     assert "extra_content" not in other["tool_calls"][0]
 
 
-def test_claude_behind_openrouter_is_told_where_to_cache() -> None:
+def test_claude_behind_openrouter_is_reported_where_to_cache() -> None:
     history = [
         Message(role="system", content="rules"),
         Message(role="user", content="old"),

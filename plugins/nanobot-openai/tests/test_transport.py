@@ -169,7 +169,7 @@ async def test_every_form_of_answer_is_read(parts: tuple[bytes, ...], content: b
         ((b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000,), httpx.RemoteProtocolError),
     ],
 )
-async def test_an_answer_that_is_none_is_told_and_its_connection_closed(
+async def test_an_answer_that_is_none_is_reported_and_its_connection_closed(
     parts: tuple[bytes, ...], error: type[Exception]
 ) -> None:
     async with serving(once(*parts)) as (transport, url, service):
@@ -251,7 +251,7 @@ async def test_a_silent_service_is_given_up_in_the_middle_of_its_answer() -> Non
             await post(transport, url, read_s=0.1)
 
 
-async def test_an_answer_that_nobody_reads_takes_little_memory() -> None:
+async def test_an_answer_that_no_one_reads_takes_little_memory() -> None:
     sent = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -299,7 +299,7 @@ async def test_an_address_of_version_6_is_reached() -> None:
         assert (await post(transport, url)).content == b"ok"
 
 
-async def test_who_is_not_there_is_told() -> None:
+async def test_who_is_not_there_is_reported() -> None:
     transport = DirectTransport(httpx.URL("http://127.0.0.1:9"), None, 60)
     with pytest.raises(httpx.ConnectError):
         await post(transport, httpx.URL("http://127.0.0.1:9/"))

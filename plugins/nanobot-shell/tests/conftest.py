@@ -100,7 +100,7 @@ def require(working: dict[SandboxName, str]) -> Require:
 
 @pytest.fixture
 def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make this a machine without a sandbox: what starts one is not there."""
+    """Make this a machine without a sandbox: the program that starts one is missing."""
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
 
 

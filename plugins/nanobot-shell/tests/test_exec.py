@@ -63,7 +63,7 @@ async def test_working_dir_is_relative_to_the_workspace(context: FakePluginConte
 
 
 @pytest.mark.parametrize("folder", ["missing", "file", "a\0b"])
-async def test_working_dir_that_is_no_folder_is_told(
+async def test_working_dir_that_is_not_a_folder_is_reported(
     context: FakePluginContext, folder: str
 ) -> None:
     (context.workspace / "file").touch()

@@ -333,7 +333,7 @@ async def test_model_and_owner_read_which_sandbox_is_in_use(
 
 @pytest.mark.usefixtures("no_sandbox")
 @pytest.mark.anyio
-async def test_missing_sandbox_is_told_to_model_and_owner(
+async def test_missing_sandbox_is_reported_to_model_and_owner(
     make_context: MakeContext, turn_in: TurnIn
 ) -> None:
     context = make_context()

@@ -67,12 +67,12 @@ async def test_list_shows_only_the_commands_of_the_same_chat(context: FakePlugin
 
     assert mine == f"{session} (running): sleep 1000"
     assert others == "No background commands"
-    with pytest.raises(ToolInputError, match="there are: none"):
+    with pytest.raises(ToolInputError, match="known: none"):
         await _do(context, "kill", session, chat="b")
 
 
-async def test_unknown_and_missing_ids_are_told(context: FakePluginContext) -> None:
-    with pytest.raises(ToolInputError, match="no background command 'bg9'"):
+async def test_unknown_and_missing_ids_are_reported(context: FakePluginContext) -> None:
+    with pytest.raises(ToolInputError, match="unknown background command 'bg9'"):
         await _do(context, "poll", "bg9")
     with pytest.raises(ToolInputError, match="id is required"):
         await _do(context, "poll")
@@ -82,7 +82,7 @@ async def test_writing_to_an_ended_command_fails(context: FakePluginContext) -> 
     session = await _start(context, "exit 0")
     await _poll_until(context, session, "exit code 0")
 
-    with pytest.raises(ToolFailed, match="takes no input"):
+    with pytest.raises(ToolFailed, match="no longer accepts input"):
         await _do(context, "write", session, text="x")
 
 

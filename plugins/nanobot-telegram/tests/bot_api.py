@@ -267,7 +267,7 @@ class BotApi:
         return self.push({"callback_query": query})
 
     def push(self, update: object) -> int:
-        """Offer an update; whatever is no mapping is offered as it is."""
+        """Offer an update; anything other than a mapping is offered unchanged."""
         with self._changed:
             self._next_update += 1
             number = self._next_update
@@ -725,7 +725,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A person who hangs up is no error."""
+        """A client that disconnects is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):

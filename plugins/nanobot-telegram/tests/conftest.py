@@ -16,8 +16,8 @@ import pytest
 
 from nanobot_core import Clock, OutboundMessage, SystemClock
 from nanobot_core.testing import FakeGateway, FakePluginContext, RecordingInbox
+from nanobot_telegram.call import TimeLimits
 from nanobot_telegram.channel import TelegramChannel
-from nanobot_telegram.limits import TimeLimits
 
 LIMIT_S = 10.0
 LocalApi: TypeAlias = Any
@@ -25,7 +25,7 @@ LocalApi: TypeAlias = Any
 
 
 def _load_bot_api() -> ModuleType:
-    """Make the local Telegram importable as ``telegram_bot_api``: this folder is no package."""
+    """Make the local Telegram importable as ``telegram_bot_api``: this folder is not a package."""
     spec = importlib.util.spec_from_file_location(
         "telegram_bot_api", Path(__file__).with_name("bot_api.py")
     )

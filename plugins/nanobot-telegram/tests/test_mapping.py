@@ -10,8 +10,7 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from nanobot_telegram import wire
-from nanobot_telegram.chat import ChatRef
-from nanobot_telegram.mapping import Received, join_album, read_update
+from nanobot_telegram.mapping import ChatRef, Received, join_album, read_update
 
 BOT = wire.User(id=42, is_bot=True, first_name="Nano", username="nano_bot")
 ANNA = {"id": 7, "first_name": "Anna", "last_name": "Berg", "username": "anna_b"}
@@ -90,7 +89,7 @@ def test_an_edit_has_a_key_of_its_own_and_runs_no_command() -> None:
         ),
     ],
 )
-def test_what_is_no_text_is_said_in_words(fields: dict[str, Any], content: str) -> None:
+def test_what_is_not_a_text_is_said_in_words(fields: dict[str, Any], content: str) -> None:
     assert received(**fields).message.content == content
 
 
@@ -271,7 +270,7 @@ def test_a_press_comes_as_its_value() -> None:
 @pytest.mark.parametrize(
     "fields", [{}, {"new_chat_title": "x"}, {"text": ""}, {"from": None, "text": "x"}]
 )
-def test_what_says_nothing_is_no_message(fields: dict[str, Any]) -> None:
+def test_what_says_nothing_is_not_a_message(fields: dict[str, Any]) -> None:
     assert read(**fields) is None
 
 
@@ -340,7 +339,7 @@ def test_places_are_read_as_they_are_written(chat: int, thread: int | None) -> N
 
 
 @pytest.mark.parametrize("text", ["", "x", "1:", ":1", "1:x", "1:2:3", "@", "１"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_what_is_not_a_place_is_refused(text: str) -> None:
     assert ChatRef.parse(text) is None
 
 

@@ -16,10 +16,9 @@ from telegram.error import ChatMigrated, TelegramError
 from nanobot_core import DeliveryError
 from nanobot_core.testing import FakePluginContext
 from nanobot_telegram import plugin
+from nanobot_telegram.call import CallFailed, Cause, TimeLimits
 from nanobot_telegram.channel import TelegramChannel
 from nanobot_telegram.connection import FAILURES, Connection
-from nanobot_telegram.failure import CallFailed, Cause
-from nanobot_telegram.limits import TimeLimits
 from nanobot_telegram.polling import Backlog
 from nanobot_telegram.settings import TelegramSettings
 
@@ -50,7 +49,7 @@ def test_secrets_are_named_and_not_shown(tmp_path: Path) -> None:
     assert "canary" not in repr(settings)
 
 
-def test_nobody_may_write_unless_the_owner_says_so() -> None:
+def test_no_one_may_write_unless_the_owner_says_so() -> None:
     assert TelegramSettings().allow_from == []
     assert not TelegramSettings().drop_pending_updates
 
@@ -93,7 +92,7 @@ def _sdk_classes() -> list[type[TelegramError]]:
 def test_every_error_of_the_sdk_becomes_one_of_ours(kind: type[TelegramError]) -> None:
     listed = [known for known, _, _ in FAILURES]
     assert kind in listed
-    # The first match counts, so a special one must not stand behind a general one.
+    # The first match counts, so a special one must not follow a general one.
     before = listed[: listed.index(kind)]
     assert not any(issubclass(kind, known) for known in before)
 
@@ -107,7 +106,7 @@ def test_only_what_will_never_be_accepted_is_final(cause: Cause) -> None:
     assert (error.reason, error.retry_after_s) == ("why", 3.0)
 
 
-async def test_an_answer_that_makes_no_sense_is_no_crash() -> None:
+async def test_an_answer_that_makes_no_sense_is_not_a_crash() -> None:
     connection = Connection("1:secret", "http://127.0.0.1:9", None, TimeLimits())
     with pytest.raises(CallFailed) as raised, connection.translated():
         raise KeyError("result")
@@ -140,7 +139,7 @@ def test_the_offset_never_passes_what_is_not_stored(ids: list[int], random: Rand
     assert backlog.is_settled
 
 
-def test_update_ids_may_begin_anew() -> None:
+def test_update_ids_may_begin_again() -> None:
     backlog = Backlog()
     assert backlog.take([900, 901]) == [900, 901]
     for update_id in (900, 901):

@@ -16,8 +16,7 @@ from loguru import logger
 
 from nanobot_core import BusError, Button, ChannelError, Complete, InboundMessage, MediaStore
 from nanobot_core.testing import FakeClock, FakePluginContext, RecordingInbox
-from nanobot_telegram.failure import CallFailed, Cause
-from nanobot_telegram.limits import TimeLimits
+from nanobot_telegram.call import CallFailed, Cause, TimeLimits
 
 bot_api: LocalApi = importlib.import_module("telegram_bot_api")
 Opened: TypeAlias = Callable[..., AbstractAsyncContextManager[Any]]

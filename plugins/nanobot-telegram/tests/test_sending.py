@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nanobot_core import Button, DeliveryError, Draft, OutboundMessage
 from nanobot_core.testing import FakePluginContext
+from nanobot_telegram.call import TimeLimits
 from nanobot_telegram.channel import build_channel
-from nanobot_telegram.limits import TimeLimits
 from nanobot_telegram.outgoing import plan_pieces
 
 bot_api: LocalApi = importlib.import_module("telegram_bot_api")
@@ -169,7 +169,7 @@ async def test_a_long_text_comes_before_its_file(opened: Opened, tmp_path: Path)
     assert (len(text.files), file.text) == (0, "")
 
 
-async def test_a_file_that_cannot_be_sent_is_told_in_the_chat(
+async def test_a_file_that_cannot_be_sent_is_reported_in_the_chat(
     opened: Opened, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.txt").touch()
@@ -375,7 +375,7 @@ async def test_a_draft_that_says_it_all_is_left_as_it_is(opened: Opened) -> None
     assert [(part.text, part.edits) for part in talk.api.shown()] == [("done", [])]
 
 
-async def test_an_answer_whose_draft_is_gone_is_sent_anew(opened: Opened) -> None:
+async def test_an_answer_whose_draft_is_gone_is_sent_again(opened: Opened) -> None:
     async with opened() as talk:
         await talk.channel.show_draft(draft("I th"))
         talk.api.chats[1001].clear()
@@ -384,7 +384,7 @@ async def test_an_answer_whose_draft_is_gone_is_sent_anew(opened: Opened) -> Non
     assert [part.text for part in talk.api.shown()] == ["I think"]
 
 
-async def test_a_draft_that_nobody_remembers_is_an_ordinary_message(opened: Opened) -> None:
+async def test_a_draft_that_no_one_remembers_is_an_ordinary_message(opened: Opened) -> None:
     async with opened() as talk:
         await talk.send("after a restart", draft_id="forgotten")
 
@@ -486,7 +486,7 @@ async def test_a_draft_under_way_is_noted_before_the_channel_has_stopped(
         await again.until(lambda: "deleteMessage" in api.calls and api.shown() == [])
 
 
-async def test_a_draft_that_fails_when_nobody_waits_for_it_is_nobodys_error(
+async def test_a_draft_that_fails_when_no_one_waits_for_it_is_nobodys_error(
     opened: Opened, api: LocalApi
 ) -> None:
     async with opened(limits=SHORT) as talk:
@@ -496,7 +496,7 @@ async def test_a_draft_that_fails_when_nobody_waits_for_it_is_nobodys_error(
         showing.cancel()
         # It waits until the one before has failed.
         await talk.channel.show_draft(draft("one more"))
-    # What failed unheard is told when it is thrown away, and fails the test.
+    # A failure without a listener is reported when the task is collected, and fails the test.
     del showing
     gc.collect()
 
@@ -522,7 +522,7 @@ async def test_drafts_of_different_answers_do_not_meet(opened: Opened) -> None:
     assert [part.text for part in talk.api.shown(-100200300)] == ["three"]
 
 
-async def test_a_rate_limit_on_a_draft_is_told(opened: Opened) -> None:
+async def test_a_rate_limit_on_a_draft_is_reported(opened: Opened) -> None:
     async with opened() as talk:
         talk.api.fail("sendMessage", code=429, description="Too Many Requests", retry_after=2)
         with pytest.raises(DeliveryError) as raised:

@@ -81,7 +81,7 @@ async def test_who_does_not_know_the_secret_learns_nothing(
     assert talk.inbox.attempts == []
 
 
-async def test_without_a_secret_nobody_gets_in(ctx_with: MakeContext, api: LocalApi) -> None:
+async def test_without_a_secret_no_one_gets_in(ctx_with: MakeContext, api: LocalApi) -> None:
     async with caller(ctx_with()) as stranger:
         headers = {"X-Telegram-Bot-Api-Secret-Token": ""}
         assert (await stranger.post("/", json=update(api), headers=headers)).status_code == 404

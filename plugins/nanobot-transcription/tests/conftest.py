@@ -1,4 +1,4 @@
-"""A transcription service on the loopback that does as it is told, and what speaks to it."""
+"""A transcription service on the loopback that follows a script, and its clients."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ async def test_a_wait_beyond_the_time_limit_is_not_begun(
 
 
 @pytest.mark.parametrize("wait", ["soon", "nan", "-5", ""])
-async def test_a_wait_that_is_no_time_is_passed_over(
+async def test_a_wait_that_is_not_a_time_is_passed_over(
     serving: Serving, clock: InstantClock, wait: str
 ) -> None:
     async with serving(refused(429, **{"retry-after": wait}), clock=clock) as desk:
@@ -216,7 +216,7 @@ async def test_a_proxy_that_is_not_there_is_unreachable(
     assert "hidden" not in str(raised.value)
 
 
-async def test_what_speaks_no_http_is_told(serving: Serving, clock: InstantClock) -> None:
+async def test_what_speaks_no_http_is_reported(serving: Serving, clock: InstantClock) -> None:
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail ready\r\n")
         await writer.drain()

@@ -1,4 +1,4 @@
-"""What the plugin gives its host, its settings, and what doctor is told."""
+"""The plugin's contributions, its settings, and its check."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_key_in_the_settings_counts_before_the_environment(tmp_path: Path) -> 
         ({"provider": "custom", "apiBase": "http://h:1/v1"}, {}, "ok", "'custom' at h, model"),
     ],
 )
-async def test_doctor_is_told_where_recordings_go(
+async def test_doctor_is_reported_where_recordings_go(
     tmp_path: Path, section: JsonObject, environment: dict[str, str], status: str, words: str
 ) -> None:
     ctx = FakePluginContext(tmp_path, settings=section, environment=environment)

@@ -28,7 +28,7 @@ from nanobot_transcription.recording import load_recording
         (b"?", "a", "recording", "application/octet-stream"),
     ],
 )
-def test_the_format_is_told_by_the_content(
+def test_the_format_is_reported_by_the_content(
     tmp_path: Path, content: bytes, name: str, sent_as: str, media_type: str
 ) -> None:
     (tmp_path / name).write_bytes(content)

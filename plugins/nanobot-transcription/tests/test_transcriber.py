@@ -42,7 +42,7 @@ async def test_the_service_gets_the_recording_byte_for_byte(serving: Serving) ->
         assert upload.fields == {"model": "whisper-1", "response_format": "json"}
 
 
-async def test_a_telegram_voice_message_is_called_ogg_and_tells_nothing_of_the_sender(
+async def test_a_telegram_voice_message_is_called_ogg_and_reports_nothing_of_the_sender(
     serving: Serving,
 ) -> None:
     async with serving() as desk:
@@ -93,7 +93,7 @@ async def test_many_recordings_at_once_are_sent_four_at_a_time(serving: Serving)
 
 
 @pytest.mark.parametrize("problem", ["missing", "folder", "pipe", "empty", "large", "unreadable"])
-async def test_what_is_no_recording_is_refused_before_anything_is_sent(
+async def test_what_is_not_a_recording_is_refused_before_anything_is_sent(
     serving: Serving, tmp_path: Path, problem: str
 ) -> None:
     path = tmp_path / problem

@@ -172,7 +172,7 @@ async def test_budgets_survive_a_restart(start: Start, reply: Reply) -> None:
         assert (await ask(bot)).startswith("the day budget is used up")
 
 
-async def test_eighty_per_cent_are_told_once_also_over_a_restart(
+async def test_eighty_per_cent_are_reported_once_also_over_a_restart(
     start: Start, reply: Reply
 ) -> None:
     budgets: JsonObject = {"day": {"tokens": 120}}
@@ -247,7 +247,7 @@ async def test_the_economy_model_steps_in_at_eighty_per_cent(
     assert lines == {"script/large": 80, "script/small": 10}
 
 
-async def test_the_footer_tells_what_the_turn_cost(start: Start, reply: Reply) -> None:
+async def test_the_footer_reports_what_the_turn_cost(start: Start, reply: Reply) -> None:
     async with start(reply(tokens=1_500, usd=0.5), usage={"footer": True}) as bot:
         assert await ask(bot) == "Hello.\n\n*1,500 tokens, $0.5000*"
 
@@ -257,7 +257,7 @@ async def test_without_settings_answers_stay_as_they_are(start: Start, reply: Re
         assert await ask(bot) == "Hello."
 
 
-async def test_the_slash_command_tells_sums_and_budgets(start: Start, reply: Reply) -> None:
+async def test_the_slash_command_reports_sums_and_budgets(start: Start, reply: Reply) -> None:
     async with start(reply(), reply(), budgets={"day": {"tokens": 1_000, "usd": 2}}) as bot:
         await ask(bot, session="sdk:other")
         await ask(bot)
@@ -271,7 +271,7 @@ async def test_the_slash_command_tells_sums_and_budgets(start: Start, reply: Rep
 
 
 async def bot_is_idle(bot: Nanobot) -> None:
-    """Return when every queued event was told."""
+    """Return when every queued event was delivered."""
     assert await bot.plugins.hooks.queues.drain(LIMIT_S)
 
 

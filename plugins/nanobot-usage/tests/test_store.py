@@ -39,7 +39,7 @@ calls = st.lists(
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_nobody_else_may_read_the_record(tmp_path: Path, umask: int) -> None:
+def test_no_one_else_may_read_the_record(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         for _ in range(2):
@@ -127,7 +127,7 @@ def test_a_file_of_a_later_release_is_left_alone(tmp_path: Path) -> None:
         UsageStore(tmp_path)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
 
     with pytest.raises(sqlite3.DatabaseError):

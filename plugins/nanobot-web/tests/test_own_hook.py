@@ -64,6 +64,6 @@ async def test_one_that_fails_in_its_own_way_is_replaced(tmp_path: Path) -> None
     assert "(broken failed with LookupError. Asked library instead.)" in found
 
 
-async def test_what_is_no_backend_or_takes_a_name_of_ours_is_left_out(tmp_path: Path) -> None:
-    with pytest.raises(ToolFailed, match=r"brave needs a key.*no search backend 'library'"):
+async def test_what_is_not_a_backend_or_takes_a_name_of_ours_is_left_out(tmp_path: Path) -> None:
+    with pytest.raises(ToolFailed, match=r"brave needs a key.*unknown search backend 'library'"):
         await search(context(tmp_path, "brave", Pretender(), "library", Library))

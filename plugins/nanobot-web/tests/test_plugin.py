@@ -101,7 +101,7 @@ def test_every_tool_is_found_under_its_name(tmp_path: Path) -> None:
         assert getattr(importlib.import_module(module), name).name == lazy.name
 
 
-def test_switched_off_there_are_no_tools(tmp_path: Path) -> None:
+def test_switched_off_there_are_not_tools(tmp_path: Path) -> None:
     context = FakePluginContext(tmp_path, settings={"enable": False})
 
     assert list(plugin.contribute_tools(context)) == []
@@ -169,7 +169,7 @@ def test_importing_the_entry_module_loads_neither_tools_nor_libraries() -> None:
     ).stdout
 
     assert sorted(json.loads(output)) == [
-        *("nanobot_web", "nanobot_web.hooks", "nanobot_web.plugin"),
+        *("nanobot_web", "nanobot_web.plugin"),
     ]
 
 

@@ -208,7 +208,7 @@ async def test_html_is_known_by_its_look_too(bench: Bench, web: WebServer) -> No
 @pytest.mark.parametrize(
     "page", ["", "   ", "<html></html>", "<p>few words</p>", "<", "\x00", "&#0;"]
 )
-async def test_pages_with_little_or_nothing_are_no_error(
+async def test_pages_with_little_or_nothing_are_not_error(
     bench: Bench, web: WebServer, page: str
 ) -> None:
     found = await bench.fetch(web.page("/x", page))
@@ -226,10 +226,10 @@ async def test_pages_with_little_or_nothing_are_no_error(
         (bytes(2_000), ""),
     ],
 )
-async def test_binary_files_are_told_as_such(
+async def test_binary_files_are_reported_as_such(
     bench: Bench, web: WebServer, body: bytes, content_type: str
 ) -> None:
-    with pytest.raises(ToolFailed, match=r"HTTP status 200.*no text, PDF or image.*bytes"):
+    with pytest.raises(ToolFailed, match=r"HTTP status 200.*not text, PDF or an image.*bytes"):
         await bench.fetch(web.page("/x", body, content_type))
 
 
@@ -300,7 +300,7 @@ async def test_other_addresses_are_refused(bench: Bench, url: str) -> None:
 
 
 @pytest.mark.parametrize("length", [10, 10_000_000_000])
-async def test_a_lying_length_is_no_harm(bench: Bench, web: WebServer, length: int) -> None:
+async def test_a_lying_length_is_not_a_harm(bench: Bench, web: WebServer, length: int) -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
     url = web.put("/x", head.encode(), b"0123456789 and more")
 

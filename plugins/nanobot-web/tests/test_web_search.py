@@ -10,7 +10,7 @@ import pytest
 from nanobot_core import ToolFailed
 from nanobot_core.testing import output_text
 from nanobot_web.backend import SearchHit, tidy
-from nanobot_web.backends.duckduckgo import parse_page
+from nanobot_web.backends import parse_page
 from nanobot_web.web import BANNER
 from nanobot_web.web_search import WebSearchTool
 
@@ -145,7 +145,7 @@ async def test_a_failing_backend_is_replaced_by_the_next_one_and_named(
     first, note, *_ = found.splitlines()
     assert first == "Results for: some query"
     assert "tavily answered with HTTP status 429" in note
-    assert "there is no search backend 'kagi'" in note
+    assert "unknown search backend 'kagi'" in note
     assert "brave needs a key: set tools.web.search.api_key or BRAVE_API_KEY" in note
     assert note.endswith("Asked duckduckgo instead.)")
     assert "https://two.example/" in found

@@ -95,7 +95,7 @@ async def test_what_is_not_stored_is_asked_for_again(
         assert (await it.post(it.message())).json() == {"stored": True}
 
 
-async def test_a_full_disk_is_told_as_not_stored(bench: MakeBench) -> None:
+async def test_a_full_disk_is_reported_as_not_stored(bench: MakeBench) -> None:
     async with bench() as it:
         # A file in the place of the media folder makes every write fail.
         it.ctx.media.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -196,7 +196,7 @@ async def test_one_good_signature_among_several_is_enough(bench: MakeBench) -> N
         assert (await it.client.post("/webhook", content=body, headers=headers)).is_success
 
 
-async def test_a_caught_message_is_no_second_one_and_soon_none_at_all(bench: MakeBench) -> None:
+async def test_a_caught_message_is_not_a_second_one_and_soon_none_at_all(bench: MakeBench) -> None:
     async with bench() as it:
         body = json.dumps(it.message()).encode()
         caught = it.signed(body)
@@ -207,7 +207,7 @@ async def test_a_caught_message_is_no_second_one_and_soon_none_at_all(bench: Mak
         assert len(it.inbox.stored) == 1
 
 
-async def test_a_caught_reply_is_no_message(bench: MakeBench) -> None:
+async def test_a_caught_reply_is_not_a_message(bench: MakeBench) -> None:
     from nanobot_core import OutboundMessage
 
     async with bench() as it:
@@ -271,7 +271,7 @@ async def test_a_message_of_another_form_gets_400_that_names_the_place(
         b'{"type": "message.created", "timestamp": "2026-01-01T00:00:00", "data": {}}',
     ],
 )
-async def test_a_body_that_is_no_message_gets_400(bench: MakeBench, body: bytes) -> None:
+async def test_a_body_that_is_not_a_message_gets_400(bench: MakeBench, body: bytes) -> None:
     async with bench() as it:
         assert (await it.post(body)).status_code == 400
 

@@ -55,7 +55,7 @@ def test_channel_route_and_settings_are_found_under_their_names(tmp_path: Path) 
     assert plugin.describe_plugin().requires == ("http",)
 
 
-def test_without_settings_nobody_may_write() -> None:
+def test_without_settings_no_one_may_write() -> None:
     assert WebhookSettings().allow_from == []
     assert WebhookSettings(secret="", callback_url="").secret is None  # type: ignore[arg-type]
 

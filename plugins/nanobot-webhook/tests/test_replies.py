@@ -22,8 +22,7 @@ from nanobot_core import Button, ChannelError, DeliveryError, OutboundMessage, S
 from nanobot_core.testing import FakePluginContext
 from nanobot_webhook.callback import Callback
 from nanobot_webhook.channel import WebhookChannel
-from nanobot_webhook.pieces import split_text
-from nanobot_webhook.reply import Delivery
+from nanobot_webhook.reply import Delivery, split_text
 from nanobot_webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
@@ -119,7 +118,9 @@ async def test_the_specifications_library_accepts_replies_and_its_messages_are_a
 
 
 @pytest.mark.parametrize("key", ["turn:1.2/final", "ü", "a" * 300, "a b"])
-async def test_a_key_that_is_no_webhook_id_gives_one_that_stays(bench: MakeBench, key: str) -> None:
+async def test_a_key_that_is_not_a_webhook_id_gives_one_that_stays(
+    bench: MakeBench, key: str
+) -> None:
     async with bench() as it:
         await it.channel.send(_reply(idempotency_key=key))
         await it.channel.send(_reply(idempotency_key=key))

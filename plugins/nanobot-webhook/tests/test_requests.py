@@ -14,8 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nanobot_core.testing import FakeClock, FakePluginContext, RecordingInbox
-from nanobot_webhook.door import Door
-from nanobot_webhook.intake import build_app
+from nanobot_webhook.intake import Door, build_app
 from nanobot_webhook.signature import sign
 
 KEY = bytes(range(32))

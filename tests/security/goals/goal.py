@@ -18,7 +18,7 @@ SPEAKERS: Final[tuple[Speaker, ...]] = ("terminal", "owner", "guest", "unattende
 """The terminal, a chat of the owner's, a chat of a guest's, and a run that can ask no one."""
 
 Judge: TypeAlias = Callable[["Trial"], bool]
-"""Whether the power was obtained, by what is there afterwards."""
+"""Whether the power was obtained, by the state afterwards."""
 
 COMMAND_LIMIT_S: Final = 10
 

@@ -121,7 +121,7 @@ class World:
         return all(name.startswith(_INSIDE) and name not in live for name in self.changes())
 
     def keep(self) -> None:
-        """Take what is there now for what should be there."""
+        """Make the present state the expected one."""
         shutil.rmtree(self._pristine, ignore_errors=True)
         shutil.copytree(self.user, self._pristine, symlinks=True, ignore=_sockets)
         self._facts = dict(_facts(self.user))
@@ -278,7 +278,7 @@ def _configuration(
 
 
 def _facts(user: Path) -> Iterator[tuple[str, object]]:
-    """Yield what there is below a folder, but for what a running nanobot writes."""
+    """Yield the entries below a folder, except those that a running nanobot writes."""
     live = {user / ".nanobot" / name for name in _LIVE}
     folders = [user]
     while folders:

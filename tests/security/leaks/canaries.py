@@ -50,7 +50,7 @@ def search(text: str | bytes, allowed: Collection[str] = ()) -> list[str]:
 
     Args:
         text: where to look.
-        allowed: names of those that may stand there.
+        allowed: names of those that may be in it.
     """
     haystack = text.encode(errors="surrogateescape") if isinstance(text, str) else text
     return [

@@ -15,8 +15,8 @@ class Probe:
 
     Attributes:
         name: the place.
-        look: returns what is to be seen there.
-        witness: stands there, so that it is known that the right thing was looked at.
+        look: returns its content.
+        witness: text that is there, which shows that the right content was read.
         allowed: secrets that belong there.
         fault: what is known to be wrong there, until it is mended.
         is_long: for the long form alone, since another looks nearly there.

@@ -198,7 +198,7 @@ PROBES = (
         "telegram",
     ),
     Probe("GET /metrics", _answers("GET", "/metrics"), "nanobot"),
-    Probe("GET what is not there", _answers("GET", "/nothing"), "404"),
+    Probe("GET a missing page", _answers("GET", "/nothing"), "404"),
     Probe("POST where GET is meant", _answers("POST", "/health"), "404"),
     Probe(
         "request of a foreign page",

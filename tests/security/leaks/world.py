@@ -225,7 +225,7 @@ class Children:
             thread.join()
 
     def look(self, pid: int) -> None:
-        """Note what is there now."""
+        """Note the present processes."""
         own = _read(pid, "cmdline")
         self.commands.add(own)
         for child in _descendants(pid):

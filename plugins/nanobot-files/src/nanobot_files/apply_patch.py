@@ -16,10 +16,9 @@ from nanobot_core import (
     ToolFailed,
     ToolInputError,
 )
-from nanobot_files.base import FileParams, FileTool
-from nanobot_files.document import Document, require_characters
-from nanobot_files.files import Access, Loaded
+from nanobot_files.files import Access, FileParams, FileTool, Loaded
 from nanobot_files.patch import AddFile, Change, DeleteFile, UpdateFile, apply_hunks, parse_patch
+from nanobot_files.text_file import TextFile, require_characters
 from nanobot_files.worker import run_to_end
 
 
@@ -70,14 +69,14 @@ class ApplyPatchTool(FileTool[ApplyPatchParams]):
         guard = self._files.guard(context)
         with self._files.writing:
             steps: list[_Step] = []
-            told: list[str] = []
+            lines: list[str] = []
             for change in changes:
                 prepared = self._prepare(guard, change)
-                told.append(_tell(change) + self._stale(context.session_key, prepared))
+                lines.append(_describe(change) + self._stale(context.session_key, prepared))
                 steps += prepared
             _require_distinct(steps)
             self._write(guard, context.session_key, steps)
-        return "\n".join(told)
+        return "\n".join(lines)
 
     def _prepare(self, guard: PathGuard, change: Change) -> list[_Step]:
         path = guard.resolve_write(change.path)
@@ -92,7 +91,7 @@ class ApplyPatchTool(FileTool[ApplyPatchParams]):
 
     def _prepare_update(self, guard: PathGuard, path: Path, change: UpdateFile) -> list[_Step]:
         former = self._files.load(guard, path)
-        document = Document.parse(former.data, change.path)
+        document = TextFile.parse(former.data, change.path)
         text = apply_hunks(document.text, change.hunks, change.path, document.newline)
         data = document.render(text)
         if change.move_to is None:
@@ -155,7 +154,7 @@ def _require_distinct(steps: Sequence[_Step]) -> None:
             raise ToolInputError(f"'{path}' occurs twice in the patch; put its hunks together")
 
 
-def _tell(change: Change) -> str:
+def _describe(change: Change) -> str:
     match change:
         case AddFile():
             return f"Added {change.path}"

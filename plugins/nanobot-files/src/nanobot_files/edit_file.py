@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from nanobot_core import ToolContext, ToolInputError
-from nanobot_files.base import FileParams, FileTool
-from nanobot_files.document import Document, require_characters
+from nanobot_files.files import FileParams, FileTool
 from nanobot_files.passages import Span, describe_nearest, find_spans, line_number
+from nanobot_files.text_file import TextFile, require_characters
 from nanobot_files.worker import run_to_end
 
 _MAX_PLACES = 10
@@ -18,7 +18,7 @@ class EditFileParams(FileParams):
 
     path: str = Field(description="File, absolute or relative to the workspace.")
     old_text: str = Field(
-        min_length=1, description="Text to replace, as it stands in the file, without LINE|."
+        min_length=1, description="Text to replace, exactly as in the file, without LINE|."
     )
     new_text: str = Field(description="Text to put there; empty removes the passage.")
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
@@ -47,7 +47,7 @@ class EditFileTool(FileTool[EditFileParams]):
         path = guard.resolve_write(params.path)
         with self._files.writing:
             loaded = self._files.load(guard, path)
-            document = Document.parse(loaded.data, params.path)
+            document = TextFile.parse(loaded.data, params.path)
             spans = _choose(document.text, params)
             edited = _splice(document.text, spans, document.with_newlines(new))
             note = self._files.stale_note(context.session_key, path, loaded.version)

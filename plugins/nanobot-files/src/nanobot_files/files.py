@@ -1,4 +1,4 @@
-"""What the tools of one application share: settings, guard, and who has read which version."""
+"""What the tools of one application share: settings, paths, and who has read which version."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from nanobot_core import Ask, PathGuard, Review, ToolContext, ToolError, ToolInputError
+from pydantic import BaseModel, ConfigDict
+
+from nanobot_core import (
+    Ask,
+    JsonObject,
+    ModelTool,
+    PathGuard,
+    Review,
+    ToolContext,
+    ToolError,
+    ToolInputError,
+)
 from nanobot_files.settings import FilesSettings
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext
+
 
 Access = Literal["read", "write"]
 _MAX_VERSIONS = 4_096
@@ -122,7 +134,7 @@ class Files:
         return Review(decision=Ask(question, listed, paths), values={"path": shown})
 
     def load(self, guard: PathGuard, path: Path) -> Loaded:
-        """Read a whole file that is to be changed.
+        """Read a whole file before a change.
 
         Raises:
             ToolError: it cannot be read.
@@ -158,3 +170,29 @@ class Files:
             "\nWarning: the file had changed since you last read it; read it again to see what "
             "else is different."
         )
+
+
+class FileParams(BaseModel):
+    """Base of the parameters."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+P = TypeVar("P", bound=FileParams)
+
+
+class FileTool(ModelTool[P]):
+    """Base of the tools: made from the plugin's context, sharing one `Files` per application."""
+
+    for_guests = True
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self._files = ctx.shared(Files)
+
+    async def review(self, context: ToolContext, arguments: JsonObject) -> Review:
+        """Ask the owner about paths outside the workspace."""
+        return await self._files.review(context, *self.targets(arguments))
+
+    def targets(self, arguments: JsonObject) -> list[tuple[Access, str]]:
+        """Return what a call does to which path, as the model wrote it."""
+        return [("read" if self.read_only else "write", str(arguments.get("path") or "."))]

@@ -2,22 +2,142 @@
 
 from __future__ import annotations
 
+import io
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from nanobot_core import PathGuard, ToolContext
-from nanobot_files.base import FileParams, FileTool
-from nanobot_files.excerpt import Excerpts, count_matches
-from nanobot_files.file_type import pattern_of_type
+from nanobot_core import PathGuard, ToolContext, ToolError, ToolInputError
+from nanobot_files.files import FileParams, FileTool
 from nanobot_files.listing import place, render_lines
 from nanobot_files.pattern import PathPattern
 from nanobot_files.search import Matches, Query, search
+from nanobot_files.text_file import SAMPLE_BYTES, detect_encoding
 from nanobot_files.walk import Walk
 from nanobot_files.worker import Watch, run_to_end
+
+_TYPES = {
+    "c": "*.{c,h}",
+    "cpp": "*.{cc,cpp,cxx,hh,hpp,hxx,h}",
+    "cs": "*.cs",
+    "css": "*.{css,scss,sass,less}",
+    "csv": "*.{csv,tsv}",
+    "go": "*.go",
+    "html": "*.{html,htm}",
+    "java": "*.java",
+    "js": "*.{js,jsx,mjs,cjs}",
+    "json": "*.{json,jsonl,ndjson}",
+    "kotlin": "*.{kt,kts}",
+    "lua": "*.lua",
+    "make": "{Makefile,makefile,GNUmakefile,*.mk}",
+    "md": "*.{md,markdown,mdx}",
+    "php": "*.php",
+    "py": "*.{py,pyi}",
+    "rb": "*.rb",
+    "rs": "*.rs",
+    "sh": "*.{sh,bash,zsh,fish}",
+    "sql": "*.sql",
+    "swift": "*.swift",
+    "toml": "*.toml",
+    "ts": "*.{ts,tsx,mts,cts}",
+    "txt": "*.{txt,rst,log}",
+    "xml": "*.{xml,xsd,xsl,svg}",
+    "yaml": "*.{yaml,yml}",
+}
+
+
+def pattern_of_type(name: str) -> str:
+    """Return the path pattern of a kind of file.
+
+    Raises:
+        ToolInputError: there is no such kind.
+    """
+    if name not in _TYPES:
+        raise ToolInputError(f"there is no file type '{name}'; use one of {', '.join(_TYPES)}")
+    return _TYPES[name]
+
+
+_LINE_CHARS = 500
+_PIECE_CHARS = 10_000_000
+_LINES_PER_CHECK = 1_000
+
+
+def count_matches(shown: str, numbers: Sequence[int], output_mode: str) -> str:
+    """Return the line of a file in an answer without content."""
+    return f"{shown}:{len(numbers)}" if output_mode == "count" else shown
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpts:
+    """Reads passages for an answer.
+
+    Attributes:
+        guard: opens the files.
+        watch: checked while reading.
+        context: lines to give before and after each.
+    """
+
+    guard: PathGuard
+    watch: Watch
+    context: int
+
+    def is_text(self, path: Path) -> bool:
+        """Whether `path` is a text file that may be read."""
+        self.watch.check()
+        try:
+            with self.guard.open_read(path) as file:
+                encoding = detect_encoding(file.read(SAMPLE_BYTES))
+        except (ToolError, OSError):
+            return False
+        return encoding is not None and not encoding.name.startswith("utf-32")
+
+    def around(self, path: Path, shown: str, numbers: Sequence[int]) -> list[str]:
+        """Return the lines with these numbers, ascending, as ``path:LINE:text``.
+
+        Lines of context are ``path-LINE-text``, and ``--`` marks lines that are left out.
+        """
+        if not numbers:
+            return []
+        near = {n for at in numbers for n in range(at - self.context, at + self.context + 1)}
+        result: list[str] = []
+        former = 0
+        for number, line in self._lines(path, max(near)):
+            if number not in near:
+                continue
+            if self.context and former and number > former + 1:
+                result.append("--")
+            former = number
+            result.append(_excerpt_line(shown, number, line, matched=number in numbers))
+        return result
+
+    def _lines(self, path: Path, last: int) -> Iterator[tuple[int, str]]:
+        """Yield the lines of a text file with their numbers, up to the last that is wanted."""
+        with self.guard.open_read(path) as file:
+            encoding = detect_encoding(file.read(SAMPLE_BYTES))
+            if encoding is None:
+                return
+            file.seek(len(encoding.bom))
+            with io.TextIOWrapper(file, encoding.name, errors="replace", newline="\n") as text:
+                for number in range(1, last + 1):
+                    if number % _LINES_PER_CHECK == 0:
+                        self.watch.check()
+                    line = text.readline(_PIECE_CHARS)
+                    if not line:
+                        return
+                    yield number, line
+
+
+def _excerpt_line(shown: str, number: int, line: str, *, matched: bool) -> str:
+    mark = ":" if matched else "-"
+    content = line.rstrip("\r\n")
+    if len(content) > _LINE_CHARS:
+        content = f"{content[:_LINE_CHARS]}… [line of {len(content):,} characters]"
+    return f"{shown}{mark}{number}{mark}{content}"
+
 
 _MAX_FILE_BYTES = 100_000_000
 _EVERY_LINE = 1_000_000_000
@@ -114,7 +234,7 @@ class GrepTool(FileTool[GrepParams]):
 
 
 class _Scope(NamedTuple):
-    """The files to search: names relative to a folder, in the order in which they are told."""
+    """The files to search: names relative to a folder, in the order in which they are reported."""
 
     root: Path
     names: Sequence[str]
@@ -125,7 +245,7 @@ def _max_per_file(params: GrepParams) -> int:
         case "files_with_matches":
             return 1
         case "content":
-            # One more than is shown, so that it can be told that there are more.
+            # One more than is shown, so that the answer can say that there are more.
             return params.head_limit + 1
         case "count":
             return _EVERY_LINE

@@ -21,11 +21,11 @@ class _Markup:
     """Names of elements, without their name spaces.
 
     Attributes:
-        paragraphs: what is a line of its own.
+        paragraphs: elements that become a line of their own.
         row: a table's row.
         cell: a cell of it.
-        text: elements that hold the text; ``None`` where it stands between all others.
-        spaces: elements that stand for white space.
+        text: elements that hold the text; ``None`` where it is between all others.
+        spaces: elements that mean white space.
         dropped: elements of which nothing is shown.
         parts: elements that begin a part of the document, and the attribute with its name.
     """

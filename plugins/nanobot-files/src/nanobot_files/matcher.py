@@ -1,7 +1,7 @@
 """The Python search engine: a program of its own, so that it can be ended at any moment.
 
 ``re`` holds the interpreter's lock while it matches and cannot be interrupted; in a process of its
-own, a pattern that takes for ever costs the call its time limit and nobody else anything. Uses the
+own, a pattern that never ends costs only its own call, up to the time limit. Uses the
 standard library only and is started by path, without site packages.
 
     matcher.py PATTERN i|- MAX_PER_FILE PATH...
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 
 def matching_lines(path: str, expression: re.Pattern[str], limit: int) -> Iterator[int]:
-    """Yield the numbers of at most `limit` lines that match; nothing for what is no text file."""
+    """Yield the numbers of at most `limit` lines that match; none for a file that is not text."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

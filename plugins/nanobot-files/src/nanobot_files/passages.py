@@ -7,7 +7,14 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from nanobot_files.typography import DOUBLE_QUOTES, SINGLE_QUOTES
+SINGLE_QUOTES = "'\u2018\u2019\u201a\u201b\u2032"
+DOUBLE_QUOTES = '"\u201c\u201d\u201e\u201f\u2033'
+PLAIN_QUOTES = {
+    **dict.fromkeys(map(ord, SINGLE_QUOTES), "'"),
+    **dict.fromkeys(map(ord, DOUBLE_QUOTES), '"'),
+}
+"""For ``str.translate``: each mark to the one on the keyboard."""
+
 
 _QUOTES = {mark: f"[{marks}]" for marks in (SINGLE_QUOTES, DOUBLE_QUOTES) for mark in marks}
 _BLANKS = r"[^\S\r\n]*"
@@ -17,16 +24,16 @@ _LIKENESS = 0.6
 
 
 class Span(NamedTuple):
-    """Where a passage stands: ``text[start:end]``."""
+    """The place of a passage: ``text[start:end]``."""
 
     start: int
     end: int
 
 
 def find_spans(text: str, wanted: str) -> list[Span]:
-    """Return where `wanted` stands in `text`, without overlaps.
+    """Return the places of `wanted` in `text`, without overlaps.
 
-    Exact matches count; only where there is none, those that differ in line endings, in white
+    Exact matches count; if there are none, those that differ in line endings, in white
     space at the ends of lines or in typographic quotes.
 
     Args:
@@ -40,7 +47,7 @@ def find_spans(text: str, wanted: str) -> list[Span]:
 
 
 def line_number(text: str, position: int) -> int:
-    """Return the number of the line, from 1, that `position` stands in."""
+    """Return the number of the line, from 1, of `position`."""
     return text.count("\n", 0, position) + 1
 
 
@@ -60,7 +67,7 @@ def describe_nearest(text: str, wanted: str) -> str:
 def _forgiving(wanted: str) -> re.Pattern[str]:
     lines = wanted.replace("\r\n", "\n").split("\n")
     parts = ["".join(_QUOTES.get(c) or re.escape(c) for c in line.rstrip()) for line in lines]
-    # A pattern that begins with white space would be tried anew at each character of a long run.
+    # A pattern that begins with white space would be tried again at each character of a long run.
     pattern = _LINE_END.join(parts).removeprefix(_BLANKS)
     if lines[-1] != lines[-1].rstrip():
         # White space was meant to follow, so the line must end here.
@@ -69,7 +76,7 @@ def _forgiving(wanted: str) -> re.Pattern[str]:
 
 
 def _nearest_start(lines: list[str], asked: list[str]) -> int | None:
-    """Return the index where most of `asked` stands, else that of the likeliest single line."""
+    """Return the index where most of `asked` matches, else that of the most similar single line."""
     places: dict[str, list[int]] = {}
     for index, line in enumerate(asked):
         if key := " ".join(line.split()):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nanobot_core import ToolInputError
-from nanobot_files.typography import PLAIN_QUOTES
+from nanobot_files.passages import PLAIN_QUOTES
 
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"
 _ADD, _DELETE, _UPDATE = "*** Add File: ", "*** Delete File: ", "*** Update File: "
@@ -25,8 +25,8 @@ class Hunk:
 
     Attributes:
         anchors: texts of lines that come before it, in order (``@@ def f():``).
-        old: lines that are there, context included.
-        new: lines that are to be there.
+        old: present lines, context included.
+        new: lines that replace them.
         at_end: it is the end of the file.
     """
 
@@ -86,7 +86,7 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], shown: str, newline: str) -> s
 
     Args:
         text: the file.
-        hunks: in the order in which they stand in it.
+        hunks: in the order of the patch.
         shown: the file's path, for the error.
         newline: line ending of new lines.
 

@@ -18,7 +18,7 @@ class PathPattern:
     """A pattern for paths below a folder.
 
     Without ``/`` it is matched against a file's name at any depth; with one, against the whole
-    relative path, where ``**`` stands for any number of folders.
+    relative path, where ``**`` matches any number of folders.
 
     Raises:
         ToolInputError: the pattern is empty, too long, or leaves the folder.

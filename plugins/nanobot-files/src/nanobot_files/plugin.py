@@ -1,4 +1,4 @@
-"""Entry point: what the plugin gives."""
+"""Entry point: the hooks that the plugin implements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @on.contribute_settings
 def contribute_settings() -> Iterable[SettingsSection]:
-    """Say where the settings stand."""
+    """Declare the settings section."""
     return (
         SettingsSection(
             "tools.files",
@@ -25,13 +25,13 @@ def contribute_settings() -> Iterable[SettingsSection]:
 
 @on.contribute_tools
 def contribute_tools(ctx: PluginContext) -> Iterable[LazyTool]:
-    """Give the eight tools; their code is imported at their first call."""
+    """Contribute the eight tools; their code is imported at their first call."""
     return (
         LazyTool("apply_patch", "nanobot_files.apply_patch:ApplyPatchTool"),
         LazyTool("edit_file", "nanobot_files.edit_file:EditFileTool"),
-        LazyTool("glob", "nanobot_files.glob:GlobTool"),
+        LazyTool("glob", "nanobot_files.listing:GlobTool"),
         LazyTool("grep", "nanobot_files.grep:GrepTool"),
-        LazyTool("list_dir", "nanobot_files.list_dir:ListDirTool"),
+        LazyTool("list_dir", "nanobot_files.listing:ListDirTool"),
         LazyTool("notebook_edit", "nanobot_files.notebook_edit:NotebookEditTool"),
         LazyTool("read_file", "nanobot_files.read_file:ReadFileTool"),
         LazyTool("write_file", "nanobot_files.write_file:WriteFileTool"),

@@ -6,6 +6,8 @@ import base64
 import difflib
 import io
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NoReturn
@@ -20,18 +22,114 @@ from nanobot_core import (
     ToolInputError,
     ToolOutput,
 )
-from nanobot_files.base import FileParams, FileTool
-from nanobot_files.document import SAMPLE_BYTES, UTF8, Encoding, detect_encoding
-from nanobot_files.extraction import Documents, may_be_document
-from nanobot_files.files import Version
-from nanobot_files.page import Page, PageLimits, read_page
+from nanobot_files.documents import Documents, may_be_document
+from nanobot_files.files import FileParams, FileTool, Version
+from nanobot_files.text_file import SAMPLE_BYTES, UTF8, Encoding, detect_encoding
 from nanobot_files.worker import Watch, run_to_end
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext
 
+
+_PIECE_CHARS = 65_536
+_LINES_PER_CHECK = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a page holds.
+
+    Attributes:
+        lines: rendered as ``LINE|CONTENT``.
+        first: number of the first of them.
+        total: lines in the whole file, or ``None`` where it was not counted to its end.
+    """
+
+    lines: tuple[str, ...]
+    first: int
+    total: int | None
+
+    @property
+    def last(self) -> int:
+        """Number of the last line, ``first - 1`` when there is none."""
+        return self.first + len(self.lines) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PageLimits:
+    """Where a page begins and how long it may get.
+
+    Attributes:
+        first: number of its first line, from 1.
+        max_lines: most lines, or ``None``.
+        max_chars: most characters; one line is given in any case, cut to this.
+        count_on: whether to read to the file's end for the number of lines.
+    """
+
+    first: int
+    max_lines: int | None
+    max_chars: int
+    count_on: bool
+
+
+def read_page(file: IO[bytes], encoding: Encoding, limits: PageLimits, watch: Watch) -> Page:
+    """Read one page; memory is bounded by the page, however long file and lines are.
+
+    Args:
+        file: positioned after its byte order mark; closed afterwards.
+        encoding: of the file; bytes that do not fit it are shown replaced.
+        limits: which page.
+        watch: checked while reading.
+    """
+    lines: list[str] = []
+    room = limits.max_chars
+    number = 0
+    with io.TextIOWrapper(file, encoding.name, errors="replace", newline="\n") as text:
+        for number, start, length in _lines(text, limits.max_chars, watch):
+            if number < limits.first:
+                continue
+            line = _numbered(number, start, length, limits.max_chars)
+            full = limits.max_lines is not None and len(lines) >= limits.max_lines
+            if not full and (not lines or len(line) < room):
+                lines.append(line)
+                room -= len(line) + 1
+            elif limits.count_on:
+                room = 0
+            else:
+                return Page(tuple(lines), limits.first, None)
+    return Page(tuple(lines), limits.first, number)
+
+
+def _lines(text: IO[str], max_chars: int, watch: Watch) -> Iterator[tuple[int, str, int]]:
+    """Yield (number, beginning, length) of each line; only a line feed ends one."""
+    number = 0
+    while piece := text.readline(_PIECE_CHARS):
+        number += 1
+        if number % _LINES_PER_CHECK == 0:
+            watch.check()
+        start, length = piece, len(piece)
+        while not piece.endswith("\n"):
+            watch.check()
+            more = text.readline(_PIECE_CHARS)
+            if not more:
+                break
+            piece = more
+            length += len(piece)
+            if len(start) <= max_chars:
+                start += piece
+        length -= len(piece) - len(piece.rstrip("\r\n"))
+        yield number, start[:length], length
+
+
+def _numbered(number: int, start: str, length: int, max_chars: int) -> str:
+    shown = start[:max_chars]
+    if length <= len(shown):
+        return f"{number}|{shown}"
+    return f"{number}|{shown}… [line of {length:,} characters, cut here]"
+
+
 _COUNTED_BYTES = 64_000_000
-"""Larger files are not read to their end only to tell how many lines they have."""
+"""Lines of larger files are not counted to the end."""
 
 
 class ReadFileParams(FileParams):
@@ -53,7 +151,7 @@ class ReadFileTool(FileTool[ReadFileParams]):
     description = (
         "Read a text file, a PDF or office document (docx, xlsx, pptx, odt, ods, odp), or look at "
         "an image (PNG, JPEG, GIF, WebP). Text comes as LINE|CONTENT; the part before the first | "
-        "is no part of the file. Long files come in pages: go on with offset. Use grep to find "
+        "is not part of the file. Long files come in pages: go on with offset. Use grep to find "
         "something in text files, list_dir for a folder. This does not send the file to the user."
     )
     parameters_model = ReadFileParams

@@ -84,7 +84,7 @@ async def search(
         limit_s: seconds for all files together.
 
     Raises:
-        ToolInputError: the pattern is no regular expression.
+        ToolInputError: the pattern is not a regular expression.
         ToolFailed: the time is up.
 
     Cancellation:
@@ -119,7 +119,7 @@ async def _search_chunk(
         if code in {0, _NO_MATCH}:
             break
     if code == _BAD_PATTERN:
-        raise ToolInputError(f"the pattern is no regular expression: {reason}")
+        raise ToolInputError(f"the pattern is not a regular expression: {reason}")
     if code not in {0, _NO_MATCH}:
         raise ToolFailed("the search failed; use a simpler pattern")
     for name, number in _records(output):

@@ -1,4 +1,4 @@
-"""What the owner decides about file tools."""
+"""Settings of the file tools."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from nanobot_core import PluginSettings
 
 
 class FilesSettings(PluginSettings):
-    """Section ``tools.files``. ``tools.restrict_to_workspace`` stands in the core's section."""
+    """Section ``tools.files``. ``tools.restrict_to_workspace`` is in the core's section."""
 
     extra_read_roots: tuple[Path, ...] = ()
-    """Folders besides the workspace that the owner's calls may read without asking."""
+    """Folders other than the workspace that the owner's calls may read without asking."""
 
     extra_write_roots: tuple[Path, ...] = ()
-    """Folders besides the workspace that the owner's calls may read and write without asking."""
+    """Folders other than the workspace that the owner's calls may read and write without asking."""
 
     max_page_chars: int = Field(default=15_000, ge=1_000, le=1_000_000)
     """Characters in one answer of ``read_file``, ``grep``, ``glob`` or ``list_dir``."""

@@ -1,16 +1,103 @@
-"""Walking a folder without following links, in a stable order."""
+"""Walking a folder in a stable order, without links and what ``.gitignore`` files name."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+import re
+import stat
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanobot_core import PathGuard
-from nanobot_files.ignore import NOISE, IgnoreRules, read_rules, rules_above
+from pathspec import GitIgnoreSpec
+
+from nanobot_core import PathGuard, ToolError
 from nanobot_files.worker import Watch
+
+NOISE = frozenset(
+    {
+        ".bzr", ".cache", ".eggs", ".git", ".hg", ".hypothesis", ".idea", ".mypy_cache",
+        ".nanobot", ".next", ".nox", ".nuxt", ".pytest_cache", ".ruff_cache", ".svn", ".tox",
+        ".venv", "__pycache__", "bower_components", "node_modules", "venv",
+    }
+)  # fmt: skip
+"""Folders that no recursive listing or search enters, unless the call names them as its path."""
+
+_MAX_BYTES = 200_000
+_WILDCARDS = re.compile(r"\*+")
+
+
+class IgnoreRules:
+    """The rules of one ``.gitignore`` and of those in the folders above it.
+
+    Args:
+        lines: of the file.
+        base: folder that holds it.
+        above: rules of the folders above, which count where this file says nothing.
+    """
+
+    def __init__(self, lines: Sequence[str], base: Path, above: IgnoreRules | None) -> None:
+        self._spec = GitIgnoreSpec.from_lines(line for line in lines if _is_sound(line))
+        self._depth = len(base.parts)
+        self._above = above
+
+    def ignores(self, path: Path, *, is_folder: bool) -> bool:
+        """Whether `path`, which lies below the folder, is left out."""
+        relative = "/".join(path.parts[self._depth :]) + ("/" if is_folder else "")
+        decision = self._spec.check_file(relative).include
+        if decision is not None:
+            return decision
+        return self._above is not None and self._above.ignores(path, is_folder=is_folder)
+
+
+def rules_above(guard: PathGuard, folder: Path) -> IgnoreRules | None:
+    """Return the rules that the folders above `folder` have for it, within its repository."""
+    chain: list[Path] = []
+    for each in (folder, *folder.parents):
+        if not guard.may_read(each):
+            return None
+        if each != folder:
+            chain.append(each)
+        if (each / ".git").exists():
+            break
+    else:
+        return None
+    rules: IgnoreRules | None = None
+    for each in reversed(chain):
+        with contextlib.suppress(ToolError), guard.open_directory(each) as handle:
+            rules = read_rules(handle, each, rules)
+    return rules
+
+
+def read_rules(folder: int, path: Path, above: IgnoreRules | None) -> IgnoreRules | None:
+    """Return `above` with the ``.gitignore`` of an open folder added, if it has one."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        handle = os.open(".gitignore", flags, dir_fd=folder)
+    except OSError:
+        return above
+    try:
+        # `os.read` and not a file object: what was opened may be a folder.
+        data = os.read(handle, _MAX_BYTES) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+    finally:
+        os.close(handle)
+    return IgnoreRules(data.decode(errors="replace").splitlines(), path, above)
+
+
+def _is_sound(line: str) -> bool:
+    """Whether a rule is one that people write.
+
+    Each star of a rule becomes a place where the matching regular expression backtracks; a dozen
+    of them in a file from a stranger would hold up the process.
+    """
+    return (
+        len(line) <= 1_000
+        and all(len(_WILDCARDS.findall(name)) <= 3 for name in line.split("/"))
+        and len(_WILDCARDS.findall(line)) <= 8
+    )
+
 
 _MAX_DEPTH = 60
 """Each level keeps one descriptor open."""
@@ -56,7 +143,7 @@ class Walk:
         """Yield everything below `root`, sorted by name, each folder before what is in it.
 
         Raises:
-            ToolError: `root` is no folder that may be read, or the time is up.
+            ToolError: `root` is not a folder that may be read, or the time is up.
         """
         rules = rules_above(self.guard, root) if self.gitignore else None
         with self.guard.open_directory(root) as handle:

@@ -34,7 +34,7 @@ class Watch:
         """Go on, or stop here. Work calls it at least every few milliseconds.
 
         Raises:
-            ToolFailed: the time is up, or the call was cancelled and nobody reads this.
+            ToolFailed: the time is up, or the call was cancelled.
         """
         if self._cancelled.is_set():
             raise ToolFailed("the call was cancelled")

@@ -7,9 +7,8 @@ from pathlib import Path
 from pydantic import Field
 
 from nanobot_core import PathGuard, ToolContext, ToolInputError
-from nanobot_files.base import FileParams, FileTool
-from nanobot_files.document import Document, require_characters
-from nanobot_files.files import Loaded
+from nanobot_files.files import FileParams, FileTool, Loaded
+from nanobot_files.text_file import TextFile, require_characters
 from nanobot_files.worker import run_to_end
 
 
@@ -53,7 +52,7 @@ class WriteFileTool(FileTool[WriteFileParams]):
         try:
             return self._files.load(guard, path)
         except ToolInputError:
-            # Not there, or too large to look at; what forbids writing is told by the write.
+            # Not there, or too large to look at; the write itself reports what forbids it.
             return None
 
 
@@ -62,7 +61,7 @@ def _encode(content: str, former: Loaded | None, shown: str) -> tuple[bytes, str
     if former is None or not former.data:
         return content.encode(), ""
     try:
-        document = Document.parse(former.data, shown)
+        document = TextFile.parse(former.data, shown)
         return document.render(document.with_newlines(content)), ""
     except ToolInputError:
         return content.encode(), "\nNote: the file is UTF-8 now; it was stored in another way."

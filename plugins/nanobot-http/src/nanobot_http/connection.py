@@ -1,12 +1,56 @@
-"""A connection whose peer cannot hold it without end."""
+"""A connection whose peer can neither hold it without end nor send without end."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+_TOO_LARGE = "the body is too large"
+
+
+class BodyLimit:
+    """Answers 413 to a body that says it is too large, and to one that turns out to be.
+
+    Starlette's middleware of this kind ends the application's answer with an exception of its own
+    private class, which `PluginMounts` could not distinguish from an error of the plugin.
+
+    Args:
+        app: reads the body, if it wants to.
+        max_bytes: largest body.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        size = 0
+
+        async def counted_receive() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self._max_bytes:
+                raise HTTPException(413, _TOO_LARGE)
+            return message
+
+        # That the length is a number, and not a long one, has been checked by h11.
+        if int(Headers(scope=scope).get("content-length", "0")) > self._max_bytes:
+            await PlainTextResponse(_TOO_LARGE, 413)(scope, receive, send)
+        else:
+            await self._app(scope, counted_receive, send)
+
 
 MAX_CONNECTIONS = 128
 MAX_HEAD_BYTES = 32 * 1024
@@ -17,7 +61,7 @@ FLUSH_LIMIT_S = 30.0
 
 
 class _Limit:
-    """A call that is made after some seconds unless it is called off."""
+    """A call that is made after some seconds unless it is cancelled."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, seconds: float, call: Callable[[], None]
@@ -29,7 +73,7 @@ class _Limit:
 
     @property
     def counts(self) -> bool:
-        """Whether it was begun and not called off."""
+        """Whether it runs."""
         return self._timer is not None
 
     def begin(self) -> None:
@@ -38,7 +82,7 @@ class _Limit:
             self._timer = self._loop.call_later(self._seconds, self._call)
 
     def call_off(self) -> None:
-        """Forget what was begun."""
+        """Cancel it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -50,7 +94,7 @@ class BoundedConnection(H11Protocol):
     uvicorn bounds the size of headers and the pause between requests. It waits for the rest of a
     request's head, and for a peer that does not read, as long as the connection stays open. When
     there are too many connections, the one that has waited longest for its peer makes room: peers
-    that open connections and say nothing keep no one out.
+    that open connections and send nothing do not exclude others.
     """
 
     head_limit_s = HEAD_LIMIT_S

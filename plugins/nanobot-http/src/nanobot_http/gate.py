@@ -1,4 +1,4 @@
-"""What every request has to pass before anything looks at it closer."""
+"""The checks that every request passes first."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 
-from nanobot_http.caller import Caller, too_many
+from nanobot_http.caller import Caller, ClientRates, too_many
 from nanobot_http.connection import MAX_HEAD_BYTES
-from nanobot_http.rate import ClientRates
 
 if TYPE_CHECKING:
     from loguru import Logger
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from nanobot_core import PluginContext
-    from nanobot_http.access import Access
-    from nanobot_http.metrics import RequestCounts
+    from nanobot_http.caller import Access
+    from nanobot_http.health import RequestCounts
     from nanobot_http.settings import HttpSettings
 
 _ENCODED_SEPARATORS = (b"%2f", b"%5c")
@@ -30,8 +29,8 @@ class Gate:
     """Bounds rate and time, refuses ambiguous paths and foreign pages, counts and logs.
 
     Args:
-        app: what is behind the gate.
-        ctx: lends clock and logger.
+        app: the application behind the gate.
+        ctx: provides clock and logger.
         settings: the limits.
         counts: learns each answer's status.
         access: knows whose requests carry the secret.
@@ -69,7 +68,7 @@ class Gate:
                 limit.reschedule(None)
             await send(message)
             # uvicorn drops what is sent to a peer that has gone, without waiting: an application
-            # that produces without end would hold the loop, and never hear that nobody listens.
+            # that produces without end would block the loop, and never learn that the peer is gone.
             await asyncio.sleep(0)
 
         limit = asyncio.timeout(self._limit_s)
@@ -146,7 +145,7 @@ def is_foreign_page(headers: Headers, allowed_origins: Collection[str]) -> bool:
 
     Browsers name the page's origin with every request that may change something (Fetch standard,
     "Origin header"), and the relation of the sites with nearly all (Fetch Metadata). Following a
-    link from another site is no call of its page.
+    link from another site is not a call of its page.
     """
     origin = headers.get("origin")
     if origin is None:

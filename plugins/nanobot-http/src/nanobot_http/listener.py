@@ -32,7 +32,7 @@ class CannotListen(NanobotError):
 async def open_listener(host: str, port: int, secret: SecretStr | None) -> socket.socket:
     """Return a socket that listens on `host`.
 
-    A name stands for its first address, one of IPv4 before one of IPv6.
+    A name means its first address, IPv4 before IPv6.
 
     Raises:
         ConfigInvalid: others than this machine could connect, and there is no good secret.
@@ -40,7 +40,7 @@ async def open_listener(host: str, port: int, secret: SecretStr | None) -> socke
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
-            # An empty name stands for every address, as with the socket functions of C.
+            # An empty name means every address, as with the socket functions of C.
             host or None,
             port,
             type=socket.SOCK_STREAM,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from nanobot_core import AsgiApp, GatewayAccess, PluginContext, Route
-    from nanobot_http.access import Access
+    from nanobot_http.caller import Access
 
 RETRY_S = 30.0
 """Seconds until an application that could not be loaded is tried again."""
@@ -50,14 +50,14 @@ def open_mount(gateway: GatewayAccess, path: str) -> str:
 
 
 class PluginMounts:
-    """An ASGI application that hands each request to the plugin whose mount it falls under.
+    """An ASGI application that passes each request to the plugin that owns the mount.
 
-    What a plugin's application raises costs that request and is logged with the plugin's name.
+    An exception of a plugin's application fails only that request; the log names the plugin.
 
     Args:
         gateway: knows the routes, which may change while the server runs.
         access: knows whose requests carry the secret.
-        ctx: lends clock and logger.
+        ctx: provides clock and logger.
     """
 
     def __init__(self, gateway: GatewayAccess, access: Access, ctx: PluginContext) -> None:
@@ -105,7 +105,7 @@ class PluginMounts:
             return slot.app
 
     def _slot(self, route: Route) -> _Slot:
-        """Return the place of `route`; a plugin that was loaded anew has another route."""
+        """Return the place of `route`; a plugin that was loaded again has another route."""
         key = (route.plugin, route.mount.path)
         slot = self._slots.get(key)
         if slot is None or slot.route != route:

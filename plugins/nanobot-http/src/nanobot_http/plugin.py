@@ -1,4 +1,4 @@
-"""What the plugin contributes: the HTTP server of the gateway."""
+"""Entry point: the HTTP server of the gateway."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @on.contribute_settings
 def contribute_settings() -> Iterable[SettingsSection]:
-    """Say where the settings stand."""
+    """Declare the settings section."""
     return (SettingsSection("gateway.http", "nanobot_http.settings:HttpSettings"),)
 
 
 @on.contribute_services
 def contribute_services(ctx: PluginContext) -> Iterable[ServiceSpec]:
-    """Give the server."""
+    """Contribute the server."""
     return (ServiceSpec(name="http", factory="nanobot_http.service:HttpService"),)

@@ -16,13 +16,11 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import Mount
 
 from nanobot_core import PluginLoadFailed, Service
-from nanobot_http.access import Access
-from nanobot_http.body import BodyLimit
-from nanobot_http.connection import MAX_HEAD_BYTES, BoundedConnection
+from nanobot_http.caller import Access
+from nanobot_http.connection import MAX_HEAD_BYTES, BodyLimit, BoundedConnection
 from nanobot_http.gate import Gate
-from nanobot_http.health import HealthRoutes
+from nanobot_http.health import HealthRoutes, RequestCounts
 from nanobot_http.listener import is_loopback, listener_url, open_listener
-from nanobot_http.metrics import RequestCounts
 from nanobot_http.mounts import PluginMounts, open_mount
 from nanobot_http.settings import HttpSettings
 
@@ -114,7 +112,7 @@ class HttpService(Service):
         access = Access(gateway, is_private=is_loopback(bound) and not settings.trusted_proxies)
         health = HealthRoutes(gateway, access, self._counts, self._ctx.clock)
         hosts = [*_LOOPBACK_NAMES, *settings.allowed_hosts]
-        # The name that the owner has given, and the address that it stands for.
+        # The name that the owner has given, and the address behind it.
         hosts += [gateway.address[0], f"[{bound}]" if ":" in bound else bound]
         return Starlette(
             routes=[*health.routes(), Mount("", app=PluginMounts(gateway, access, self._ctx))],
@@ -131,7 +129,7 @@ class HttpService(Service):
 class _Server(uvicorn.Server):
     """uvicorn inside a loop that belongs to somebody else.
 
-    Its own `serve` is not used: it takes SIGINT and SIGTERM for itself, which are the gateway's,
+    Its own `serve` is not used: it handles SIGINT and SIGTERM itself, which are the gateway's,
     and leaves the socket and the connections open when it is cancelled.
     """
 

@@ -1,4 +1,4 @@
-"""What the owner decides about the HTTP server."""
+"""Settings of the HTTP server."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from nanobot_core import PluginSettings
 
 
 class HttpSettings(PluginSettings):
-    """Section ``gateway.http``. Host, port and secret stand in the core's section ``gateway``.
+    """Section ``gateway.http``. Host, port and secret are in the core's section ``gateway``.
 
     Attributes:
         allowed_hosts: further names by which clients reach the server, without a port;
-            ``*.example.org`` stands for all names below one.
+            ``*.example.org`` means all names below it.
         allowed_origins: further origins, such as ``https://bot.example.org``, whose pages may call;
             pages of the server itself always may.
         trusted_proxies: addresses or networks of reverse proxies whose ``X-Forwarded-For`` counts.

@@ -39,7 +39,7 @@ ServerName = Annotated[str, typer.Argument(help="Name of the server in the confi
 
 @app.command("list")
 def list_servers(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Connect all servers and tell what became of it.
+    """Connect all servers and report the result.
 
     Example: nanobot mcp list --json
     """
@@ -175,7 +175,7 @@ async def _call(open_context: OpenContext, name: str, arguments: dict[str, Any])
             workspace=plugin.workspace,
             files=PathGuard(plugin.workspace),
             clock=plugin.clock,
-            progress=_tell,
+            progress=_print_progress,
         )
         try:
             return await found.execute(context, prepared.params)
@@ -184,7 +184,7 @@ async def _call(open_context: OpenContext, name: str, arguments: dict[str, Any])
 
 
 async def _login(open_context: OpenContext, name: str, opens_browser: bool) -> str:
-    """Return what stands in the way, or nothing."""
+    """Return the problem, or an empty string."""
     from nanobot_mcp.login import log_in
 
     async def show(address: str) -> None:
@@ -202,7 +202,7 @@ async def _login(open_context: OpenContext, name: str, opens_browser: bool) -> s
 
 @asynccontextmanager
 async def _connected(open_context: OpenContext, server: str | None) -> AsyncIterator[Hub]:
-    """Give the hub after the first attempt of one server, or of all."""
+    """Yield the hub after the first attempt of one server, or of all."""
     async with open_context() as plugin:
         hub = plugin.shared(Hub)
         if server is not None:
@@ -225,7 +225,7 @@ async def _settled(hub: Hub, name: str) -> None:
     await connection.first_outcome()
 
 
-async def _tell(text: str) -> None:
+async def _print_progress(text: str) -> None:
     typer.echo(text, err=True)
 
 
@@ -234,7 +234,7 @@ def _known(hub: Hub, name: str) -> ServerSettings:
         _fail(f"MCP server '{name}' cannot be used: {hub.problems[name]}")
     if name not in hub.servers:
         known = ", ".join(hub.servers) or "none"
-        _fail(f"there is no MCP server '{name}'; configured and switched on: {known}")
+        _fail(f"there is no MCP server '{name}'; configured and enabled: {known}")
     return hub.servers[name]
 
 

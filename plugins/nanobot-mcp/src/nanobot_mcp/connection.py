@@ -1,4 +1,4 @@
-"""One server: connected by a task of its own, kept connected, asked by anyone."""
+"""One server: connected by a task of its own, kept connected, shared by all calls."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from nanobot_core import PluginContext
     from nanobot_mcp.link import Link
     from nanobot_mcp.offers import Offer
-    from nanobot_mcp.process import Command
-    from nanobot_mcp.server_log import ServerLog
+    from nanobot_mcp.process import Command, ServerLog
     from nanobot_mcp.settings import McpSettings, ServerSettings
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 CLOSING_S = 4.0
-"""Seconds that leaving a connection may take, below those that the host gives to a task."""
+"""Seconds to close a connection, fewer than the host grants a task."""
 
 _SDK = ("mcp_types", "mcp_types.methods", "mcp", "nanobot_mcp.link")
 """Imported one after the other: nanobot can be stopped in between, and all take a second or so."""
@@ -62,16 +61,16 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What a connection works with.
+    """Resources of a connection.
 
     Attributes:
         ctx: the plugin's context.
-        limits: what holds for all servers.
+        limits: settings of all servers.
         log: keeps the server's words.
-        make_auth: gives what signs requests to a remote server, or ``None``.
-        on_offers: told what the server offers, and what was left out, each time it was asked.
-        title: what the server is called in messages; ``MCP server '<name>'`` where it is empty.
-        launch: what is started instead of the configured program, or ``None``.
+        make_auth: returns the authentication for a remote server, or ``None``.
+        on_offers: receives the offers, and notes about what was left out, after each listing.
+        title: name of the server in messages; ``MCP server '<name>'`` if empty.
+        launch: program to start instead of the configured one, or ``None``.
     """
 
     ctx: PluginContext
@@ -84,7 +83,7 @@ class Equipment:
 
 
 class Connection:
-    """Connects one server, connects it again when it dies, and lends the connection to calls.
+    """Connects one server, connects it again when it dies, and shares the connection between calls.
 
     anyio's scopes must be left by the task that entered them, so one task enters and leaves every
     connection of this server, and nothing else.
@@ -92,8 +91,8 @@ class Connection:
     Attributes:
         name: the server's name.
         server: its settings.
-        title: what it is called in messages.
-        state: what is being done.
+        title: its name in messages.
+        state: the current state.
         failure: why the last attempt failed or the last connection ended; empty when all is well.
     """
 
@@ -103,7 +102,7 @@ class Connection:
         self.title: str = equipment.title or f"MCP server '{name}'"
         self.state: State = "idle"
         self.failure: str = ""
-        self._told = ""
+        self._reported = ""
         self._equipment = equipment
         self._log = equipment.ctx.logger
         self._link: Link | None = None
@@ -191,8 +190,8 @@ class Connection:
         finally:
             self._link, self._scope = None, None
         if not self._is_closing:
-            former, self.failure = self._told, trouble.sentence(error)
-            self._told = self.failure
+            former, self.failure = self._reported, trouble.sentence(error)
+            self._reported = self.failure
             # A server that is away for long is tried every minute; once is enough to say it.
             level = "DEBUG" if self.failure == former else "WARNING"
             self._log.log(level, "{} is not connected: {}", self.title, self.failure)
@@ -219,7 +218,7 @@ class Connection:
                 raise
             scope.deadline = math.inf
             self._link = link
-            self.state, self.failure, self._told = "connected", "", ""
+            self.state, self.failure, self._reported = "connected", "", ""
             self._pause_s = FIRST_PAUSE_S
             equipment.on_offers(self.name, *offers)
             self._tell_outcome()
@@ -232,7 +231,7 @@ class Connection:
             scope.deadline = anyio.current_time() + CLOSING_S
 
     async def _read_again(self, link: Link) -> None:
-        """Ask what the server offers whenever it says that this has changed."""
+        """List the offers again whenever the server says that they changed."""
         from mcp import MCPError
 
         from nanobot_mcp.listing import read_offers
@@ -244,7 +243,7 @@ class Connection:
                 with anyio.fail_after(self.server.connect_timeout_s):
                     offers = await read_offers(link.client)
             except (MCPError, TimeoutError, ValueError) as error:
-                self._log.warning("{} does not tell its changes: {}", self.title, error)
+                self._log.warning("{} does not announce changes: {}", self.title, error)
                 continue
             self._equipment.on_offers(self.name, *offers)
 
@@ -263,6 +262,6 @@ class Connection:
             group.cancel_scope.cancel()
 
     def _tell_outcome(self) -> None:
-        """Let those go on who wait for the attempt; later ones wait for the next."""
+        """Release those who wait for this attempt; later ones wait for the next."""
         self._outcome.set()
         self._outcome = asyncio.Event()

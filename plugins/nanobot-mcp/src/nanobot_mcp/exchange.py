@@ -38,7 +38,7 @@ class CallCut(Exception):
 
 
 class NoAnswer(Exception):
-    """No answer came in time; the server was told to stop.
+    """No answer came in time; the server was asked to stop.
 
     Attributes:
         limit_s: the time that it had, in seconds.
@@ -50,7 +50,7 @@ class NoAnswer(Exception):
 
 
 async def request(
-    link: Link, offer: Offer, arguments: JsonObject, timeout_s: float, tell: Progress
+    link: Link, offer: Offer, arguments: JsonObject, timeout_s: float, report: Progress
 ) -> Answer:
     """Use `offer` and return the server's answer.
 
@@ -58,13 +58,13 @@ async def request(
         CallCut: the connection ended meanwhile; it is not to be used any more.
         NoAnswer: the time is up; the connection is as it was.
         ToolInputError: the server refuses the arguments.
-        ToolFailed: it answers with an error, or with what is no answer.
+        ToolFailed: it answers with an error, or with something invalid.
 
     Cancellation:
-        The SDK tells the server to stop, and the connection can be used on.
+        The SDK asks the server to stop, and the connection stays usable.
     """
     if offer.kind == "tool":
-        return await call_tool(link, offer.name, arguments, timeout_s, tell)
+        return await call_tool(link, offer.name, arguments, timeout_s, report)
     texts = {name: str(value) for name, value in arguments.items() if value is not None}
     if offer.kind == "prompt":
         return await _answered(link, timeout_s, link.client.get_prompt(offer.name, texts))
@@ -77,7 +77,7 @@ async def call_tool(
     name: str,
     arguments: JsonObject,
     timeout_s: float,
-    tell: Progress,
+    report: Progress,
     *,
     meta: JsonObject | None = None,
 ) -> CallToolResult:
@@ -85,7 +85,7 @@ async def call_tool(
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         share = f"{progress:g}/{total:g}" if total else f"{progress:g}"
-        await tell(f"{message} ({share})" if message and total else message or share)
+        await report(f"{message} ({share})" if message and total else message or share)
 
     sending = link.client.call_tool(
         name,

@@ -1,4 +1,4 @@
-"""What a call of an isolated plugin's tool needs beyond the protocol, in ``_meta`` on both ways."""
+"""Data of an isolated plugin's calls that MCP has no field for, in ``_meta`` both ways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nanobot_core import (
 )
 
 CALL = "io.nanobot/call"
-"""Key of `_meta`: the circumstances of a call, and of its result what MCP has no place for."""
+"""Key of `_meta`: the context of a call, and the parts of a result that MCP has no field for."""
 
 TIMEOUT = "io.nanobot/timeout_s"
 """Key of `_meta` of a listed tool: seconds that a call of it may take."""
@@ -42,7 +42,7 @@ def from_context(context: ToolContext) -> JsonObject:
 
 
 def to_context(facts: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> ToolContext:
-    """Return what `from_context` was given, confined to the workspace and without a chat."""
+    """Read the result of `from_context`, confined to the workspace and without a chat."""
     texts = {name: facts[name] for name in _TEXTS}
     workspace = Path(facts["workspace"])
     return ToolContext(
@@ -55,7 +55,7 @@ def to_context(facts: Mapping[str, Any], progress: Callable[[str], Awaitable[Non
 
 
 def from_output(output: ToolOutput) -> CallToolResult:
-    """Return what a tool gave as a result of the protocol."""
+    """Return the output of a tool as a result of the protocol."""
     result = output if isinstance(output, ToolResult) else ToolResult(_content(output))
     blocks = [TextBlock(result.content)] if isinstance(result.content, str) else result.content
     return CallToolResult(
@@ -77,10 +77,10 @@ def from_error(error: ToolError) -> CallToolResult:
 
 
 def to_result(answer: CallToolResult) -> ToolResult:
-    """Return what `from_output` was given.
+    """Read the result of `from_output`.
 
     Raises:
-        ToolError: what `from_error` was given.
+        ToolError: the error that `from_error` received.
     """
     facts = (answer.meta or {}).get(CALL)
     facts = facts if isinstance(facts, dict) else {}

@@ -20,7 +20,7 @@ _IDLE_S = 300.0
 """Seconds without a byte until an answer that streams is given up."""
 
 _SSE_IDLE_S = 3_600.0
-"""The same for the one stream of the SSE transport, which is silent while nobody calls."""
+"""The same for the one stream of the SSE transport, which is silent between calls."""
 
 
 class BodyRefused(httpx2.StreamError):
@@ -36,9 +36,9 @@ class OriginGuard(httpx2.AsyncBaseTransport):
 
     Args:
         url: the configured address.
-        policy: what may be reached besides.
+        policy: other addresses that may be reached.
         max_bytes: size of the largest body; event streams are bounded by the SDK, event by event.
-        trouble: told of statuses.
+        trouble: collects statuses.
     """
 
     def __init__(self, url: str, policy: NetworkPolicy, max_bytes: int, trouble: Trouble) -> None:

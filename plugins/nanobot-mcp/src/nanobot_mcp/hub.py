@@ -6,17 +6,17 @@ import asyncio
 import hashlib
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError as FutureCancelled
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core import Health, NameConflict, PluginRejected
-from nanobot_mcp.names import Claim, assign_names
-from nanobot_mcp.offer_store import OfferStore
-from nanobot_mcp.server_log import ServerLog
+from nanobot_mcp.offers import OfferStore
+from nanobot_mcp.process import ServerLog
 from nanobot_mcp.settings import CopiedServers, McpSettings, OwnServers, ServerSettings
 
 if TYPE_CHECKING:
@@ -27,7 +27,52 @@ if TYPE_CHECKING:
     from nanobot_mcp.offers import Offer
     from nanobot_mcp.tool import McpTool
 
+
+MAX_NAME_CHARS = 64
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
+_INFIX = {
+    "tool": "",
+    "resource": "resource_",
+    "template": "resource_",
+    "prompt": "prompt_",
+    "connect": "",
+}
+
+Claim: TypeAlias = tuple[str, str, str, str]
+"""Server, kind, the server's own name, and the address where there is one.
+
+The kind is that of an offer, or ``connect`` for the tool that connects the server.
+"""
+
+
+def assign_names(claims: Iterable[Claim]) -> Mapping[Claim, str]:
+    """Return the name that the model sees for each claim.
+
+    A name depends only on which claims there are, not on their order: where several lead to one
+    name, each gets a digest of its own.
+    """
+    names = {claim: wrapped_name(claim) for claim in claims}
+    # A server may choose a name that looks like one with a digest, hence again until it holds.
+    while contested := {name for name, uses in Counter(names.values()).items() if uses > 1}:
+        for claim, name in names.items():
+            if name in contested:
+                names[claim] = _with_digest(name, claim)
+    return names
+
+
+def wrapped_name(claim: Claim) -> str:
+    """Return ``mcp_<server>_<name>``, with ``resource_`` or ``prompt_`` before the name."""
+    server, kind, name, _ = claim
+    full = _OTHER.sub("_", f"mcp_{server}_{_INFIX[kind]}{name}")
+    return full if len(full) <= MAX_NAME_CHARS else _with_digest(full, claim)
+
+
+def _with_digest(name: str, claim: Claim) -> str:
+    source = "\0".join((*claim, name)).encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(source).hexdigest()[:8]
+    return f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
+
+
 _SLACK_S = 2.0
 HEAD_START_S = 1.0
 """Seconds that the first turn has for itself: importing the SDK takes a whole processor as long."""
@@ -53,12 +98,12 @@ class Hub:
         self._connections: dict[str, Connection] = {}
         self._offers: dict[str, tuple[Offer, ...]] = {}
         self._published: dict[str, McpTool] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._store = OfferStore(ctx.data_dir / "offers") if self.servers else None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def prepare(self) -> None:
-        """Publish what is known of the servers from their last connection; connects none."""
+        """Publish the tools known from the last connection of each server; connects none."""
         if self._store is None:
             return
         self._loop = asyncio.get_running_loop()
@@ -90,7 +135,7 @@ class Hub:
                 group.create_task(connection.close())
 
     def connection(self, name: str) -> Connection:
-        """Return the connection of a server that is switched on, not begun yet."""
+        """Return the connection of an enabled server; it may be idle."""
         from nanobot_mcp.connection import Connection
 
         if name not in self._connections:
@@ -98,7 +143,7 @@ class Hub:
         return self._connections[name]
 
     def equipment(self, name: str) -> Equipment:
-        """Return what a connection to a server that is switched on works with."""
+        """Return the resources for a connection to an enabled server."""
         from nanobot_mcp.connection import Equipment
 
         path = self._ctx.data_dir / "logs" / f"{_safe(name)}.log"
@@ -116,7 +161,7 @@ class Hub:
         return [tool for tool in every if server in (None, tool.server)]
 
     def health(self) -> Health:
-        """Tell of servers that failed, or of programs that are not there."""
+        """Report servers that failed, and programs that are not installed."""
         failures = dict(self.problems)
         failures |= {name: item.failure for name, item in self._connections.items() if item.failure}
         path = self._ctx.environment(("PATH",)).get("PATH", "")
@@ -124,10 +169,10 @@ class Hub:
             command = server.command
             found = shutil.which(command, path=server.env.get("PATH", path)) if command else ""
             if found is None and "/" not in (command or ""):
-                failures.setdefault(name, f"there is no '{command}' on PATH")
+                failures.setdefault(name, f"'{command}' is not on PATH")
         if failures:
-            told = "; ".join(f"'{name}': {reason}" for name, reason in failures.items())
-            return Health(ok=False, message=f"MCP servers in trouble: {told}")
+            reasons = "; ".join(f"'{name}': {reason}" for name, reason in failures.items())
+            return Health(ok=False, message=f"MCP servers with problems: {reasons}")
         up = sum(connection.state == "connected" for connection in self._connections.values())
         return Health(ok=True, message=f"{len(self.servers)} MCP servers, {up} connected")
 
@@ -146,7 +191,7 @@ class Hub:
         self._open_new()
 
     def _open_new(self) -> list[Connection]:
-        """Begin to connect the servers whose offers are unknown, but those begun before."""
+        """Connect the servers whose offers are unknown and that were not tried before."""
         unknown = [self.connection(name) for name in self._unknown()]
         new = [connection for connection in unknown if connection.state == "idle"]
         for connection in new:
@@ -154,7 +199,7 @@ class Hub:
         return new
 
     def _unknown(self) -> list[str]:
-        """Return the servers of which nobody knows what they offer."""
+        """Return the servers whose offers are unknown."""
         return [name for name in self.servers if name not in self._offers]
 
     def _configured(self) -> dict[str, ServerSettings]:
@@ -167,7 +212,7 @@ class Hub:
         found = {name: item for name, item in both.items() if item.is_enabled}
         for name in own.keys() & copied.keys():
             self._log.warning(
-                "MCP server '{}' stands under tools.mcp_servers and mcpServers; the first counts",
+                "MCP server '{}' is under tools.mcp_servers and mcpServers; the first counts",
                 name,
             )
         for name, server in found.items():
@@ -191,8 +236,8 @@ class Hub:
 
     def _take_offers(self, name: str, offers: tuple[Offer, ...], notes: tuple[str, ...]) -> None:
         for note in notes:
-            if (name, note) not in self._told:
-                self._told.add((name, note))
+            if (name, note) not in self._reported:
+                self._reported.add((name, note))
                 self._log.info("MCP server '{}': {}", name, note)
         is_news = self._offers.get(name) != offers
         self._offers[name] = offers
@@ -209,7 +254,7 @@ class Hub:
             self._ctx.spawn(keep(), name=f"keep offers of {name}")
 
     def _publish(self) -> None:
-        from nanobot_mcp.connect_tool import ConnectTool
+        from nanobot_mcp.tool import ConnectTool
 
         claims = {
             _claim(server, offer): offer

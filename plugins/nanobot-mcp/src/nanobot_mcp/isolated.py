@@ -1,4 +1,4 @@
-"""What stands in the agent's process for a plugin that runs in one of its own."""
+"""The stand-in, in the agent's process, for a plugin that runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from nanobot_core import Health, JsonObject, Tool, ToolContext, ToolResult, on
 from nanobot_mcp.connection import Connection, Equipment, Launch, ServerUnavailable
-from nanobot_mcp.process import Command
-from nanobot_mcp.server_log import ServerLog
+from nanobot_mcp.process import Command, ServerLog
 from nanobot_mcp.settings import McpSettings, ServerSettings
 from nanobot_mcp.tool import repeat_where_safe
 
@@ -31,7 +30,7 @@ class StandIn:
     """Offers a plugin's tools, and starts its process when one of them is first called.
 
     Args:
-        plugin: the plugin and what it takes.
+        plugin: the plugin and how to start it.
     """
 
     def __init__(self, plugin: IsolatedPlugin) -> None:
@@ -39,13 +38,13 @@ class StandIn:
 
     @on.contribute_tools
     def contribute_tools(self, ctx: PluginContext) -> Iterable[Tool]:
-        """Give the tools as the manifest declares them; nothing is started."""
+        """Return the tools that the manifest declares; nothing is started."""
         process = ctx.shared(self._process)
         return [IsolatedTool(declared, process) for declared in self._plugin.tools]
 
     @on.check_health
     async def check_health(self, ctx: PluginContext) -> Health:
-        """Start the process, unless it runs, and tell what became of it."""
+        """Start the process, unless it runs, and report the result."""
         try:
             await ctx.shared(self._process).connection.link()
         except ServerUnavailable as error:
@@ -70,7 +69,7 @@ class PluginProcess:
 
     Attributes:
         connection: starts it, keeps it and ends it.
-        title: what it is called in messages.
+        title: its name in messages.
     """
 
     def __init__(self, plugin: IsolatedPlugin, ctx: PluginContext) -> None:
@@ -118,7 +117,7 @@ class IsolatedTool(Tool):
     """Calls one tool in the plugin's process.
 
     Args:
-        declared: what the manifest says of it.
+        declared: its entry in the manifest.
         process: where it runs.
     """
 

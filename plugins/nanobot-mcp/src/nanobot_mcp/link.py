@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from nanobot_core import PluginContext
     from nanobot_mcp.settings import ServerSettings
 
-# The SDK logs each failure with a traceback; what matters of it is told by the connection, and the
+# The SDK logs each failure with a traceback; the connection reports what matters, and the
 # HTTP library logs URLs, which may hold keys.
 logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
 logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -50,8 +50,8 @@ class Link:
     """A connection that is up.
 
     Attributes:
-        trouble: what went wrong with it so far.
-        ended: set when it can no longer be used, or is to be left.
+        trouble: the problems so far.
+        ended: set when it can no longer be used, or should be left.
         changed: set when the server says that it offers something else now.
     """
 
@@ -70,9 +70,9 @@ class Link:
         return self._client
 
     async def follow_changes(self) -> None:
-        """Set `changed` as the server tells of changes, in the manner of protocol 2026-07-28.
+        """Set `changed` when the server announces changes, as protocol 2026-07-28 does.
 
-        Older servers tell of them unasked. Returns when the server does not tell or stops to.
+        Older servers announce them unasked. Returns if the server does not, or stops.
         """
         try:
             async with self.client.listen(
@@ -97,8 +97,8 @@ async def open_link(
 
     Args:
         server: which one.
-        equipment: what the connection works with.
-        trouble: told what goes wrong.
+        equipment: resources of the connection.
+        trouble: collects problems.
 
     Raises:
         Exception: anything of the SDK's, often inside nested groups.
@@ -117,7 +117,7 @@ async def open_link(
         client_info=Implementation(name="nanobot", version=equipment.ctx.version or "0"),
     )
     async with client:
-        link._client = client  # noqa: SLF001 - nobody else makes one
+        link._client = client  # noqa: SLF001 - nothing else makes one
         yield link
 
 
@@ -142,7 +142,7 @@ async def _transport(
 
 
 def server_command(ctx: PluginContext, server: ServerSettings) -> Command:
-    """Return what to start; the environment is exactly what is said here."""
+    """Return the program to start; it gets exactly this environment."""
     inherited = ctx.environment(("HOME", "LANG", "PATH", "TERM"))
     home = Path(server.env.get("HOME") or inherited.get("HOME") or "~")
     folder = _expanded(server.cwd, home) if server.cwd else str(ctx.workspace)
@@ -155,7 +155,7 @@ def _expanded(path: str, home: Path) -> str:
 
 
 class _Watched(AbstractAsyncContextManager[Any]):
-    """A transport whose end is told to a link, and whose messages are seen before the SDK."""
+    """A transport that reports its end to a link, and shows it messages before the SDK."""
 
     def __init__(self, transport: AbstractAsyncContextManager[Any], link: Link) -> None:
         self._transport = transport
@@ -175,7 +175,7 @@ class _Watched(AbstractAsyncContextManager[Any]):
 
 
 class _Received(Protocol):
-    """What a transport gives as its first stream."""
+    """The first stream of a transport."""
 
     async def receive(self) -> Incoming: ...
     async def aclose(self) -> None: ...
@@ -232,11 +232,11 @@ class _WatchedStream:
 
 
 def _mend_tools(result: dict[str, Any]) -> None:
-    """Take out of a list of tools what the SDK would take amiss.
+    """Remove from a list of tools what the SDK would reject.
 
-    It would refuse the whole list for one schema that is no object schema. It would hold results
+    It would refuse the whole list for one schema that is not an object. It would check results
     against output schemas on the event loop, where a regular expression of the server's choice can
-    run for ever, and would throw away a readable answer that differs from its schema.
+    run without end, and would throw away a readable answer that differs from its schema.
     """
     tools = result.get("tools")
     for tool in tools if isinstance(tools, list) else ():

@@ -82,7 +82,7 @@ class TokenFile:
             return None
 
     def forget_registration(self, redirect: str) -> None:
-        """Register anew unless the stored registration allows the address `redirect`."""
+        """Register again unless the stored registration allows the address `redirect`."""
         known = self._record.get("client_info", {}).get("redirect_uris") or []
         if redirect not in known:
             self._record.pop("client_info", None)
@@ -139,7 +139,7 @@ class TokenFile:
 def stored_auth(
     ctx: PluginContext, name: str, server: ServerSettings
 ) -> OAuthClientProvider | None:
-    """Return what signs requests with the tokens of a former login; ``None`` without one. Blocks.
+    """Return the authentication with the tokens of an earlier login; ``None`` without one. Blocks.
 
     It renews tokens. Where a new login is needed, its requests fail.
     """
@@ -155,7 +155,7 @@ def stored_auth(
         _client_metadata(server.oauth, "http://127.0.0.1/callback"),
         file,
         refuse,
-        _nobody_returns,
+        _no_browser,
     )
     provider.context.oauth_metadata = file.metadata
     return provider
@@ -172,11 +172,11 @@ async def log_in(
     Args:
         name: the server's name.
         server: its settings.
-        equipment: what its connections work with.
-        show: told the address that a person must open in a browser.
+        equipment: resources of its connections.
+        show: receives the address that a person must open in a browser.
 
     Returns:
-        What stands in the way; empty when the server can be used.
+        The problem; empty if the server can be used.
     """
     trouble = Trouble()
     try:
@@ -192,8 +192,8 @@ async def log_in(
     return ""
 
 
-async def _nobody_returns() -> AuthorizationCodeResult:
-    """Stand for the browser where none is asked to open anything."""
+async def _no_browser() -> AuthorizationCodeResult:
+    """Replace the browser where a login must not start."""
     raise AssertionError
 
 
@@ -204,7 +204,7 @@ async def _new_auth(
     server: ServerSettings,
     show: Callable[[str], Awaitable[None]],
 ) -> AsyncIterator[OAuthClientProvider]:
-    """Give what logs in when the server asks for it; listens for the browser that comes back."""
+    """Yield the authentication that logs in on request; listens for the browser that comes back."""
     returned: asyncio.Queue[AuthorizationCodeResult] = asyncio.Queue(1)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

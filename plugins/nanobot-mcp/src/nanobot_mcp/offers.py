@@ -1,13 +1,19 @@
-"""What a server offers, in the form in which it becomes tools and is kept on disk."""
+"""What a server offers: the form in which it becomes tools, and its copy on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias, get_args
+from uuid import uuid4
 
 from nanobot_core import JsonObject, shorten
 from nanobot_mcp.schema import normalise_schema
+from nanobot_mcp.settings import ServerSettings, fingerprint
 
 Kind: TypeAlias = Literal["tool", "resource", "template", "prompt"]
 MAX_DESCRIPTION_CHARS = 4_000
@@ -18,14 +24,14 @@ class Offer:
     """One tool, resource, template of resources, or prompt.
 
     Attributes:
-        kind: what it is.
-        name: what the server calls it.
+        kind: kind of offer.
+        name: its name at the server.
         address: URI of a resource, or the template of one; empty for others.
         description: in the server's words.
         parameters: JSON Schema of the arguments, in normal form.
-        read_only: a use of it changes nothing, by the server's word.
+        read_only: using it changes nothing, as the server says.
         repeatable: it may be used again when it is unknown whether it worked.
-        notes: what the normal form does not say of the server's schema.
+        notes: parts of the server's schema that the normal form lacks.
     """
 
     kind: Kind
@@ -66,8 +72,8 @@ def reading_offer(
     """Return the offer of a resource, a template or a prompt: texts in, nothing changed.
 
     Args:
-        kind: what it is.
-        name: what the server calls it.
+        kind: kind of offer.
+        name: its name at the server.
         address: see `Offer`.
         description: in the server's words.
         arguments: name, description, and whether it is required.
@@ -95,10 +101,10 @@ def offer_to_json(offer: Offer) -> JsonObject:
 
 
 def offer_from_json(record: object) -> Offer:
-    """Return what `offer_to_json` gave.
+    """Read the result of `offer_to_json`.
 
     Raises:
-        ValueError: `record` is nothing of that form.
+        ValueError: `record` has another form.
     """
     if not isinstance(record, dict) or record.get("kind") not in get_args(Kind):
         msg = "no record of an offer"
@@ -123,3 +129,60 @@ def offer_from_json(record: object) -> Offer:
 def _bounded(description: str) -> str:
     text = description.strip()
     return text if len(text) <= MAX_DESCRIPTION_CHARS else shorten(text, MAX_DESCRIPTION_CHARS)
+
+
+_FORMAT = 1
+_MAX_BYTES = 20_000_000
+
+
+class OfferStore:
+    """One file for each server. All methods block.
+
+    Args:
+        folder: where the files are; made with the first of them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, name: str, server: ServerSettings) -> tuple[Offer, ...] | None:
+        """Return the last offers of the server; ``None`` if they are unknown or of another server.
+
+        An unusable file counts as missing: it is written again after the next connection.
+        """
+        path = self._path(name)
+        try:
+            if path.stat().st_size > _MAX_BYTES:
+                return None
+            record = json.loads(path.read_text("utf-8"))
+            if not isinstance(record, dict) or record.get("key") != _key(server):
+                return None
+            return tuple(offer_from_json(item) for item in record["offers"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def save(self, name: str, server: ServerSettings, offers: Sequence[Offer]) -> None:
+        """Keep `offers`, replacing the file in one step.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        record = {"key": _key(server), "offers": [offer_to_json(offer) for offer in offers]}
+        fresh = self._folder / f"{uuid4().hex}.tmp"
+        try:
+            with os.fdopen(
+                os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
+            ) as file:
+                json.dump(record, file)
+            fresh.replace(self._path(name))
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+
+
+def _key(server: ServerSettings) -> str:
+    text = json.dumps([_FORMAT, fingerprint(server)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

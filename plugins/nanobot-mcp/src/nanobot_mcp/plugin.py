@@ -1,4 +1,4 @@
-"""Entry point: what the plugin gives. The SDK is imported when a server is connected."""
+"""Entry point: the hooks that the plugin implements. Connecting a server imports the SDK."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @on.describe_plugin
 def describe_plugin() -> PluginFacts:
-    """Say that names of tools are known only when a server has told them."""
+    """Declare that names of tools are known only after a server has listed them."""
     return PluginFacts(
         tool_names=("mcp_*",),
         capabilities=(
@@ -25,7 +25,7 @@ def describe_plugin() -> PluginFacts:
 
 @on.contribute_settings
 def contribute_settings() -> Iterable[SettingsSection]:
-    """Say where the settings stand: ours, and the block that other programs write."""
+    """Declare the settings sections: ours, and the block that other programs write."""
     return (
         SettingsSection(
             "tools.mcp",
@@ -39,7 +39,7 @@ def contribute_settings() -> Iterable[SettingsSection]:
 
 @on.contribute_cli
 def contribute_cli() -> Iterable[CliGroup]:
-    """Give ``nanobot mcp``."""
+    """Contribute ``nanobot mcp``."""
     return (
         CliGroup(
             name="mcp",
@@ -51,13 +51,13 @@ def contribute_cli() -> Iterable[CliGroup]:
 
 @on.contribute_isolators
 def contribute_isolators() -> Iterable[IsolatorSpec]:
-    """Run plugins that stand under ``plugins.isolate``."""
+    """Run the plugins of ``plugins.isolate``."""
     return (IsolatorSpec(name="mcp", factory="nanobot_mcp.isolated:StandIn"),)
 
 
 @on.start
 async def start(ctx: PluginContext) -> None:
-    """Offer what is known of the servers from their last connection; connect none."""
+    """Offer the tools known from the last connection of each server; connects none."""
     from nanobot_mcp.hub import Hub
 
     await ctx.shared(Hub).prepare()
@@ -74,7 +74,7 @@ def contribute_tools(ctx: PluginContext) -> Iterable[Tool]:
 
 @on.check_health
 async def check_health(ctx: PluginContext) -> Health:
-    """Tell which servers are connected, or could be."""
+    """Report which servers are connected."""
     from nanobot_mcp.hub import Hub
 
     return ctx.shared(Hub).health()

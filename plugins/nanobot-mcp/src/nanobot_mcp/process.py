@@ -1,10 +1,11 @@
-"""The process of a server: started apart, ended with all its descendants."""
+"""The process of a server: started apart, logged, and ended with all its descendants."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import threading
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,43 @@ from subprocess import PIPE
 import anyio
 import anyio.lowlevel
 
-ENDING_S = 1.5
-"""Seconds after its input is closed until a server is told to end, and then until it is killed.
 
-Together they stay below the five seconds that the host gives to a plugin's tasks."""
+class ServerLog:
+    """Two files, the present one and the one before it, each of at most `max_bytes`.
+
+    Args:
+        path: the present file; the former one has ``.1`` behind its name.
+        max_bytes: size at which a new file is started.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+        # Two connections of one server follow each other closely, each with a thread that writes.
+        self._writing = threading.Lock()
+
+    def write(self, data: bytes) -> None:
+        """Append `data`. Blocks; the text is lost if the disk is full."""
+        with self._writing:
+            try:
+                self._append(data[-self._max_bytes :])
+            except OSError:
+                return
+
+    def _append(self, data: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size and size + len(data) > self._max_bytes:
+            self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(data)
+
+
+ENDING_S = 1.5
+"""Seconds after its input is closed until a server is terminated, and then until it is killed.
+
+Together they stay below the five seconds that the host grants a plugin's tasks."""
 
 _POLL_S = 0.02
 _CHUNK_BYTES = 64 * 1024
@@ -42,7 +76,7 @@ class ServerProcess:
     """A running server with its pipes; made by `start_process`.
 
     Args:
-        transport: what the event loop knows of the process. It is kept because closing it is the
+        transport: the event loop's handle of the process. It is kept because closing it is the
             only way to close pipes that a process of another group still holds open.
         protocol: the streams on its pipes.
     """
@@ -59,15 +93,15 @@ class ServerProcess:
         return self._process.returncode
 
     async def read_output(self) -> bytes:
-        """Return what came on standard output; nothing when it has ended."""
+        """Return the next bytes of standard output; empty at its end."""
         return await _next_chunk(self._process.stdout)
 
     async def read_errors(self) -> bytes:
-        """Return what came on standard error; nothing when it has ended."""
+        """Return the next bytes of standard error; empty at its end."""
         return await _next_chunk(self._process.stderr)
 
     async def write(self, data: bytes) -> bool:
-        """Write to standard input; False when nobody reads there any more."""
+        """Write to standard input; False if it is closed."""
         stdin = self._process.stdin
         if stdin is None or stdin.is_closing():
             return False
@@ -86,7 +120,7 @@ class ServerProcess:
                 await anyio.sleep(_POLL_S)
 
     async def end(self, patience_s: float = ENDING_S) -> None:
-        """Close its input, wait, then end its whole group; leaves nothing but what left the group.
+        """Close its input, wait, then end its whole group; processes that left it remain.
 
         The order is that of the MCP specification (lifecycle, shutdown). The group is ended even
         when its leader went by itself, since the leader may have left children behind.
@@ -119,7 +153,7 @@ async def start_process(command: Command) -> ServerProcess:
     """Start `command` in a session of its own, with pipes.
 
     Raises:
-        OSError: there is no such program or folder, or it may not be run.
+        OSError: the program or folder does not exist, or it may not be run.
         ValueError: a word holds a NUL.
     """
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What a server answers, as the model reads it."""
+"""Answers of a server, as the model reads them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from nanobot_core import (
 MAX_TEXT_CHARS = 900_000
 _MAX_BLOCKS = 1_000
 _SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What all known model services take."""
+"""Image types that all known model services accept."""
 
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/yaml")
 Answer: TypeAlias = "CallToolResult | ReadResourceResult | GetPromptResult"
@@ -45,7 +45,7 @@ _Resource: TypeAlias = "TextResourceContents | BlobResourceContents"
 
 
 async def render_answer(answer: Answer, media: MediaStore, max_image_bytes: int) -> ToolResult:
-    """Return `answer` as a bounded result; files that are no images are kept in `media`."""
+    """Return `answer` as a bounded result; files other than images are kept in `media`."""
     page = _Page(media, max_image_bytes)
     if isinstance(answer, CallToolResult):
         await page.add_all(answer.content)
@@ -114,7 +114,7 @@ class _Page:
         try:
             content = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
-            self.add_text(f"[{name}: {mime_type or 'a file'} that is no valid base64]")
+            self.add_text(f"[{name}: {mime_type or 'a file'} that is not valid base64]")
             return
         kind = mime_type.partition(";")[0].strip().lower()
         if kind in _SHOWN_IMAGES and len(content) <= self._max_image_bytes:

@@ -1,7 +1,7 @@
-"""Schemas of strangers, made such that every model service and our own validator take them.
+"""Schemas of servers in a form that every model service and our own validator accept.
 
 A normal form: an object schema without references, composition at its top, or regular expressions,
-of bounded size. What is given up is told in words. Only keywords of JSON Schema 2020-12 (validation
+of bounded size. Notes describe what is lost. Only keywords of JSON Schema 2020-12 (validation
 vocabulary) with values of the right type are kept, so the result is always a valid schema.
 """
 
@@ -52,7 +52,7 @@ _PLAIN: Mapping[str, Callable[[JsonValue], bool]] = {
 
 
 def normalise_schema(schema: JsonValue) -> tuple[JsonObject, tuple[str, ...]]:
-    """Return the normal form of a tool's input schema, and what it does not say any more."""
+    """Return the normal form of a tool's input schema, and notes about what it lacks."""
     return _Normaliser(schema).run()
 
 
@@ -68,7 +68,7 @@ class _Normaliser:
     def run(self) -> tuple[JsonObject, tuple[str, ...]]:
         plain = self._part(self._root, "", (), 0)
         if not isinstance(self._root, dict):
-            self._note("", "is no object schema; the server decides")
+            self._note("", "is not an object schema; the server decides")
         merged = self._flat_top(plain)
         properties = merged.get("properties")
         merged["type"] = "object"
@@ -81,7 +81,7 @@ class _Normaliser:
             self._notes[f"{path or 'the schema'} {text}"] = None
 
     def _part(self, node: JsonValue, path: str, seen: tuple[str, ...], depth: int) -> JsonObject:
-        """Return one part in normal form; anything that is no schema admits everything."""
+        """Return one part in normal form; anything that is not a schema accepts everything."""
         self._nodes_left -= 1
         if self._nodes_left < 0 or self._chars_left < 0 or depth > MAX_DEPTH:
             self._note(path[:80], "is too large or too deep and admits anything from there on")
@@ -152,7 +152,7 @@ class _Normaliser:
         texts = [shorten(words, _MAX_TEXT_CHARS)] if isinstance(words, str) and words else []
         pattern = node.get("pattern")
         if pattern is not None:
-            # A stranger's regular expression can hold the validator for ever (ReDoS).
+            # A server's regular expression can block the validator without end (ReDoS).
             self._note(
                 path, f"loses its pattern {shorten(str(pattern), 100)}; the server checks it"
             )
@@ -252,7 +252,7 @@ class _Normaliser:
                 result["allOf" if key == "allOf" else "anyOf"] = parts
 
     def _flat_top(self, schema: JsonObject) -> JsonObject:
-        """Join what stands below anyOf and allOf at the top, where services take neither."""
+        """Join the branches of anyOf and allOf at the top, where services accept neither."""
         flat = {
             key: value
             for key, value in schema.items()
@@ -262,7 +262,7 @@ class _Normaliser:
             branches = schema.get(key)
             if not isinstance(branches, list):
                 continue
-            self._note("", "joins its alternatives; the server tells them apart")
+            self._note("", "joins its alternatives; the server distinguishes them")
             flat.pop("additionalProperties", None)
             for branch in branches:
                 if isinstance(branch, dict):
@@ -271,7 +271,7 @@ class _Normaliser:
 
 
 def _join(into: JsonObject, branch: JsonObject, *, demands: bool) -> None:
-    """Add the properties of `branch`; what it requires only where it `demands` it."""
+    """Add the properties of `branch`; its required names only if it `demands` them."""
     mine, others = into.get("properties"), branch.get("properties")
     known = mine if isinstance(mine, dict) else {}
     into["properties"] = {**(others if isinstance(others, dict) else {}), **known}

@@ -52,7 +52,7 @@ class PluginServer:
         self._failure = ""
 
     async def start(self) -> None:
-        """Start the plugin; a failure is kept for whoever asks for its tools."""
+        """Start the plugin; a failure is kept and reported when its tools are listed."""
         try:
             await self._agent.plugins.activate(self._plugin_id)
             self._tools = await self._agent.plugins.load_tools()
@@ -122,14 +122,14 @@ class PluginServer:
             raise ToolFailed(msg)
         steps = iter(range(1, 1_000_000))
 
-        async def tell(text: str) -> None:
+        async def report(text: str) -> None:
             await ctx.session.report_progress(next(steps), None, text)
 
         prepared = self._tools.prepare_call(params.name, params.arguments or {})
         if prepared.tool is None or prepared.error is not None:
             raise ToolInputError(prepared.error or "")
         tool = await prepared.tool.tool()
-        return await tool.execute(to_context(facts, tell), prepared.params)
+        return await tool.execute(to_context(facts, report), prepared.params)
 
 
 async def serve(setup: Mapping[str, Any]) -> None:
@@ -153,7 +153,7 @@ async def serve(setup: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """Read the setup and serve."""
-    # Unbuffered, so that nothing of what follows the line is taken from the server.
+    # Unbuffered, so that bytes after the line stay for the server.
     with open(0, "rb", buffering=0, closefd=False) as first:
         line = first.readline()
     if line:

@@ -1,4 +1,4 @@
-"""What the owner decides: the servers, in the form that other MCP clients use, and some limits."""
+"""Settings: the servers, in the form that other MCP clients use, and some limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SPELLINGS = {
     "streamablehttp": "streamableHttp",
 }
 _NEAR = 0.75
-"""Least likeness (difflib) of an unknown key to a known one that makes it a slip of the pen."""
+"""Least likeness (difflib) of an unknown key to a known one at which it counts as a misspelling."""
 
 
 def _none_if_empty(value: object) -> object:
@@ -68,12 +68,12 @@ class OAuthSettings(PluginSettings):
 
 
 class ServerSettings(PluginSettings):
-    """One server. Keys of other clients that mean nothing here are kept and told of, not refused.
+    """One server. Keys of other clients without a meaning here are reported, not refused.
 
     Attributes:
         command: program to start, for a server on standard input and output.
         args: its arguments.
-        env: variables it gets besides HOME, LANG, PATH and TERM.
+        env: variables in addition to HOME, LANG, PATH and TERM.
         cwd: folder it runs in; the workspace where it is absent.
         url: address of a remote server.
         headers: sent with each request to that address.
@@ -219,14 +219,14 @@ class CopiedServers(_Servers):
 
 
 class McpSettings(PluginSettings):
-    """Section ``tools.mcp``: what holds for all servers.
+    """Section ``tools.mcp``: limits for all servers.
 
     Attributes:
         startup_grace_s: seconds that the first turn waits for servers whose tools are not known
             from an earlier connection; 0 has them come later.
         max_message_bytes: size of the largest message that is taken from a server.
         max_image_bytes: size of the largest image that the model is shown.
-        log_bytes: size at which the log of a server's standard error is begun anew.
+        log_bytes: size at which the log of a server's standard error is started again.
     """
 
     startup_grace_s: float = Field(default=0, ge=0, le=20)
@@ -240,7 +240,7 @@ def _fold(key: str) -> str:
 
 
 def fingerprint(server: ServerSettings) -> dict[str, Any]:
-    """Return what decides which server it is, without values that may be secret."""
+    """Return the values that identify a server, without those that may be secret."""
     return {
         "transport": server.transport,
         "command": server.command,

@@ -7,8 +7,10 @@ leaves behind are ended too, and standard error goes to a bounded file.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import anyio
@@ -18,10 +20,73 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from nanobot_mcp.connection import Launch
-from nanobot_mcp.lines import LineSplitter, LongLine
-from nanobot_mcp.process import ServerProcess, start_process
-from nanobot_mcp.server_log import ServerLog
+from nanobot_mcp.process import ServerLog, ServerProcess, start_process
 from nanobot_mcp.trouble import Trouble
+
+_KEPT_BYTES = 2_048
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,100}")')
+
+
+@dataclass(frozen=True, slots=True)
+class LongLine:
+    """A line that was not kept, except its beginning and its end."""
+
+    head: bytes
+    tail: bytes
+    size: int
+
+    def request_id(self) -> int | str | None:
+        """Return the JSON-RPC id that the message probably answers, or ``None``.
+
+        Servers write ``id`` as one of the first or one of the last members of the message.
+        """
+        found = _ID.search(self.head) or next(reversed([*_ID.finditer(self.tail)]), None)
+        if found is None:
+            return None
+        text = found[1]
+        return text[1:-1].decode("utf-8", "replace") if text.startswith(b'"') else int(text)
+
+
+class LineSplitter:
+    """Splits what is fed into lines of at most `max_bytes`.
+
+    A longer line becomes a `LongLine` when it ends; at no time more than `max_bytes` and one
+    chunk are held.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._head = b""
+        self._tail = b""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | LongLine]:
+        """Yield the lines that `chunk` completes, without their ends."""
+        *complete, rest = chunk.split(b"\n")
+        for piece in complete:
+            self._add(piece)
+            yield self._finished()
+        self._add(rest)
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= self._max_bytes:
+            self._parts.append(piece)
+            return
+        if self._parts or not self._head:
+            self._head = b"".join((*self._parts, piece))[:_KEPT_BYTES]
+            self._parts.clear()
+        self._tail = (self._tail + piece[-_KEPT_BYTES:])[-_KEPT_BYTES:]
+
+    def _finished(self) -> bytes | LongLine:
+        try:
+            if self._size > self._max_bytes:
+                return LongLine(self._head, self._tail, self._size)
+            return b"".join(self._parts)
+        finally:
+            self._parts, self._size, self._head, self._tail = [], 0, b"", b""
+
 
 Incoming: TypeAlias = "SessionMessage | Exception"
 Streams: TypeAlias = (
@@ -29,7 +94,7 @@ Streams: TypeAlias = (
 )
 
 MAX_JUNK_LINES = 1_000
-"""Lines that are no MCP message until the server is taken for something else."""
+"""Lines that are not MCP messages until the program counts as something else than a server."""
 
 _LARGE_BYTES = 500_000
 """Messages from this size on are parsed in a thread."""
@@ -39,13 +104,13 @@ _LARGE_BYTES = 500_000
 async def open_stdio(
     launch: Launch, log: ServerLog, max_bytes: int, trouble: Trouble
 ) -> AsyncIterator[Streams]:
-    """Start the server and give the streams of messages from and to it.
+    """Start the server and yield the streams of messages from and to it.
 
     Raises:
         OSError: the program cannot be started.
         ValueError: likewise.
     """
-    # A start that is cut off half-way would leave a process that nobody knows; it takes no time.
+    # A start that is cut off half-way would leave a process behind; it takes no time.
     with anyio.CancelScope(shield=True):
         process = await start_process(launch.command)
     inward, received = anyio.create_memory_object_stream[Incoming](0)
@@ -59,7 +124,7 @@ async def open_stdio(
             try:
                 yield received, outgoing
             finally:
-                # A server that has said nothing has begun nothing that it would have to finish.
+                # A server that has sent nothing has no work to finish.
                 await (process.end() if pump.has_heard else process.end(0))
                 group.cancel_scope.cancel()
     finally:
@@ -82,7 +147,7 @@ class _Pump:
         self._junk = 0
 
     async def read_messages(self, inward: MemoryObjectSendStream[Incoming], max_bytes: int) -> None:
-        """Hand over messages until the output ends, or the server is no MCP server."""
+        """Pass messages on until the output ends or is not MCP."""
         splitter = LineSplitter(max_bytes)
         async with inward:
             while chunk := await self._process.read_output():
@@ -94,7 +159,9 @@ class _Pump:
                     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                         return
                 if self._junk > MAX_JUNK_LINES:
-                    self._trouble.note("it writes what is no MCP message to its standard output")
+                    self._trouble.note(
+                        "its standard output contains lines that are not MCP messages"
+                    )
                     return
             self._trouble.note(await self._ending())
 

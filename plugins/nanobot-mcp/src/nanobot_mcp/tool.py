@@ -1,8 +1,8 @@
-"""An offer of a server, as a tool."""
+"""The tools that the model sees: an offer of a server, or the server itself until it is known."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from nanobot_core import JsonObject, Tool, ToolContext, ToolFailed, ToolResult
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from nanobot_mcp.offers import Offer
     from nanobot_mcp.result import Answer
 
+
 T = TypeVar("T")
 SLACK_S = 10.0
-"""Seconds beyond its own limits until the host ends a call: to tell the server, and to answer."""
+"""Seconds beyond its own limits until the host ends a call: to notify the server, and to answer."""
 
 
 class McpTool(Tool):
     """Calls one tool of a server, reads one resource, or gets one prompt.
 
     Attributes:
-        offer: what it uses.
+        offer: the offer behind it.
         server: name of the server.
     """
 
@@ -55,7 +56,7 @@ class McpTool(Tool):
 
         Raises:
             ToolInputError: the server refuses the arguments.
-            ToolFailed: no answer came, or it is no answer; the text says whether the call may have
+            ToolFailed: no answer came, or an invalid one; the text says whether the call may have
                 had an effect.
         """
         from nanobot_mcp.exchange import request
@@ -74,13 +75,13 @@ class McpTool(Tool):
 async def repeat_where_safe(
     connection: Connection, tool: Tool, ask: Callable[[Link], Awaitable[T]]
 ) -> T:
-    """Return what `ask` gives on a connection that is up, asked again if that is lost meanwhile.
+    """Return the result of `ask` on an open connection; asks again if it is lost meanwhile.
 
     It is asked a second time only if that cannot do anything twice.
 
     Raises:
         ToolInputError: the server refuses the arguments.
-        ToolFailed: no answer came, or it is no answer; the text says whether the call may have had
+        ToolFailed: no answer came, or an invalid one; the text says whether the call may have had
             an effect.
     """
     from nanobot_mcp.exchange import CallCut, NoAnswer
@@ -91,7 +92,7 @@ async def repeat_where_safe(
             return await ask(link)
         except NoAnswer as error:
             limit = f"{error.limit_s:g} seconds"
-            msg = f"{connection.title} did not answer within {limit} and was told to stop"
+            msg = f"{connection.title} did not answer within {limit} and was asked to stop"
             raise ToolFailed(_with_outcome(tool, msg)) from error
         except CallCut as cut:
             if not is_last and (cut.is_refused or tool.read_only or tool.idempotent):
@@ -105,3 +106,41 @@ def _with_outcome(tool: Tool, text: str) -> str:
     if tool.read_only:
         return text
     return f"{text}; whether the call took effect is not known, so check before repeating it"
+
+
+class ConnectTool(Tool):
+    """Connects a server, which makes its tools known.
+
+    Args:
+        name: name of the tool.
+        connection: the server.
+        offered: returns the tools of the server that are published now.
+    """
+
+    read_only = True
+
+    def __init__(
+        self, name: str, connection: Connection, offered: Callable[[], Sequence[Tool]]
+    ) -> None:
+        self.name = name
+        self.description = (
+            f"The tools of {connection.title} are not known yet. This call connects to it and "
+            "makes them available. Use it when they may be of help."
+        )
+        self.parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+        self.timeout_s = connection.server.connect_timeout_s + SLACK_S
+        self.source = connection.title
+        self._connection = connection
+        self._offered = offered
+
+    async def execute(self, context: ToolContext, arguments: JsonObject) -> str:
+        """Wait for the connection and name the tools that are there now.
+
+        Raises:
+            ServerUnavailable: the server cannot be connected; the text says why.
+        """
+        await self._connection.link()
+        title, names = self._connection.title, [tool.name for tool in self._offered()]
+        if not names:
+            return f"{title} is connected, and none of its tools is offered."
+        return f"{title} is connected. Its tools can be called now: {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""What went wrong with a connection, from those who see it to those who tell it."""
+"""Problems of a connection, from where they are seen to where they are reported."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def _leaves(error: BaseException, depth: int) -> Iterator[BaseException]:
 
 def _sentence(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"there is no '{error.filename}'"
+        return f"'{error.filename}' does not exist"
     words = " ".join(str(error).split())[:300]
     return words or type(error).__name__

@@ -1,7 +1,7 @@
-"""Files that a message takes along: checked, and copied as they are when it is sent.
+"""Files of a message: checked, and copied as they are when it is sent.
 
 A message may wait for hours before it is delivered. The copy is what was checked: neither a file
-that changes or goes meanwhile nor a link that takes its place comes into it.
+that changes or goes meanwhile nor a link that replaces it is sent.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Attachments:
         Raises:
             ToolInputError: a file is named wrongly, or cannot be sent as it is.
             ToolDenied: a file may not be sent.
-            ToolFailed: there is no room for a copy.
+            ToolFailed: the disk has no room for a copy.
         """
         limit = self._settings.max_files
         if len(names) > limit:
-            msg = f"media has {len(names)} files and a message takes {limit}; send several messages"
+            msg = f"media has {len(names)} files and {limit} are allowed; send several messages"
             raise ToolInputError(msg)
         guard, paths = await asyncio.to_thread(self._check, context, names)
         return tuple([await self._copy(guard, path) for path in paths])
@@ -64,7 +64,7 @@ class Attachments:
     def _check_file(self, guard: PathGuard, name: str) -> Path:
         if _ADDRESS.match(name):
             msg = (
-                f"'{shorten(name, 100)}' is an address and media takes files; put a link into the "
+                f"'{shorten(name, 100)}' is an address, not a file; put a link into the "
                 "content, or save the file into the workspace and name that"
             )
             raise ToolInputError(msg)
@@ -72,7 +72,7 @@ class Attachments:
         with guard.open_read(path) as file:
             size = os.fstat(file.fileno()).st_size
         if size == 0:
-            msg = f"'{path}' is empty, and chats take no empty files"
+            msg = f"'{path}' is empty, and chats do not accept empty files"
             raise ToolInputError(msg)
         if size > self._settings.max_file_bytes:
             raise self._too_large(path)
@@ -98,7 +98,7 @@ class Attachments:
 
 
 async def _pieces(guard: PathGuard, path: Path) -> AsyncGenerator[bytes, None]:
-    """Yield what is in a file, opened through `guard` anew."""
+    """Yield the content of a file, opened again through `guard`."""
     with await _open(guard, path) as file:
         while piece := await asyncio.to_thread(file.read, _READ_BYTES):
             yield piece

@@ -1,4 +1,4 @@
-"""message: what the agent says and hands over besides its answer."""
+"""message: texts and files that the agent sends in addition to its answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MessageParams(BaseModel):
     )
     media: list[Label] | None = Field(
         default=None,
-        description="Files to hand over: paths, absolute or relative to the workspace. No URLs.",
+        description="Files to send: paths, absolute or relative to the workspace. No URLs.",
     )
     buttons: list[Label | Row] | None = Field(
         default=None,
@@ -65,10 +65,10 @@ class MessageTool(ModelTool[MessageParams]):
 
     name = "message"
     description = (
-        "Send a message while you work, or hand over files: images, documents, audio, video. It "
+        "Send a message while you work, or send files: images, documents, audio, video. It "
         "is the only way to give the user a file; read_file only shows it to you. It goes to the "
         "current chat unless channel and chat_id name another. Your final answer reaches the "
-        "current chat by itself: answer plainly where nothing is to be handed over, and do not "
+        "current chat by itself: answer plainly if there is no file to send, and do not "
         "repeat in the answer what you sent."
     )
     parameters_model = MessageParams
@@ -85,7 +85,7 @@ class MessageTool(ModelTool[MessageParams]):
         Raises:
             ToolInputError: there is nothing to send, or a file or button cannot be sent.
             ToolDenied: the chat may not be written to, or a file may not be sent.
-            ToolFailed: there is no such chat, nothing can be sent from here, or the disk is full.
+            ToolFailed: the chat does not exist, nothing can be sent from here, or the disk is full.
         """
         if not params.content.strip() and (params.buttons or not params.media):
             msg = "content is empty; write the text, or name the files to send in media"
@@ -146,7 +146,7 @@ def _button(label: str) -> Button:
         msg = "buttons has a label without text; name what the button says"
         raise ToolInputError(msg)
     if value.startswith("/"):
-        # A press counts as a message of whoever presses, and the owner's commands decide things.
+        # A press counts as a message of the person who presses, perhaps the owner.
         msg = f"the button '{shorten(value, 100)}' would be a command; choose another label"
         raise ToolInputError(msg)
     if len(value.encode()) > _BUTTON_BYTES:
@@ -159,7 +159,7 @@ def _button(label: str) -> Button:
 
 
 def _idempotency_key(context: ToolContext, params: MessageParams) -> str:
-    """Return what is the same when a crash makes the call run again, and only then.
+    """Return a key that is the same if a crash makes the call run again, and only then.
 
     A turn that is taken up again has another id, and some models count their calls from 0 in
     every conversation; hence the inbound message and what is sent.

@@ -1,4 +1,4 @@
-"""Entry point: what the plugin gives."""
+"""Entry point: the hooks that the plugin implements."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 @on.describe_plugin
 def describe_plugin() -> PluginFacts:
-    """Say what it reaches."""
+    """Declare what the plugin reaches."""
     return PluginFacts(capabilities=("sends messages and files to chats",))
 
 
 @on.contribute_settings
 def contribute_settings() -> Iterable[SettingsSection]:
-    """Say where the settings stand."""
+    """Declare the settings section."""
     return (SettingsSection("tools.message", "nanobot_message.settings:MessageSettings"),)
 
 
 @on.contribute_tools
 def contribute_tools(ctx: PluginContext) -> Iterable[LazyTool]:
-    """Give the tool; its code is imported at its first call."""
+    """Contribute the tool; its code is imported at its first call."""
     return (LazyTool("message", "nanobot_message.message_tool:MessageTool"),)

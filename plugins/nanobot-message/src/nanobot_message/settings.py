@@ -1,4 +1,4 @@
-"""What the owner decides about messages."""
+"""Settings of the `message` tool."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class MessageSettings(PluginSettings):
     """Section ``tools.message``."""
 
     allow_chats: tuple[Annotated[str, AfterValidator(_check_chat)], ...] = ()
-    """Chats besides its own that a turn may write to, as globs ``channel:chat``."""
+    """Chats other than its own that a turn may write to, as globs ``channel:chat``."""
 
     extra_roots: tuple[Path, ...] = ()
-    """Folders besides the workspace and the received files that files may be sent from."""
+    """Folders other than the workspace and the received files from which files may be sent."""
 
     max_file_bytes: int = Field(default=50_000_000, ge=1)
     """Largest file that is sent."""

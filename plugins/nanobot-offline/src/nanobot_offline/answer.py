@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from nanobot_core import (
     ChatRequest,
@@ -12,11 +13,46 @@ from nanobot_core import (
     JsonValue,
     LLMResponse,
     Message,
+    TextDelta,
     ToolCall,
     ToolDefinition,
+    Usage,
     shorten,
 )
 from nanobot_offline.grammar import Misread, Plan, PlannedCall, Reading, parse_message
+
+_PIECE_CHARS = 24
+_CHARS_PER_TOKEN = 4
+
+
+def text_pieces(text: str) -> Iterator[TextDelta]:
+    """Yield `text` in pieces of a few words, as a model would."""
+    for start in range(0, len(text), _PIECE_CHARS):
+        yield TextDelta(text[start : start + _PIECE_CHARS])
+
+
+def with_usage(response: LLMResponse, request: ChatRequest) -> LLMResponse:
+    """Return `response` with tokens estimated at four characters each, and without cost."""
+    sent = sum(len(message.text) + _call_chars(message.tool_calls) for message in request.messages)
+    sent += sum(len(json.dumps(tool.to_schema())) for tool in request.tools)
+    thought = len(response.reasoning or "")
+    received = len(response.content or "") + thought + _call_chars(response.tool_calls)
+    usage = Usage(
+        prompt_tokens=_tokens(sent),
+        completion_tokens=_tokens(received),
+        reasoning_tokens=_tokens(thought),
+        cost_usd=0.0,
+    )
+    return replace(response, usage=usage)
+
+
+def _call_chars(calls: Iterable[ToolCall]) -> int:
+    return sum(len(call.name) + len(json.dumps(call.arguments)) for call in calls)
+
+
+def _tokens(chars: int) -> int:
+    return -(-chars // _CHARS_PER_TOKEN)
+
 
 INTRODUCTION = "I am nanobot's offline stand-in: no model, no network, I only carry out tool calls."
 _HOW_TO_CALL = 'Write one as `tool {"argument": "value"}`; join several with `then` or `and`.'
@@ -46,7 +82,7 @@ _EXAMPLES: dict[str, JsonValue] = {
 def answer(request: ChatRequest) -> LLMResponse:
     """Return the next step of what the newest user message asks for.
 
-    The plan is read anew from the message at each call, and its position is the number of
+    The plan is read again from the message at each call, and its position is the number of
     responses with tool calls that follow it. So nothing is kept between calls.
     """
     words, following = newest_words(request)

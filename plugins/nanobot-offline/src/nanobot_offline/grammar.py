@@ -44,7 +44,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Misread:
-    """A message that was meant as a call and is none; `reason` is a sentence for the user."""
+    """A message that looks like a call and is not valid; `reason` is a sentence for the user."""
 
     reason: str
 
@@ -123,13 +123,13 @@ def _parse_object(text: str, start: int, tool: str) -> tuple[JsonObject, int]:
         msg = f"The arguments of '{tool}' are nested too deeply."
         raise _MisreadError(msg) from error
     except ValueError as error:
-        msg = f"The arguments of '{tool}' are no JSON object: {error}."
+        msg = f"The arguments of '{tool}' are not a JSON object: {error}."
         raise _MisreadError(msg) from error
     return value, end
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    msg = f"{name} is no JSON value"
+    msg = f"{name} is not a JSON value"
     raise ValueError(msg)
 
 

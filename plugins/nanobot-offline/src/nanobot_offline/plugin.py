@@ -1,4 +1,4 @@
-"""What the plugin contributes: the provider ``offline``."""
+"""Entry point: the provider ``offline``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @on.contribute_providers
 def contribute_providers(ctx: PluginContext) -> Iterable[ProviderSpec]:
-    """Give the provider that is used when nothing else is configured."""
+    """Contribute the provider that is used when nothing else is configured."""
     from nanobot_core import ProviderSpec
 
     yield ProviderSpec(

@@ -16,11 +16,10 @@ from nanobot_core import (
     StreamEvent,
     ToolCallDelta,
 )
-from nanobot_offline.answer import answer
+from nanobot_offline.answer import answer, text_pieces, with_usage
 from nanobot_offline.replay import ScriptedProvider
 from nanobot_offline.script import load_script
 from nanobot_offline.settings import OfflineSettings
-from nanobot_offline.stream import text_pieces, with_usage
 
 
 def create_provider(

@@ -24,7 +24,7 @@ from nanobot_core import (
     ToolCallDelta,
     Unreachable,
 )
-from nanobot_offline.answer import newest_words
+from nanobot_offline.answer import newest_words, text_pieces, with_usage
 from nanobot_offline.script import (
     CallPart,
     DelayPart,
@@ -35,7 +35,6 @@ from nanobot_offline.script import (
     TextPart,
     ThinkPart,
 )
-from nanobot_offline.stream import text_pieces, with_usage
 
 _ERRORS: dict[ErrorName, type[ProviderError]] = {
     "AuthenticationFailed": AuthenticationFailed,
@@ -55,7 +54,7 @@ class ScriptedProvider(LLMProvider):
     Args:
         name: the provider's name.
         clock: source of time for delays.
-        file: where the script stands, for messages.
+        file: path of the script, for messages.
         steps: the script.
     """
 
@@ -90,7 +89,7 @@ class ScriptedProvider(LLMProvider):
 
 
 def _events(provider: str, parts: Sequence[Part], words: str) -> Iterator[StreamEvent | DelayPart]:
-    """Yield what streams, in order, and the waits between; raise where the script has an error."""
+    """Yield the events in order, and the waits between; raise where the script has an error."""
     calls = 0
     for part in parts:
         match part:

@@ -43,7 +43,7 @@ class _Part(BaseModel):
 
 
 class TextPart(_Part):
-    """Some text; ``{user}`` in it stands for what the user wrote."""
+    """Some text; ``{user}`` in it is replaced by the user's text."""
 
     text: str
 
@@ -120,8 +120,8 @@ def load_script(file: Path) -> tuple[Step, ...]:
     """Return the steps of a script.
 
     Raises:
-        ConfigUnreadable: the file cannot be read or is no YAML.
-        ConfigInvalid: something in it is no step; each finding with its line.
+        ConfigUnreadable: the file cannot be read or is not YAML.
+        ConfigInvalid: something in it is not a step; each finding with its line.
     """
     try:
         node = yaml.compose(text := file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
@@ -142,7 +142,7 @@ def load_script(file: Path) -> tuple[Step, ...]:
 
 
 def _locate(node: yaml.Node | None, location: Sequence[int | str]) -> tuple[str, int]:
-    """Return path and line of a finding; steps that are no place in the file are skipped."""
+    """Return path and line of a finding; steps that have no place in the file are skipped."""
     path: list[str] = []
     for step in location:
         children = _children(node)

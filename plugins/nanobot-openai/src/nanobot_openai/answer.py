@@ -36,10 +36,10 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "content_filter": "content_filter",
     "sensitive": "content_filter",  # Zhipu
 }
-"""What is not named is a plain end; whether tools were called is seen in the answer."""
+"""Other reasons are a plain end; whether tools were called is seen in the answer."""
 
 _NO_ARGUMENTS = ("", "null")
-"""What models write as the arguments of a tool that has none, besides an empty object."""
+"""Arguments that models write for a tool without parameters, apart from an empty object."""
 _REPAIR_CHARS = 100_000
 """The arguments of one answer are repaired when all of them are no longer: it takes its time."""
 
@@ -170,7 +170,7 @@ class Answer:
         """Return the place of the call that a fragment belongs to, a new one where it opens one.
 
         Some vendors leave out the index or give every call the same; there another name with
-        another id, or with none and no index, tells that the next call has begun.
+        another id, or with none and no index, shows that the next call has begun.
         """
         known = len(self._calls) - 1
         if isinstance(index, int):
@@ -233,12 +233,12 @@ def read_usage(usage: dict[str, Any], cost_field: str | None = None) -> Usage:
 
 
 def parse_payload(text: str | bytes | bytearray) -> object:
-    """Return the JSON in `text`; NaN and infinite numbers, which are no JSON, become ``None``.
+    """Return the JSON in `text`; NaN and infinite numbers, which are not JSON, become ``None``.
 
     They could neither be stored nor sent back.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
         RecursionError: it is nested too deeply.
     """
     parsed: object = json.loads(text, parse_constant=_no_number, parse_float=_finite)

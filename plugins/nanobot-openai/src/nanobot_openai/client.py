@@ -58,7 +58,7 @@ class Client:
         Every failure of the connection is raised as ours, those within the block included.
 
         Raises:
-            ProviderError: by what the caller should do.
+            ProviderError: its class says what the caller should do.
 
         Cancellation:
             The connection is closed at once.
@@ -86,7 +86,7 @@ class Client:
     def failure_of(self, error: Exception) -> ProviderError:
         """Return our error for one of httpx."""
         kind, reason = failure_of(error)
-        # Only here does the text tell the owner more than the class: refused, unknown name, TLS.
+        # Only here does the text help the owner more than the class: refused, unknown name, TLS.
         if isinstance(error, httpx.ConnectError):
             reason = f"{reason}: {error}"
         return kind(self._failures.provider, self._failures.clean(reason))
@@ -147,7 +147,7 @@ class Response:
         try:
             parsed = parse_payload(body)
         except (ValueError, RecursionError):
-            reason = f"its answer of {len(body):,} bytes is no JSON"
+            reason = f"its answer of {len(body):,} bytes is not JSON"
             raise ProviderProtocolError(self._provider, reason) from None
         return parsed
 

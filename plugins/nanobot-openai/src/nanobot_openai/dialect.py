@@ -21,7 +21,7 @@ class Dialect:
             out.
         mistral: ids of tool calls must be nine letters and digits, and the model must answer
             the results of its tools before the user writes again.
-        stream_usage: the service takes ``stream_options`` (the others tell usage unasked).
+        stream_usage: the service takes ``stream_options`` (the others report usage unasked).
         cost_field: field of ``usage`` that holds the price in US dollars, or ``None``.
     """
 
@@ -47,7 +47,7 @@ _DIALECTS = {
     "volcengine": Dialect(thinking="type", return_reasoning="calls"),
     "dashscope": Dialect(thinking="flag", return_reasoning="calls"),
     "siliconflow": Dialect(thinking="flag", return_reasoning="calls"),
-    # What stands behind these is unknown; servers of open models want it or leave it unread.
+    # The model behind these is unknown; servers of open models want it or leave it unread.
     "custom": Dialect(return_reasoning="calls"),
     "vllm": Dialect(return_reasoning="calls"),
 }

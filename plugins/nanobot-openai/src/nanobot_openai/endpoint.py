@@ -72,7 +72,7 @@ def resolve_endpoint(
 
 
 def key_hint(spec: ProviderSpec) -> str:
-    """Return what to do about a key that is missing or refused."""
+    """Return the remedy for a key that is missing or refused."""
     variables = "".join(f" or {name}" for name in spec.api_key_env)
     return f"set providers.{spec.name}.api_key{variables}"
 
@@ -122,7 +122,7 @@ def _key(ctx: PluginContext, spec: ProviderSpec, settings: ProviderSettings) -> 
 
 
 def _check_headers(headers: Mapping[str, str], spec: ProviderSpec) -> None:
-    """Refuse what HTTP cannot carry here, because the HTTP library would quote it in its error."""
+    """Refuse values that HTTP cannot carry; the HTTP library would quote them in its error."""
     for name, value in headers.items():
         if not (f"{name}{value}".isascii() and f"{name}{value}".isprintable()):
             setting = "api_key" if name == "authorization" else "extra_headers"

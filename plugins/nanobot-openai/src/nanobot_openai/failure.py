@@ -1,7 +1,7 @@
-"""What a service says when it refuses: status, headers and error objects → typed errors.
+"""Refusals of a service: status, headers and error objects → typed errors.
 
 Decisions follow the status and the vendor's codes. Where a vendor gives neither for a prompt that
-is too long, its documented sentence decides; those sentences stand in one table here.
+is too long, its documented sentence decides; those sentences are in one table here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TOO_LONG_SENTENCES = (
     ("ollama", "exceeds the context length"),
     ("minimax", "context window exceeds limit"),
 )
-"""(vendor, part of its message in lower case) where no code tells that a prompt is too long."""
+"""(vendor, part of its message in lower case) where no code says that a prompt is too long."""
 
 _NO_CREDIT_CODES = frozenset({"insufficient_quota", "insufficient_balance", "1113", "1008"})
 """OpenAI and others, DeepSeek, Zhipu, MiniMax: waiting does not help, the owner must pay."""
@@ -72,7 +72,7 @@ _CLASS_BY_CODE: Mapping[str, type[ProviderError]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What an error body says."""
+    """The content of an error body."""
 
     message: str = ""
     codes: frozenset[str] = frozenset()
@@ -87,7 +87,7 @@ class FailureReader:
         provider: name of the provider.
         key_hint: where its key is set, for the error about credentials.
         secrets: texts that must not appear in an error.
-        clock: tells how long it is until a date in ``Retry-After``.
+        clock: for dates in ``Retry-After``.
     """
 
     provider: str

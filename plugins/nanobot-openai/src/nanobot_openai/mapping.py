@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nanobot_openai.dialect import Dialect
 
 EMPTY = "(empty)"
-"""Stands for a message without content, which services refuse."""
+"""Replaces empty content, which services refuse."""
 
 DONE = "Done."
 """The model's answer to the results of its tools where the history has none."""
@@ -168,7 +168,7 @@ def _assistant_message(message: Message, provider: str, dialect: Dialect) -> Jso
 def _hand_back(
     blocks: Sequence[JsonObject], provider: str, wire: JsonObject, calls: list[JsonObject]
 ) -> None:
-    """Put what `answer.py` kept of this provider's own answer back where it was."""
+    """Put the blocks that `answer.py` kept of this provider's answer back in their place."""
     for block in blocks:
         if block.get(BLOCK_OWNER) != provider:
             continue
@@ -180,7 +180,7 @@ def _hand_back(
 
 
 def _tool_call(call: ToolCall) -> JsonObject:
-    # Services parse the arguments of old calls too: text that was no JSON would fail each request.
+    # Services parse the arguments of old calls too: text that was not JSON would fail each request.
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     return {
         "id": call.id,

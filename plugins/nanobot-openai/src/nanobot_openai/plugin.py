@@ -1,4 +1,4 @@
-"""What the plugin contributes: one provider for each vendor of the table."""
+"""Entry point: one provider for each vendor of the table."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class OpenAIProvider(LLMProvider):
         """Yield the chunks that `piece` completes; ``None`` is the service's mark of the end.
 
         Raises:
-            ProviderError: the stream holds an error or something that is no chunk.
+            ProviderError: the stream holds an error or something that is not a chunk.
         """
         try:
             for event in parser.feed(piece):
@@ -140,7 +140,7 @@ class OpenAIProvider(LLMProvider):
     async def _read_whole(self, response: Response) -> dict[str, Any]:
         if "json" not in response.media_type:
             found = self._failures.clean(response.media_type) or "nothing"
-            reason = f"it was to answer with JSON or events and answered with {found}"
+            reason = f"expected JSON or events in its answer, found {found}"
             raise ProviderProtocolError(self.name, reason)
         return self._checked(await response.read_json())
 
@@ -149,7 +149,9 @@ class OpenAIProvider(LLMProvider):
         if failure is not None:
             raise failure
         if not isinstance(payload, dict):
-            raise ProviderProtocolError(self.name, "its answer holds something that is no object")
+            raise ProviderProtocolError(
+                self.name, "its answer holds something that is not an object"
+            )
         return payload
 
     def _complete(self, answer: Answer) -> LLMResponse:

@@ -161,7 +161,7 @@ class _Connection(asyncio.Protocol):
         self._is_full = False
         self._waiter: asyncio.Future[None] | None = None
 
-    # --- what the loop tells
+    # --- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -255,7 +255,7 @@ class _Connection(asyncio.Protocol):
             self._http.receive_data(b"")
 
     async def _news(self, limit_s: float | None) -> None:
-        """Wait until the loop tells something.
+        """Wait until the loop reports something.
 
         Raises:
             TimeoutError: it did not in time.

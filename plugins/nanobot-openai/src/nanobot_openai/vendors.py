@@ -1,6 +1,6 @@
 """The vendors, a row of data for each: how their models, keys and addresses are recognised.
 
-Order matters: the first vendor whose keyword stands in a model's name gets it. Direct vendors take
+Order matters: the first vendor whose keyword is in a model's name gets it. Direct vendors take
 bare model names (`strip_prefix`); services whose own names hold a slash keep them whole.
 """
 

@@ -92,7 +92,7 @@ def _workspace(view: View, workspace: Path) -> list[str]:
 def _git(workspace: Path) -> list[str]:
     """Protect that from which git takes commands; only the owner makes the workspace a repository.
 
-    A folder that is no repository stays empty, and one that is missing is made by bubblewrap.
+    A folder that is not a repository stays empty; bubblewrap makes a missing one.
     """
     git, folder = workspace / ".git", Folder(workspace)
     if kind_of(folder, ".git") == stat.S_IFREG:

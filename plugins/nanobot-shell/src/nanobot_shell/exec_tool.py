@@ -78,7 +78,7 @@ class ExecTool(ModelTool[ExecParameters]):
 
     async def run(self, context: ToolContext, params: ExecParameters) -> ToolResult:
         """Run the command and report; a non-zero exit code is a result, not an error."""
-        # Once more, for whoever calls a tool without a review.
+        # Again, because a caller may skip the review.
         reason, _ = await self._shell.judge(context, params.command, params.working_dir)
         if reason:
             raise ToolDenied(reason)

@@ -1,9 +1,8 @@
 """Whether a command may run, judged on the parsed command line.
 
-In a sandbox the guard is a seat belt: it refuses what is plainly harmful, so that a mistake of the
-model's costs nothing, and applies the owner's patterns. It is a wall only where commands are
-confined to the workspace and there is no sandbox: there it accepts what it knows to stay inside,
-and nothing else.
+In a sandbox, the guard only catches mistakes: it refuses commands that are plainly harmful, and
+applies the owner's patterns. It is a security boundary only if commands are confined to the
+workspace without a sandbox: then it accepts only commands that it knows to stay inside.
 """
 
 from __future__ import annotations

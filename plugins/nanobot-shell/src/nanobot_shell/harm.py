@@ -1,4 +1,4 @@
-"""Commands that are refused even where commands run in a sandbox: plain harm, plainly written."""
+"""Commands that are refused in every configuration because they are plainly harmful."""
 
 from __future__ import annotations
 

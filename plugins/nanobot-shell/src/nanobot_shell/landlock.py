@@ -1,4 +1,4 @@
-"""Landlock: a sandbox of the kernel's for which no name spaces are needed, Linux 5.13 or newer.
+"""Landlock: a sandbox of the kernel that needs no name spaces, Linux 5.13 or newer.
 
 Its rules allow and have no exceptions below a folder. So the workspace's own folder cannot be
 changed, because a rule for it would open the agent's records as well; what is in it can, and there
@@ -74,7 +74,7 @@ def _writable(view: View, workspace: Path, hidden: list[Path]) -> Iterator[Path]
     with suppress(OSError):
         Folder(workspace).make(WORK, mode=0o777)
     own = [workspace / name for name in (*view.records, ".git")]
-    # The name itself stands for what a rule on the whole workspace would cover.
+    # A rule on the whole workspace would also cover the records.
     yield from around(workspace, [*own, *hidden])
 
 

@@ -4,7 +4,7 @@ Run as a file, ``python -I -S launcher.py PLAN... PROGRAM ARGUMENT...``, where P
 runs before each command and loads what starts fast: neither nanobot nor typing, json or signal.
 Whatever cannot be set up ends it with code 126 before the command starts.
 
-Landlock decides on files: what no rule allows is refused. seccomp covers what Landlock has no word
+Landlock decides on files: what no rule allows is refused. seccomp covers what Landlock has no rule
 for: sockets, the keyring of the kernel, io_uring, and on kernels before 6.2 truncation by name.
 """
 
@@ -78,7 +78,7 @@ class Plan:
 
 
 def decode(arguments: list[str]) -> tuple[Plan, list[str]]:
-    """Return the plan that stands at the beginning of `arguments`, and what follows it."""
+    """Return the plan at the beginning of `arguments`, and the rest."""
     waiting = iter(arguments)
     parent, abi, is_strict = int(next(waiting)), int(next(waiting)), next(waiting) == "1"
     lists = [[next(waiting) for _ in range(int(next(waiting)))] for _ in range(5)]

@@ -1,4 +1,4 @@
-"""Entry point: what the plugin gives."""
+"""Entry point: the hooks that the plugin implements."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class ShellPlugin:
 
     @on.contribute_settings
     def contribute_settings(self) -> Iterable[SettingsSection]:
-        """Say where the settings stand."""
+        """Declare the settings section."""
         return (
             SettingsSection(
                 "tools.exec",
                 "nanobot_shell.settings:ExecSettings",
-                # What commands get besides is named by the owner, in `allowed_env_keys`.
+                # The owner names further variables in `allowed_env_keys`.
                 environment=("HOME", "LANG", "TERM", "PATH", "*"),
             ),
         )
 
     @on.contribute_tools
     def contribute_tools(self, ctx: PluginContext) -> Iterable[LazyTool]:
-        """Give `exec` and `exec_session`."""
+        """Contribute `exec` and `exec_session`."""
         return (
             LazyTool("exec", "nanobot_shell.exec_tool:ExecTool"),
             LazyTool("exec_session", "nanobot_shell.session_tool:ExecSessionTool"),
@@ -50,7 +50,7 @@ class ShellPlugin:
 
     @on.contribute_checks
     def contribute_checks(self) -> Iterable[Check]:
-        """Give the check of the sandbox."""
+        """Contribute the check of the sandbox."""
         return (Check(name="command sandbox", run="nanobot_shell.status:check_sandbox"),)
 
     @on.start
@@ -62,7 +62,7 @@ class ShellPlugin:
 
     @on.rewrite_tools
     def rewrite_tools(self, event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
-        """Leave the tools out of channels that the settings do not name."""
+        """Offer the tools only in the channels that the settings name."""
         channels = self._settings.channels
         if not channels or event.turn.channel in channels:
             return None
@@ -80,7 +80,7 @@ class ShellPlugin:
 
     @on.gather_context
     async def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock] | None:
-        """Say which shell the model has."""
+        """Describe the shell to the model."""
         from nanobot_shell.status import render_briefing
 
         channels = self._settings.channels

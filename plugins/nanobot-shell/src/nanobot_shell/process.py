@@ -64,7 +64,7 @@ class CommandProcess:
         return self._process.returncode
 
     async def finish(self, limit_s: float | None = None) -> None:
-        """Read the output until the command ends, then end whatever it left behind.
+        """Read the output until the command ends, then end the processes that it left behind.
 
         Args:
             limit_s: seconds until it is ended by force; ``None`` waits for as long as it runs.
@@ -87,7 +87,7 @@ class CommandProcess:
             await self.end()
 
     async def end(self) -> None:
-        """End the process tree: SIGTERM, a short grace, SIGKILL. Safe to call again."""
+        """End the process tree: SIGTERM, a short grace, SIGKILL. Can be called again."""
         if self._is_ended:
             return
         try:

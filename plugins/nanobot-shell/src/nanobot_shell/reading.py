@@ -1,4 +1,4 @@
-"""What a command line starts, as far as it can be read beforehand."""
+"""The programs that a command line starts, as far as it can be read before it runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Step:
         name: the program without its folder.
         arguments: what follows the name.
         command: the simple command that it comes from.
-        is_head: it is the command itself, and not what stands in its arguments.
+        is_head: it is the command itself, and not one of its arguments.
     """
 
     name: str

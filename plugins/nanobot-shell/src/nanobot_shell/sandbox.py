@@ -1,4 +1,4 @@
-"""Sandboxes: the wall round a command, and which one works on this machine."""
+"""Sandboxes: the kinds, and which one works on this machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sandbox(Protocol):
 
     @property
     def limits(self) -> str:
-        """What commands cannot do in it besides, in words; empty if there is nothing to say."""
+        """Further limits of commands in it, in words; empty if there are none."""
 
     def wrap(self, argv: list[str], view: View, working_dir: Path) -> list[str]:
         """Return the command that runs `argv` in `working_dir` and shows it `view`; blocking."""

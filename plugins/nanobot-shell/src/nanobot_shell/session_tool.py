@@ -40,7 +40,7 @@ class SessionParameters(BaseModel):
 
 
 class ExecSessionTool(ModelTool[SessionParameters]):
-    """Looks after the background commands of the chat that calls it."""
+    """Polls, writes to, kills and lists the background commands of a chat."""
 
     name = "exec_session"
     description = (
@@ -105,7 +105,7 @@ def _write(session: Session, text: str) -> ToolResult:
     try:
         written = session.process.write(data)
     except OSError as error:
-        msg = f"{session.id} takes no input any more ({session.state})"
+        msg = f"{session.id} no longer accepts input ({session.state})"
         raise ToolFailed(msg) from error
     if written < len(data):
         msg = f"{session.id} took {written} of {len(data)} bytes; poll, then send the rest"

@@ -1,4 +1,4 @@
-"""Commands that run in the background until they end, are killed, or the plugin goes."""
+"""Commands that run in the background until they end, are killed, or the plugin stops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Session:
 
     @property
     def state(self) -> str:
-        """How it is, in words."""
+        """Its state in words."""
         code = self.process.exit_code
         return "running" if code is None else f"ended with exit code {code}"
 
@@ -62,7 +62,7 @@ class Sessions:
         """Check that one more command may be started; to be called with `starting` held.
 
         Raises:
-            ToolFailed: the limit is reached, or the plugin is going.
+            ToolFailed: the limit is reached, or the plugin is stopping.
         """
         running = [each for each in self._sessions.values() if each.process.exit_code is None]
         if self._is_closed or len(running) >= self._limit:
@@ -75,7 +75,7 @@ class Sessions:
     def add(
         self, owner: str, command: str, process: CommandProcess, *, is_confined: bool
     ) -> Session:
-        """Take over a started command; from here on it ends with the plugin at the latest."""
+        """Take over a started command, which ends with the plugin at the latest."""
         session = Session(f"bg{next(self._numbers)}", owner, command, process, is_confined)
         self._sessions[session.id] = session
         self._forget_oldest()
@@ -86,12 +86,12 @@ class Sessions:
         """Return a session of `owner`.
 
         Raises:
-            ToolInputError: there is none of that id.
+            ToolInputError: the id is unknown.
         """
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
             known = ", ".join(each.id for each in self.of(owner)) or "none"
-            msg = f"no background command {session_id!r}; there are: {known}"
+            msg = f"unknown background command {session_id!r}; known: {known}"
             raise ToolInputError(msg)
         return session
 

@@ -1,4 +1,4 @@
-"""What the owner decides about shell commands."""
+"""Settings of shell commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REGULAR_EXPRESSION = re.compile(r"^\^|(?<!\$)\$$|\\[bBdDsSwW.]|\.[*+]|\(\?")
 def _glob(pattern: str) -> str:
     if _REGULAR_EXPRESSION.search(pattern):
         msg = (
-            f"expected a pattern such as 'git push*', in which * stands for any text, found the "
+            f"expected a pattern such as 'git push*', in which * matches any text, found the "
             f"regular expression {pattern!r}; it is compared with the whole command"
         )
         raise ValueError(msg)
@@ -58,7 +58,7 @@ class ExecSettings(PluginSettings):
     """Folders added behind PATH, separated by colons; readable in the sandbox too."""
 
     allowed_env_keys: tuple[str, ...] = ()
-    """Names of environment variables handed to commands besides HOME, LANG, TERM and PATH."""
+    """Names of environment variables that commands get in addition to HOME, LANG, TERM and PATH."""
 
     deny_patterns: tuple[Pattern, ...] = ()
     """Patterns with ``*`` and ``?``, case ignored; a line with a matching command is refused."""

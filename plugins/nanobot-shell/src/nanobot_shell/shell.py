@@ -74,7 +74,7 @@ class Shell:
         return self._probe
 
     async def end_former(self) -> None:
-        """End what commands of a process that was killed have left; done once."""
+        """End processes that the commands of a killed gateway left behind; done once."""
         async with self._starting_run:
             if self._run is None:
                 folder = self._ctx.data_dir / "runs"
@@ -125,7 +125,7 @@ class Shell:
         """Return the folder to start in, free of links; blocking.
 
         Raises:
-            ToolError: there is no such folder, or it lies outside where it must not.
+            ToolError: the folder does not exist, or is outside although it must not be.
         """
         text = working_dir or "."
         try:
@@ -136,7 +136,7 @@ class Shell:
             with Folder(folder).directory():
                 return folder
         except (FileNotFoundError, NotADirectoryError) as error:
-            msg = f"working_dir {working_dir!r} is no folder; name an existing one"
+            msg = f"working_dir {working_dir!r} is not a folder; name an existing one"
             raise ToolInputError(msg) from error
         except (OSError, ValueError, RuntimeError) as error:
             msg = f"working_dir {working_dir!r} cannot be used: {error}"

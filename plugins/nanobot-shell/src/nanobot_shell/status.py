@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def check_sandbox(ctx: PluginContext) -> CheckResult:
-    """Say which sandbox commands run in, and if there is none, why."""
+    """Report in which sandbox commands run, or why there is none."""
     shell = ctx.shared(Shell)
     probe = await shell.probe()
     if probe.sandbox is not None and shell.holds_nanobot:

@@ -1,4 +1,4 @@
-"""What a shell would run: the parsed command line as plain data.
+"""The parsed command line as plain data.
 
 The parser is tree-sitter's bash grammar. It is error-tolerant, so a line that it had to guess at
 is marked incomplete and nothing that it found there is relied upon for allowing.
@@ -50,7 +50,7 @@ class Word:
     Attributes:
         text: the word; where it is not literal, as written.
         is_literal: the shell passes on exactly `text`.
-        has_glob: a pattern that the shell replaces by file names stands in it.
+        has_glob: it contains a pattern that the shell replaces by file names.
     """
 
     text: str
@@ -66,7 +66,7 @@ class Redirect:
         operator: such as ``>>``.
         target: the file.
         source: as written.
-        is_outside: it stands behind the command or belongs to a group that the command is in.
+        is_outside: it follows the command or belongs to a group that contains the command.
     """
 
     operator: str
@@ -88,7 +88,7 @@ class Command:
         words: name and arguments; empty for a mere assignment or redirection.
         assigned: values that are assigned in or before it.
         redirects: its redirections.
-        source: as written, without redirections that stand outside of it.
+        source: as written, without redirections outside of it.
     """
 
     words: tuple[Word, ...]

@@ -1,8 +1,8 @@
-"""What a command in a sandbox sees of the disk: the same for every kind of sandbox.
+"""The part of the disk that a command in a sandbox sees: the same for every kind of sandbox.
 
 Only what is listed here exists for it: system programs and libraries, a few public files of /etc,
-and the workspace, in which the agent's memory can be read and not written, and what others have
-said is not there.
+and the workspace, in which the agent's memory can be read and not written, and conversations are
+hidden.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class View:
     temporary: Path | None = None
 
     def hidden_in(self, folder: Path) -> list[Path]:
-        """Return what is hidden in `folder`, what lies in the workspace left out elsewhere."""
+        """Return what is hidden in `folder`; paths in the workspace only if it is the workspace."""
         found = [path for path in self.hidden if path.is_relative_to(folder)]
         return [path for path in found if folder == self.workspace or not self._is_own(path)]
 
@@ -105,7 +105,7 @@ def around(folder: Path, left_out: Iterable[Path]) -> Iterator[Path]:
 
 
 def prepare_workspace(workspace: Path) -> None:
-    """Make the agent's records be folders, so that a command finds them and no place to put a link.
+    """Create the folders of the agent's records, so that a command cannot put links in their place.
 
     Raises:
         ToolFailed: something else has one of their names.
@@ -141,6 +141,6 @@ def remove_redirection(workspace: Path) -> None:
 
 def _in_the_way(name: str, reason: object) -> str:
     return (
-        f"no command can run: '{name}' in the workspace must be a folder, and {reason}; move what "
-        "is there elsewhere"
+        f"no command can run: '{name}' in the workspace must be a folder, and {reason}; move it "
+        "elsewhere"
     )

@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core import Channel, ChannelCapabilities, DeliveryError, shorten
-from nanobot_telegram.failure import CHANNEL, CallFailed
-from nanobot_telegram.limits import TimeLimits
+from nanobot_telegram.call import CHANNEL, CallFailed, TimeLimits
 from nanobot_telegram.memory import make_memory
 from nanobot_telegram.settings import TelegramSettings
 from nanobot_telegram.webhook import make_door
@@ -27,7 +26,7 @@ _SETTLE_S = 2.0
 _MENU_NAME = re.compile(r"[a-z0-9_]{1,32}")
 _MENU_COMMANDS = 100
 _SUMMARY_CHARS = 256
-"""What ``setMyCommands`` takes."""
+"""Names that ``setMyCommands`` accepts."""
 
 
 class TelegramChannel(Channel):
@@ -67,7 +66,7 @@ class TelegramChannel(Channel):
     async def start(self, inbox: Inbox) -> None:
         """Receive messages until cancelled or `stop` is called.
 
-        However it ends, the connection stays open for what is still to be sent; `stop` closes it.
+        However it ends, the connection stays open for pending messages; `stop` closes it.
 
         Raises:
             CallFailed: Telegram cannot be reached, or does not let this program receive.
@@ -90,15 +89,15 @@ class TelegramChannel(Channel):
                 await client.aclose()
 
     async def send(self, message: OutboundMessage) -> None:
-        """Deliver one message, in pieces; a retry goes on with the piece that failed.
+        """Deliver one message, in pieces; a retry continues with the piece that failed.
 
         Raises:
-            DeliveryError: a piece was not taken.
+            DeliveryError: a piece was not accepted.
         """
         await (await self._delivery()).send(message)
 
     async def show_draft(self, draft: Draft) -> None:
-        """Show an answer as far as it has come, as one message that grows.
+        """Show the part of an answer that exists so far, as one message that grows.
 
         Raises:
             DeliveryError: it could not be shown.
@@ -106,7 +105,7 @@ class TelegramChannel(Channel):
         await (await self._delivery()).show_draft(draft)
 
     async def drop_draft(self, chat_id: str, draft_id: str) -> None:
-        """Remove a draft that no answer will take the place of.
+        """Remove a draft that no answer will replace.
 
         Raises:
             DeliveryError: it could not be removed.
@@ -172,7 +171,7 @@ class TelegramChannel(Channel):
             raise _first(errors) from errors
 
     async def _receive(self, inbox: Inbox) -> None:
-        # Imported here, because what reads updates is of no use to who only lists channels.
+        # Imported here, because what reads updates is not needed to list channels.
         await asyncio.to_thread(import_module, "nanobot_telegram.intake")
         from nanobot_telegram.intake import Intake
         from nanobot_telegram.polling import Poller
@@ -198,7 +197,7 @@ class TelegramChannel(Channel):
     async def _serve(
         self, client: Client, inbox: Inbox, intake: Intake, kinds: list[str], *, drop_pending: bool
     ) -> None:
-        """Take what Telegram brings, and see now and then that it is still there."""
+        """Take updates from the webhook, and check now and then that it is still registered."""
         answers: set[asyncio.Future[bool]] = set()
 
         async def take(update: object) -> bool:

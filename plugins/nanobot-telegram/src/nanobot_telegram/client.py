@@ -21,10 +21,9 @@ from telegram.constants import ChatAction
 
 from nanobot_core import Button, MediaTooLarge
 from nanobot_telegram import wire
-from nanobot_telegram.chat import ChatRef
+from nanobot_telegram.call import CallFailed, Cause, TimeLimits
 from nanobot_telegram.connection import Connection
-from nanobot_telegram.failure import CallFailed, Cause
-from nanobot_telegram.limits import TimeLimits
+from nanobot_telegram.mapping import ChatRef
 from nanobot_telegram.outgoing import MediaKind, Piece, Upload
 from nanobot_telegram.rich_text import RichText
 from nanobot_telegram.settings import TelegramSettings
@@ -52,9 +51,9 @@ def open_client(settings: TelegramSettings, limits: TimeLimits) -> Client:
 
 
 class Client:
-    """Receives, and does what belongs to no single message.
+    """Receives updates, and makes the calls that concern no single message.
 
-    Every method raises `CallFailed` where Telegram does not do what it is asked.
+    Every method raises `CallFailed` if Telegram does not do what it is asked.
 
     Attributes:
         writer: what sends.
@@ -125,7 +124,7 @@ class Client:
                 if (file.file_size or 0) > max_bytes:
                     raise MediaTooLarge(name, max_bytes)
                 address = file.file_path or ""
-                # The SDK takes a path that exists on this machine for a file of a local server.
+                # The SDK treats a path that exists on this machine as a file of a local server.
                 if not address.startswith(self._bot.base_file_url):
                     raise CallFailed(Cause.REFUSED, "Telegram gave no address of the file")
                 return await self._connection.retrieve(quote(address, safe=":/%?=&"))
@@ -148,7 +147,7 @@ class Client:
 
 
 class Writer:
-    """Sends to chats. Every method raises `CallFailed` where Telegram does not take it."""
+    """Sends to chats. Every method raises `CallFailed` if Telegram does not accept it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -28,14 +28,13 @@ from telegram.error import (
 )
 from telegram.request import HTTPXRequest
 
-from nanobot_telegram.failure import CallFailed, Cause
-from nanobot_telegram.limits import TimeLimits
+from nanobot_telegram.call import CallFailed, Cause, TimeLimits
 
 _POOL_SIZE = 16
 _DEFAULT_WAIT_S = 5.0
 """Where Telegram asks to wait and does not say how long."""
 _LOGGERS = ("httpx", "telegram.Bot")
-"""What writes addresses into the log; the token is a part of each."""
+"""Loggers that write addresses; each contains the token."""
 
 # From the special to the general; the first match counts.
 FAILURES: tuple[tuple[type[TelegramError], Cause, str], ...] = (
@@ -45,7 +44,7 @@ FAILURES: tuple[tuple[type[TelegramError], Cause, str], ...] = (
     (
         Conflict,
         Cause.CONFLICT,
-        "another program receives the messages of this bot; end it, or give it a bot of its own",
+        "another program receives the messages of this bot; stop it, or let it use another bot",
     ),
     (ChatMigrated, Cause.MOVED, "the group has become a supergroup"),
     (RetryAfter, Cause.BUSY, "too many messages"),
@@ -56,7 +55,7 @@ FAILURES: tuple[tuple[type[TelegramError], Cause, str], ...] = (
     (TelegramError, Cause.UNREACHABLE, "the answer cannot be read"),
 )
 _QUOTED = frozenset({Cause.FORBIDDEN, Cause.REFUSED, Cause.UNREACHABLE})
-"""Causes whose text of Telegram, or of the network, tells the owner more."""
+"""Causes for which the text of Telegram or of the network helps the owner."""
 _DETAIL_CHARS = 300
 
 
@@ -82,7 +81,7 @@ class _Request(HTTPXRequest):
 class RawBot(Bot):
     """The SDK's bot, with updates as they come.
 
-    The SDK reads a batch of updates as a whole, and one that is malformed would cost all others.
+    The SDK reads a batch of updates as a whole, and would lose all for one that is malformed.
     """
 
     async def fetch_updates(
@@ -121,7 +120,7 @@ class Connection:
 
     Attributes:
         bot: the SDK's bot.
-        limits: how long things may take.
+        limits: time limits.
 
     Args:
         token: token of the bot.
@@ -147,7 +146,7 @@ class Connection:
         )
 
     async def retrieve(self, url: str) -> bytes:
-        """Return what stands at an address of the Bot API."""
+        """Return the answer of an address of the Bot API."""
         return await self._calling.retrieve(url)
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Sends messages piece by piece, so that a retry goes on where it was interrupted."""
+"""Sends messages piece by piece, so that a retry continues where it was interrupted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core import DeliveryError, Draft, OutboundMessage
-from nanobot_telegram.chat import ChatRef
-from nanobot_telegram.failure import CHANNEL, CallFailed, Cause
+from nanobot_telegram.call import CHANNEL, CallFailed, Cause
+from nanobot_telegram.mapping import ChatRef
 from nanobot_telegram.markdown import render_markdown
 from nanobot_telegram.memory import Memory, ShownDraft
 from nanobot_telegram.outgoing import PART_UNITS, Piece, plan_pieces
@@ -34,7 +34,7 @@ class Delivery:
     Args:
         writer: what sends.
         memory: what was sent over this and earlier connections.
-        spawn: runs what must not be interrupted.
+        spawn: runs work that must not be interrupted.
         quotes_question: answers quote the message that they answer.
     """
 
@@ -51,7 +51,7 @@ class Delivery:
         """Send a message, or those of its pieces that were not sent before.
 
         Raises:
-            DeliveryError: a piece was not taken; those before it are remembered.
+            DeliveryError: a piece was not accepted; those before it are remembered.
         """
         pieces = await asyncio.to_thread(plan_pieces, message)
         await self._settled((message.chat_id, message.draft_id or ""))
@@ -71,10 +71,10 @@ class Delivery:
                     await self._forget(draft_key, draft)
 
     async def show_draft(self, draft: Draft) -> None:
-        """Show an answer as far as it has come, as one message that grows.
+        """Show the part of an answer that exists so far, as one message that grows.
 
         Cancellation:
-            What was begun goes on beside the host, and the answer waits for it: a message that
+            What was begun continues beside the host, and the answer waits for it: a message that
             is on its way can only be completed when its id is known.
 
         Raises:
@@ -107,7 +107,7 @@ class Delivery:
     async def settle(self, limit_s: float) -> None:
         """Wait until drafts under way are shown and noted, for at most `limit_s` seconds.
 
-        One that is cut off may be on show, and nobody would know which message it is.
+        A call that is cut off may have shown a message whose id is then unknown.
         """
         if self._showing:
             await asyncio.wait(self._showing.values(), timeout=limit_s)
@@ -150,12 +150,12 @@ class Delivery:
             if not outcome.done():
                 reason = "the draft was interrupted"
                 outcome.set_exception(DeliveryError(CHANNEL, reason, retryable=True))
-            # Nobody may be there to hear of it: the host waits for no draft whose turn has ended.
+            # There may be no caller left: the host does not wait for a draft whose turn has ended.
             outcome.exception()
             self._showing.pop(key, None)
 
     async def _settled(self, key: tuple[str, str]) -> None:
-        """Wait until a draft that is being shown is there, or is known not to be."""
+        """Wait until the draft that is being sent has been shown or has failed."""
         showing = self._showing.get(key)
         if showing is not None:
             await asyncio.wait({showing})
@@ -165,7 +165,7 @@ class Delivery:
         """Give the place that `chat_id` names, and raise failures within as `DeliveryError`."""
         to = ChatRef.parse(chat_id)
         if to is None:
-            reason = f"'{chat_id}' is no chat; give an id, or an id and a topic as 'ID:TOPIC'"
+            reason = f"'{chat_id}' is not a chat; give an id, or an id and a topic as 'ID:TOPIC'"
             raise DeliveryError(CHANNEL, reason, retryable=False)
         moved_to = self._memory.moved.get(to.chat)
         if moved_to is not None:
@@ -243,7 +243,7 @@ def _beginning(markdown: str) -> RichText | None:
 
 
 def _plainer(piece: Piece) -> list[Piece]:
-    """Return what says the same in plainer forms; nothing, where there is none."""
+    """Return plainer forms of the same text; empty if there are none."""
     if len(piece.files) > 1:
         return [
             Piece(piece.text if index == 0 else RichText(""), (file,))

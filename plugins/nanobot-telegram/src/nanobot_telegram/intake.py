@@ -14,9 +14,8 @@ from pydantic import ValidationError
 
 from nanobot_core import BusError, InboundMessage, MediaTooLarge
 from nanobot_telegram import wire
-from nanobot_telegram.chat import ChatRef
-from nanobot_telegram.failure import CallFailed, Cause
-from nanobot_telegram.mapping import Attachment, Received, join_album, read_update
+from nanobot_telegram.call import CallFailed, Cause
+from nanobot_telegram.mapping import Attachment, ChatRef, Received, join_album, read_update
 
 if TYPE_CHECKING:
     from nanobot_core import Complete, Inbox, PluginContext
@@ -31,7 +30,7 @@ _FETCH_PAUSE_S = 2.0
 _STORE_PAUSE_S = 1.0
 _LONGEST_STORE_PAUSE_S = 30.0
 _FAILURES_OF_ITS_OWN = 10
-"""After so many failures, while others were stored, the fault is taken to be in the message."""
+"""After so many failures, while others were stored, the message is considered the cause."""
 
 
 @dataclass(slots=True)
@@ -149,7 +148,7 @@ class Intake:
         try:
             is_admitted = await self._stored(received, complete if received.files else None)
         except Exception:  # noqa: BLE001 - isolation point: one message costs no other
-            self._log.exception("a message could not be taken and was left out")
+            self._log.exception("a message could not be stored and was left out")
         finally:
             if not is_admitted and saved:
                 await asyncio.to_thread(_discard, list(saved.values()))
@@ -181,7 +180,7 @@ class Intake:
         saved: dict[str, Path],
         lines: dict[str, str],
     ) -> InboundMessage:
-        """Add the files; `saved` and `lines` say what became of them in earlier attempts."""
+        """Add the files; `saved` and `lines` hold the result of earlier attempts."""
         for file in files:
             if file.file_id in saved or file.file_id in lines:
                 continue
@@ -217,8 +216,8 @@ class Intake:
         with suppress(CallFailed):
             await self._client.answer_press(callback_id)
         place = ChatRef.parse(press.message.chat_id)
-        # In a group nobody must take the buttons from the one who may press them: not a stranger,
-        # and no guest those with commands, which only the owner may be meant to give.
+        # In a group, others must not use up the buttons of the person who may press them: strangers
+        # none, guests none with commands, which may be meant for the owner.
         stays = press.message.is_group and press.message.content.startswith("/")
         if is_admitted and not stays and place is not None and press.pressed_in is not None:
             with suppress(CallFailed):

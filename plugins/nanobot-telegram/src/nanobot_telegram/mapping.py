@@ -3,14 +3,50 @@
 from __future__ import annotations
 
 import mimetypes
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
+from typing import Self
 
 from nanobot_core import InboundMessage, JsonObject, shorten
 from nanobot_telegram import wire
-from nanobot_telegram.chat import ChatRef
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRef:
+    """A chat or a topic; as a text, ``<chat>`` or ``<chat>:<thread>``.
+
+    Attributes:
+        chat: id of a chat, or the ``@name`` of a public one.
+        thread: id of the topic, or ``None``.
+    """
+
+    chat: int | str
+    thread: int | None = None
+
+    @classmethod
+    def parse(cls, chat_id: str) -> Self | None:
+        """Return the place that `chat_id` names, or ``None`` where it names none."""
+        chat, colon, thread = chat_id.partition(":")
+        number = _number(chat)
+        if number is None and not (chat.startswith("@") and len(chat) > 1):
+            return None
+        if not colon:
+            return cls(chat if number is None else number)
+        topic = _number(thread)
+        return None if topic is None else cls(chat if number is None else number, topic)
+
+    def __str__(self) -> str:
+        return str(self.chat) if self.thread is None else f"{self.chat}:{self.thread}"
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
 
 _QUOTE_CHARS = 1_000
 _EXTENSIONS = {
@@ -22,7 +58,7 @@ _EXTENSIONS = {
     "animation": ".mp4",
     "document": "",
 }
-"""Kind of file to the extension that it gets where neither its name nor its type tells one.
+"""Kind of file to the extension that it gets where neither its name nor its type has one.
 
 An animation comes with the same file as a ``document``; only the first is read.
 """
@@ -33,7 +69,7 @@ class Attachment:
     """A file that can be fetched.
 
     Attributes:
-        file_id: what ``getFile`` takes.
+        file_id: argument of ``getFile``.
         name: what to call it, with an extension where one is known.
         size: bytes, or ``None`` where Telegram does not say.
     """
@@ -49,7 +85,7 @@ class Received:
 
     Attributes:
         message: as far as it is known without fetching anything.
-        context: the beginning of its content that tells what it refers to, such as what it quotes.
+        context: the beginning of its content, which says what it refers to, such as a quote.
         said: the rest of its content.
         files: to be fetched once the message is admitted.
         album: id of the album that it is a part of, or ``None``.
@@ -67,7 +103,7 @@ class Received:
 
 
 def read_update(update: wire.Update, bot: wire.User) -> Received | None:
-    """Return what `update` says, or ``None`` where it says nothing to an agent.
+    """Return what `update` says, or ``None`` if it has nothing for an agent.
 
     Args:
         update: as Telegram sent it.
@@ -86,7 +122,7 @@ def join_album(parts: list[Received]) -> Received:
     first = parts[0]
     if len(parts) == 1:
         return first
-    # Each part tells again what the album refers to.
+    # Each part repeats what the album refers to.
     texts = (first.context, *(part.said for part in parts))
     message = replace(
         first.message,
@@ -240,7 +276,7 @@ def _attachment(kind: str, file: wire.File) -> Attachment:
 
 
 def _descriptions(message: wire.Message) -> Iterator[str]:
-    """Say in words what is no text."""
+    """Describe in words the parts that are not text."""
     if message.sticker is not None:
         yield message.sticker.emoji or "[sticker]"
     if message.dice is not None:
@@ -263,7 +299,7 @@ def _point(location: wire.Location) -> str:
 
 
 def _context(said: str, message: wire.Message, *, is_edited: bool) -> str:
-    """Say what `said` refers to; a new command stands alone, to be known as one."""
+    """Say what `said` refers to; a new command stays alone, so that it is recognised."""
     if said.startswith("/") and not is_edited and message.forward_origin is None:
         return ""
     lines = [_quoted(message), _forwarded(message), "[edited]" if is_edited else ""]

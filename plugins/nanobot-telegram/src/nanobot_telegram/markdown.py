@@ -1,6 +1,6 @@
 """Markdown as models write it to text with formatting that Telegram can show.
 
-The Bot API's rules for entities: code holds no other formatting and stands in no other but a
+The Bot API's rules for entities: code holds no other formatting and is inside no other but a
 quote; quotes are not nested; links carry a scheme that Telegram opens.
 """
 
@@ -47,7 +47,7 @@ def _parser() -> MarkdownIt:
     inline.at("strikethrough", sparing_names(strikethrough.tokenize))
     inline.at("autolink", _autolink_to_open)
     inline.at("link", _link_of_words)
-    # A definition that nothing refers to would vanish, so references are left as they stand. A line
+    # A definition that nothing refers to would vanish, so references are left as they are. A line
     # of one hyphen or equals sign below another would, too, as the underline of a heading.
     return parser.enable(["table", "strikethrough"]).disable(["reference", "lheading"])
 
@@ -89,10 +89,10 @@ _PARSER = _parser()
 
 
 def render_markdown(markdown: str) -> RichText:
-    """Return `markdown` as Telegram shows it; what is no markup stays as it is.
+    """Return `markdown` as Telegram shows it; other text stays as it is.
 
     HTML is text. A table is set in columns of fixed width. An address that Telegram would not
-    open stands in brackets behind the words that it was linked to.
+    open follows in brackets the words that it was linked to.
     """
     # Half a surrogate pair cannot be sent; a cut in the middle of an emoji leaves one.
     clean = markdown.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -329,7 +329,7 @@ def _opens(url: str) -> bool:
 
 
 def _title(token: Token) -> str:
-    """Return the title of a link or an image, as it stands behind it, or an empty string."""
+    """Return the title of a link or an image, as written after it, or an empty string."""
     title = token.attrGet("title")
     return f" ({title})" if title else ""
 
@@ -371,5 +371,5 @@ def _aligned(rows: list[list[str]]) -> str:
 
 
 def _width(text: str) -> int:
-    """Return how many columns `text` takes in a font of fixed width."""
+    """Return how many columns `text` needs in a font of fixed width."""
     return len(text) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)

@@ -40,7 +40,7 @@ _ALBUMS: dict[MediaKind, str] = {
     "audio": "audio",
     "document": "documents",
 }
-"""Kinds that an album may hold, to what they may stand beside (Bot API, ``sendMediaGroup``)."""
+"""Kinds of files to those they may share an album with (Bot API, ``sendMediaGroup``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _uploads(paths: Sequence[str]) -> tuple[list[Upload], list[str]]:
         except OSError:
             is_file, size = False, 0
         if not is_file:
-            problems.append(f"(`{path.name}` could not be sent: there is no such file.)")
+            problems.append(f"(`{path.name}` could not be sent: the file does not exist.)")
         elif size == 0:
             problems.append(f"(`{path.name}` could not be sent: it is empty.)")
         elif size > _MAX_FILE_BYTES:
@@ -115,7 +115,7 @@ def _kind(path: Path, size: int) -> MediaKind:
 
 
 def _albums(uploads: list[Upload]) -> Iterator[tuple[Upload, ...]]:
-    """Put neighbours together that may stand in one album."""
+    """Join neighbours that may be in one album."""
     album: list[Upload] = []
     for upload in uploads:
         group = _ALBUMS.get(upload.kind)

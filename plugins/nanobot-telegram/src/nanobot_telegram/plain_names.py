@@ -1,6 +1,6 @@
-r"""Which characters of a text are markup, and which belong to a name that stands in it.
+r"""Which characters of a text are markup, and which belong to a name in it.
 
-CommonMark takes ``__init__.py`` for bold text and a backslash of ``C:\_temp`` for an escape. In an
+CommonMark reads ``__init__.py`` as bold text and a backslash of ``C:\_temp`` for an escape. In an
 answer both are names, and what they lose cannot be guessed from what is left.
 """
 
@@ -54,7 +54,7 @@ def sparing_names(rule: Rule) -> Rule:
         if added := state.delimiters[known:]:
             opens, closes = _flanks(state.src, start, state.pos)
             for delimiter in added:
-                # What stands before a name ends nothing, and what stands behind it begins nothing.
+                # A delimiter before a name closes nothing, and one after it opens nothing.
                 delimiter.open = delimiter.open and opens and not (place and start >= place.end)
                 delimiter.close = delimiter.close and closes and not (place and start < place.begin)
         return True
@@ -101,7 +101,7 @@ def _without_wrapping(chunk: str) -> tuple[int, int]:
 
 
 def _is_wrapping(left: str, name: str, right: str) -> bool:
-    """Whether what stands on both sides of a name may format it, and is no part of it."""
+    """Whether the characters on both sides of a name may format it, and are not part of it."""
     if left and right and left != right[::-1]:
         return False
     if any(_stands_alone(mark, name) for mark in {*left, *right}):

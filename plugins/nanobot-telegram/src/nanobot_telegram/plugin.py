@@ -1,4 +1,4 @@
-"""What the plugin gives: the channel, and the route that its webhook needs."""
+"""Entry point: the channel, and the route that its webhook needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @on.describe_plugin
 def describe_plugin() -> PluginFacts:
-    """Say what it reaches."""
+    """Declare what the plugin reaches."""
     return PluginFacts(
         summary="Telegram: chats, groups, topics, files and buttons",
         capabilities=("receives messages of people", "sends messages and files to people"),
@@ -24,13 +24,13 @@ def describe_plugin() -> PluginFacts:
 
 @on.contribute_settings
 def contribute_settings() -> Iterable[SettingsSection]:
-    """Say where the settings stand."""
+    """Declare the settings section."""
     return (SettingsSection("channels.telegram", "nanobot_telegram.settings:TelegramSettings"),)
 
 
 @on.contribute_channels
 def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
-    """Give the channel; its SDK is imported when it starts."""
+    """Contribute the channel; its SDK is imported when it starts."""
     return (
         ChannelSpec(
             name="telegram",
@@ -43,6 +43,6 @@ def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
 
 @on.contribute_routes
 def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
-    """Give the address that Telegram calls in webhook mode; elsewhere it answers 404."""
+    """Contribute the address that Telegram calls in webhook mode; otherwise it answers 404."""
     # Open, because Telegram cannot send the gateway's token: the application checks its own.
     return (Mount(path="/telegram", app="nanobot_telegram.webhook:build_app", access="open"),)

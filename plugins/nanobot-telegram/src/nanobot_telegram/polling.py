@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nanobot_telegram.failure import CallFailed, Cause
+from nanobot_telegram.call import CallFailed, Cause
 
 if TYPE_CHECKING:
     from nanobot_core import Inbox, PluginContext
@@ -21,11 +21,11 @@ _LONGEST_PAUSE_S = 30.0
 
 
 class Backlog:
-    """Which updates were taken, and from which on Telegram must still offer them.
+    """Which updates were received, and the first that Telegram must still offer.
 
     Telegram forgets all updates below the offset that it is asked for (Bot API, ``getUpdates``),
     so the offset stays at the oldest one that is not stored, however many after it are. It offers
-    at most 100, which bounds what is under way.
+    at most 100, which bounds the work in progress.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Backlog:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was taken is stored."""
+        """Whether everything received is stored."""
         return not self._open
 
     def take(self, ids: Iterable[int]) -> list[int]:
@@ -58,7 +58,7 @@ class Backlog:
         return fresh
 
     def finish(self, update_id: int) -> None:
-        """Note that an update that was taken is stored."""
+        """Note that a received update is stored."""
         self._open.discard(update_id)
         self._stored.add(update_id)
         if not self._open:
@@ -81,7 +81,7 @@ class Poller:
     Args:
         ctx: the plugin's context.
         client: asks.
-        inbox: is told of every answer.
+        inbox: receives the state after every answer.
         intake: takes the updates.
         kinds: kinds of updates to ask for.
     """

@@ -1,4 +1,4 @@
-"""Text with spans of formatting, as Telegram takes it, and how it is divided.
+"""Text with spans of formatting, as Telegram accepts it, and how it is divided.
 
 Offsets count UTF-16 units, as in the Bot API (``MessageEntity``).
 """

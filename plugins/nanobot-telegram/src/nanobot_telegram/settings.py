@@ -1,4 +1,4 @@
-"""What the owner decides about the Telegram channel."""
+"""Settings of the Telegram channel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nanobot_core import ChannelSettings, PluginSettings
 
 _PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{16,256}")
-"""What ``setWebhook`` takes as ``secret_token``, and long enough not to be guessed."""
+"""Values that ``setWebhook`` accepts as ``secret_token``, long enough not to be guessed."""
 
 
 def _check_proxy(proxy: SecretStr | None) -> SecretStr | None:

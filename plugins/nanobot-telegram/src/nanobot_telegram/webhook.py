@@ -29,7 +29,7 @@ class Door:
     """Where the route and the channel meet.
 
     Attributes:
-        handler: takes updates; ``None`` while the channel does not receive by webhook.
+        handler: receives updates; ``None`` while the channel does not receive by webhook.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ def build_app(ctx: PluginContext) -> AsgiApp:
     """Return the application that Telegram calls.
 
     It answers 200 once the update is stored, 503 where Telegram should call again, and 404 to
-    whoever does not send the secret, so that a stranger learns nothing.
+    callers who do not send the secret, so that they learn nothing.
     """
     door = ctx.shared(make_door)
     secret = ctx.settings(TelegramSettings).webhook.secret.get_secret_value().encode()
@@ -55,7 +55,7 @@ def build_app(ctx: PluginContext) -> AsgiApp:
             return
         status = 404
         if _knows(secret, scope):
-            # nanobot-http counts callers that are proven apart from strangers.
+            # nanobot-http counts authenticated callers separately.
             if caller := (scope.get("extensions") or {}).get("nanobot.caller"):
                 caller["proven"]()
             status = await _status_of(door, scope, receive)

@@ -1,7 +1,7 @@
-"""What Telegram sends, as far as the channel reads it (Bot API 10.0, "Available types").
+"""The parts of Telegram's updates that the channel reads (Bot API 10.0, "Available types").
 
 The SDK reads a whole batch of updates or fails with it. Here each update is validated by itself,
-so that one that is malformed costs no other; fields that are not named are passed over.
+so that a malformed one does not affect the others; fields that are not named are passed over.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Quote(_Wire):
 
 
 class Message(_Wire):
-    """A message; also what a button was pressed on, which may be too old to be shown in full."""
+    """A message; also the one whose button was pressed, which may be incomplete if it is old."""
 
     message_id: int
     chat: Chat

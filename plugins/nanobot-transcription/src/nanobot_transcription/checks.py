@@ -1,4 +1,4 @@
-"""What ``nanobot doctor`` asks about transcription."""
+"""The checks of transcription for ``nanobot doctor``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def check_endpoint(ctx: PluginContext) -> CheckResult:
-    """Say where recordings go, or why they go nowhere. Sends nothing."""
+    """Report where recordings go, or why transcription does not work. Sends nothing."""
     settings = ctx.settings(TranscriptionSettings)
     try:
         endpoint = resolve_endpoint(ctx, settings)

@@ -25,7 +25,7 @@ class Client:
     Args:
         endpoint: where they go.
         proxy: URL of the proxy, or ``None``.
-        clock: tells how long it is until a date in ``Retry-After``.
+        clock: for dates in ``Retry-After``.
     """
 
     def __init__(self, endpoint: Endpoint, proxy: str | None, clock: Clock) -> None:
@@ -48,7 +48,7 @@ class Client:
         """Make one attempt and return what is said in `recording`.
 
         Raises:
-            ProviderError: by what the caller should do.
+            ProviderError: its class says what the caller should do.
 
         Cancellation:
             The connection is closed at once.

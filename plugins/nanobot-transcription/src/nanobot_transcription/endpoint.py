@@ -53,7 +53,7 @@ def resolve_endpoint(ctx: PluginContext, settings: TranscriptionSettings) -> End
     # Keys are pasted, often with a line end.
     key = (key or ctx.environment((service.key_variable,)).get(service.key_variable, "")).strip()
     if not key and service.needs_key:
-        raise AuthenticationFailed(settings.provider, f"there is no key; {hint}")
+        raise AuthenticationFailed(settings.provider, f"its key is missing; {hint}")
     if not (key.isascii() and key.isprintable()):
         # The HTTP library would quote it in its error.
         reason = f"the key holds characters that are not printable ASCII; {hint}"

@@ -1,4 +1,4 @@
-"""What a service says when it refuses, as typed errors."""
+"""Refusals of a service, as typed errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def failure_of_status(
     elif 300 <= status < 400:
         reason = "it answers from another address; correct transcription.api_base"
     elif status == 404:
-        reason = _quote(endpoint, message) or "there is no such address or model"
+        reason = _quote(endpoint, message) or "the address or the model does not exist"
         reason += "; check transcription.api_base and transcription.model"
     else:
         reason = _quote(endpoint, message) or "it gave no reason"
@@ -72,17 +72,17 @@ def text_of(endpoint: Endpoint, body: bytes) -> str:
     """Return the text in the body of a response with status 200.
 
     Raises:
-        ProviderProtocolError: there is none.
+        ProviderProtocolError: it has no text.
     """
     try:
         parsed: object = json.loads(body)
     except (ValueError, RecursionError):
-        reason = f"its answer of {len(body):,} bytes is no JSON"
+        reason = f"its answer of {len(body):,} bytes is not JSON"
         raise ProviderProtocolError(endpoint.provider, reason) from None
     text = parsed.get("text") if isinstance(parsed, dict) else None
     if not isinstance(text, str):
-        told = _quote(endpoint, _read(body)[0])
-        reason = f"its answer has no text{f': {told}' if told else ''}"
+        reason_given = _quote(endpoint, _read(body)[0])
+        reason = f"its answer has no text{f': {reason_given}' if reason_given else ''}"
         raise ProviderProtocolError(endpoint.provider, reason)
     return text.strip()
 

@@ -1,4 +1,4 @@
-"""Entry point: what the plugin gives."""
+"""Entry point: the hooks that the plugin implements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @on.describe_plugin
 def describe_plugin() -> PluginFacts:
-    """Say what it reaches."""
+    """Declare what the plugin reaches."""
     return PluginFacts(
         capabilities=("sends voice messages to a transcription service",),
         hosts=tuple(service.host for service in SERVICES.values() if service.host),
@@ -23,7 +23,7 @@ def describe_plugin() -> PluginFacts:
 
 @on.contribute_settings
 def contribute_settings() -> Iterable[SettingsSection]:
-    """Say where the settings stand."""
+    """Declare the settings section."""
     return (
         SettingsSection(
             "transcription",
@@ -35,7 +35,7 @@ def contribute_settings() -> Iterable[SettingsSection]:
 
 @on.contribute_transcribers
 def contribute_transcribers(ctx: PluginContext) -> Iterable[TranscriberSpec]:
-    """Give the one transcriber; which service it uses is a setting."""
+    """Contribute the transcriber; a setting selects its service."""
     return (
         TranscriberSpec(
             name="openai-compatible",
@@ -46,5 +46,5 @@ def contribute_transcribers(ctx: PluginContext) -> Iterable[TranscriberSpec]:
 
 @on.contribute_checks
 def contribute_checks() -> Iterable[Check]:
-    """Give the check of key and address."""
+    """Contribute the check of key and address."""
     return (Check(name="voice messages", run="nanobot_transcription.checks:check_endpoint"),)

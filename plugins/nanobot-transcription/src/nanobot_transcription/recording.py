@@ -1,4 +1,4 @@
-"""Recordings as services take them: in memory, under a name whose extension tells the format."""
+"""Recordings as services take them: in memory, under a name whose extension shows the format."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Recording:
     """A recording that can be sent.
 
     Attributes:
-        name: file name for the service; it tells the format and nothing of the sender.
+        name: file name for the service; it shows the format and nothing of the sender.
         media_type: such as ``audio/ogg``.
         data: its bytes.
     """
@@ -56,7 +56,7 @@ def load_recording(path: Path, max_bytes: int, provider: str) -> Recording:
     """Read a recording that `provider` is to get. Blocks.
 
     Raises:
-        BadRequest: it cannot be read, is no file, is empty, or is too large.
+        BadRequest: it cannot be read, is not a file, is empty, or is too large.
     """
     try:
         # Without O_NONBLOCK, opening a pipe would wait for a writer.

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptionService:
-    """A service as it is where the owner says nothing else.
+    """Defaults of a service.
 
     Attributes:
-        base: base URL; empty where the owner must give it.
+        base: base URL; empty if the owner must set it.
         host: host of that URL, for the owner to read before it is used.
         model: model to ask for.
         key_variable: environment variable that holds the key.
-        needs_key: it serves nobody without a key.
+        needs_key: it requires a key.
     """
 
     base: str = ""

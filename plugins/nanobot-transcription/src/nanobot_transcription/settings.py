@@ -1,4 +1,4 @@
-"""What the owner decides about transcription."""
+"""Settings of transcription."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Transcriber(TranscriptionProvider):
 
         Raises:
             AuthenticationFailed: the key is missing or refused, or the account has no credit.
-            BadRequest: the recording is no file, empty or too large, or the service refuses it.
+            BadRequest: the recording is not a file, empty or too large, or the service refuses it.
             ProviderTimeout: there is no text after `TranscriptionSettings.timeout_s`.
             ProviderError: the service failed, and two more attempts did not help.
 
@@ -52,7 +52,7 @@ class Transcriber(TranscriptionProvider):
             async with asyncio.timeout(limit_s), self._places:
                 return await self._transcribe(endpoint, recording)
         except TimeoutError as error:
-            reason = f"there is no text after {limit_s:g} seconds (transcription.timeout_s)"
+            reason = f"no text arrived after {limit_s:g} seconds (transcription.timeout_s)"
             raise ProviderTimeout(endpoint.provider, reason) from error
 
     async def aclose(self) -> None:

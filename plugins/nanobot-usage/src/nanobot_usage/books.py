@@ -1,4 +1,4 @@
-"""Books: what was spent, what may be spent, and what to say of it."""
+"""Books: what was spent, what may be spent, and the messages about both."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Books:
             await asyncio.to_thread(self._store.close)
 
     def count_ahead(self, turn: TurnInfo, model: str, usage: Usage) -> None:
-        """Count a call that was answered, until `record` is told of it."""
+        """Count an answered call until `record` receives it."""
         nano_usd = nano_usd_of(model, usage, self.settings.prices) or 0
         self._account(turn).ahead.append(Spent(usage.total_tokens, nano_usd))
 
@@ -170,8 +170,8 @@ class Books:
             standings = await self.standings(turn)
         except sqlite3.Error as error:
             msg = (
-                f"budgets are set, and the record of usage cannot be read ({error}); mend it or "
-                "remove the budgets to go on"
+                f"budgets are set, and the record of usage cannot be read ({error}); fix it or "
+                "remove the budgets to continue"
             )
             raise LimitError(msg) from error
         for standing in standings:
@@ -209,7 +209,7 @@ class Books:
                     self._store.total("day", day),
                 )
             )
-        # What has come since is not in the store: nobody stores while it is read.
+        # What has come since is not in the store: nothing is stored while it is read.
         ahead = [(each.session, each.waiting) for each in self._turns.values()]
         ahead += [(call.session, call.spent) for call in self._unstored]
         in_session = sum((spent for key, spent in ahead if key == turn.session_key), in_session)
@@ -221,7 +221,7 @@ class Books:
         ]
 
     async def _write(self) -> None:
-        """Write what is not in the store yet; for whoever holds the lock."""
+        """Write the calls that are not stored yet; the caller holds the lock."""
         self._is_to_store = False
         calls, self._unstored = self._unstored, []
         if not calls:

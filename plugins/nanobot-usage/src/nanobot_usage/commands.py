@@ -21,7 +21,7 @@ _COLUMNS = ("calls", "tokens", "cached", "usd", "unpriced")
 
 
 class By(StrEnum):
-    """What sums are made for."""
+    """Groups of the sums."""
 
     model = "model"
     session = "session"
@@ -33,7 +33,7 @@ class By(StrEnum):
 def usage(
     ctx: typer.Context,
     days: Annotated[int, typer.Option(min=1, max=3_650, help="Days, today included.")] = 1,
-    by: Annotated[By, typer.Option(help="What to sum for.")] = By.model,
+    by: Annotated[By, typer.Option(help="What to group by.")] = By.model,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show tokens and cost: of today, or of the last days. Days are those of UTC.

@@ -1,4 +1,4 @@
-"""One log line for each step of the agent's work; what people and models say stays out of it."""
+"""One log line for each step of the agent's work; it never contains what people and models say."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TurnLog:
 
     @on.on_error
     def on_error(self, event: ErrorRaised) -> None:
-        """Log what failed; the core logs the details."""
+        """Log a failure; the core logs the details."""
         bound = self._log_of(event.turn) if event.turn else self._log
         bound.bind(error_id=event.id).info("{} failed: {}", event.place, event.error_type)
 
@@ -53,7 +53,7 @@ class TurnLog:
 
     @on.after_iteration
     def after_iteration(self, event: IterationFinished) -> None:
-        """Log what a model call took."""
+        """Log tokens and time of a model call."""
         bound = self._log_of(event.turn).bind(
             iteration=event.iteration,
             provider=event.provider,
@@ -81,7 +81,7 @@ class TurnLog:
 
     @on.after_execute_tool
     def after_execute_tool(self, event: ToolCallFinished) -> None:
-        """Log what a tool took."""
+        """Log the time of a tool."""
         word = "failed" if event.result.is_error else "ended"
         bound = self._log_of(event.turn).bind(
             call=event.call.id, origin=event.result.origin, duration_s=event.duration_s

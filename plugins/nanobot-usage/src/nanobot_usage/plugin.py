@@ -1,4 +1,4 @@
-"""Entry point: hooks that record, limit and tell what model calls cost."""
+"""Entry point: hooks that record, limit and report the cost of model calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UsagePlugin(TurnLog):
 
     @on.contribute_settings
     def contribute_settings(self) -> Iterable[SettingsSection]:
-        """Say where the settings stand."""
+        """Declare the settings section."""
         return (
             SettingsSection("usage", "nanobot_usage.settings:UsageSettings"),
             SettingsSection("budgets", "nanobot_core:BudgetsSettings"),
@@ -39,7 +39,7 @@ class UsagePlugin(TurnLog):
 
     @on.contribute_commands
     def contribute_commands(self, ctx: PluginContext) -> Iterable[SlashCommand]:
-        """Give ``/usage``."""
+        """Contribute ``/usage``."""
         return (
             SlashCommand(
                 name="usage",
@@ -50,7 +50,7 @@ class UsagePlugin(TurnLog):
 
     @on.contribute_cli
     def contribute_cli(self) -> Iterable[CliGroup]:
-        """Give ``nanobot usage``."""
+        """Contribute ``nanobot usage``."""
         return (
             CliGroup(
                 name="usage",
@@ -80,7 +80,7 @@ class UsagePlugin(TurnLog):
         event: ModelCallRequested,
         call_next: Callable[[ChatRequest], Awaitable[LLMResponse]],
     ) -> LLMResponse:
-        """End the turn instead of making a call for which a budget has nothing left."""
+        """End the turn instead of making a call beyond a budget."""
         await self._books.demand(event.turn)
         response = await call_next(event.request)
         self._books.count_ahead(event.turn, event.request.model, response.usage)

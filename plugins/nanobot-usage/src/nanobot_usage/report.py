@@ -24,7 +24,7 @@ def read_lines(ctx: PluginContext, by: Grouping, days: int) -> list[Line]:
 
 
 async def answer_usage(ctx: PluginContext, call: CommandCall) -> str:
-    """Return today's and this session's sums, and how they stand to the budgets, in Markdown."""
+    """Return today's and this session's sums, and how much of the budgets they use, in Markdown."""
     await ctx.shared(Books).store_all()
     today, session, models = await asyncio.to_thread(_read, ctx, call.turn.session_key)
     budgets = ctx.settings(BudgetsSettings)

@@ -1,4 +1,4 @@
-"""What the owner decides. Budgets stand in the core's section ``budgets``."""
+"""Settings. Budgets are in the core's section ``budgets``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class UsageSettings(PluginSettings):
 
     Attributes:
         prices: pattern of model names to price; the longest pattern that matches counts. Used
-            where the service itself tells no cost.
+            where the service itself reports no cost.
         economy_model: model to use once 80% of a budget are spent, or ``None``.
         footer: tokens and cost of a turn are put below its answer.
     """

@@ -129,14 +129,14 @@ class UsageStore:
 
     Raises:
         OSError: the file cannot be made, or belongs to another account.
-        sqlite3.Error: the file cannot be opened, or is no such file.
+        sqlite3.Error: the file cannot be opened, or is not such a file.
         StoreTooNewError: a later release wrote it.
     """
 
     def __init__(self, folder: Path) -> None:
         self._lock = Lock()
         _make_private(folder / FILE_NAME)
-        # Transactions are begun by hand: reading a total and writing it back is one.
+        # Transactions are started by hand: reading a total and writing it back is one.
         self._connection = sqlite3.connect(
             folder / FILE_NAME, timeout=BUSY_LIMIT_S, isolation_level=None, check_same_thread=False
         )
@@ -183,7 +183,7 @@ class UsageStore:
         return Spent(*row) if row else Spent()
 
     def mark_warned(self, scope: str, key: str) -> bool:
-        """Note that a total was warned of, and tell whether this was the first time."""
+        """Note that a total was warned of, and return whether this was the first time."""
         with self._transaction() as connection:
             cursor = connection.execute(
                 "INSERT INTO totals VALUES (?, ?, 0, 0, 1) "

@@ -1,7 +1,7 @@
 """nanobot-web: tools to search the web and read pages.
 
-For packages that add a search backend: `web_search_backends` marks the function that gives it, and
-`SearchBackend`, `SearchAccess` and `SearchHit` are what it is made of. Names are imported when
+For packages that add a search backend: `web_search_backends` marks the function that adds it, and
+`SearchBackend`, `SearchAccess` and `SearchHit` are its parts. Names are imported when
 first used, so that importing the package costs next to nothing.
 """
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
         SearchBackend as SearchBackend,
         SearchHit as SearchHit,
     )
-    from nanobot_web.hooks import web_search_backends as web_search_backends
+    from nanobot_web.plugin import web_search_backends as web_search_backends
 
 _HOMES = {
     "SearchAccess": "nanobot_web.backend",
     "SearchBackend": "nanobot_web.backend",
     "SearchHit": "nanobot_web.backend",
-    "web_search_backends": "nanobot_web.hooks",
+    "web_search_backends": "nanobot_web.plugin",
 }
 """Public name to the module that defines it."""
 

@@ -1,4 +1,4 @@
-"""SearchBackend: what a search service must give."""
+"""SearchBackend: the interface of a search service."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAccess:
-    """What a backend may use in one search.
+    """Resources for one search.
 
     Attributes:
         client: sends the requests; it reaches what the owner allows and has the owner's proxy.
         base_url: address of the service, without a slash at the end.
-        api_key: key of the service; empty where there is none.
-        limits: what one request may cost.
+        api_key: key of the service; empty if there is none.
+        limits: limits of one request.
     """
 
     client: httpx.AsyncClient
@@ -68,9 +68,9 @@ class SearchAccess:
         try:
             found: Any = json.loads(response.content)
         except (ValueError, RecursionError) as error:
-            raise ToolFailed(f"{backend} answered with something that is no JSON") from error
+            raise ToolFailed(f"{backend} answered with something that is not JSON") from error
         if not isinstance(found, dict):
-            raise ToolFailed(f"{backend} answered with a JSON value that is no object")
+            raise ToolFailed(f"{backend} answered with a JSON value that is not an object")
         return found
 
 
@@ -78,10 +78,10 @@ class SearchBackend(ABC):
     """One search service. An instance serves all sessions and holds no state of a search.
 
     Attributes:
-        name: what ``tools.web.search.provider`` calls it.
+        name: its name in ``tools.web.search.provider``.
         default_url: the service's address; empty where only the owner knows it.
-        key_variable: environment variable of its key; empty where it takes none.
-        url_variable: environment variable of its address; empty where there is none.
+        key_variable: environment variable of its key; empty if it needs none.
+        url_variable: environment variable of its address; empty if there is none.
         needs_key: it cannot be used without a key.
     """
 
@@ -97,14 +97,14 @@ class SearchBackend(ABC):
 
         Args:
             access: how the service is reached.
-            query: what the model searches for.
+            query: the search terms.
             count: wanted results, 1 to 10.
 
         Raises:
-            ToolFailed: the service gave no results page; another backend is asked then.
+            ToolFailed: the service did not answer with results; another backend is asked then.
 
         Cancellation:
-            Nothing of the search may go on.
+            The search must end.
         """
 
 
@@ -112,7 +112,7 @@ def hits_from_json(items: object, *, snippet: str) -> list[SearchHit]:
     """Return the results in a list of JSON objects that have ``title`` and ``url``.
 
     Args:
-        items: what stands where the service puts its results; entries of another form are skipped.
+        items: the list in the service's answer; entries of another form are skipped.
         snippet: key of the text.
     """
     return [

@@ -1,20 +1,79 @@
-"""What a page says, as text; blocking, for a thread."""
+"""The content of a page as text; blocking, for a thread."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 import re
 from dataclasses import dataclass
+from email.message import Message
 from typing import Literal, TypeAlias
 
 from nanobot_core import ToolFailed
-from nanobot_web.charset import MARKS, decode, media_type
+
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+"""Byte order marks, and the encodings that they announce."""
+
+_META = re.compile(
+    rb"""<(?:meta|\?xml)[^>]{0,300}?(?:charset|encoding)\s*=\s*["']?([\w:-]{1,40})""", re.IGNORECASE
+)
+_META_WITHIN = 2_048
+_LATIN = frozenset({"iso-8859-1", "iso8859-1", "latin-1", "latin1", "ascii", "us-ascii"})
+
+
+def media_type(content_type: str) -> tuple[str, str]:
+    """Return type and charset of a ``Content-Type`` header, in lower case, each maybe empty."""
+    parsed = Message()
+    parsed["Content-Type"] = " ".join(content_type.split())
+    charset = parsed.get_content_charset("")
+    return content_type.partition(";")[0].strip().lower(), charset
+
+
+def decode(content: bytes, charset: str) -> str:
+    """Return `content` as text; invalid bytes are replaced.
+
+    The encoding is that of a byte order mark, of the header, of the page's own ``meta``, else UTF-8
+    where the bytes are that, else Windows-1252 (WHATWG Encoding and HTML standards).
+
+    Args:
+        content: the body.
+        charset: from the header, or empty.
+    """
+    for mark, encoding in MARKS:
+        if content.startswith(mark):
+            return content[len(mark) :].decode(encoding, "replace")
+    if found := _META.search(content[:_META_WITHIN]):
+        charset = charset or found[1].decode("ascii", "ignore").lower()
+    if encoding := _known(charset):
+        return content.decode(encoding, "replace")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # A character cut in half at the end does not mean another encoding.
+        encoding = "utf-8" if error.start > len(content) - 4 else "windows-1252"
+        return content.decode(encoding, "replace")
+
+
+def _known(charset: str) -> str:
+    """Return the codec for a charset's name; empty for none. Web pages say latin-1 for 1252."""
+    if not charset or charset in _LATIN:
+        return "windows-1252" if charset else ""
+    try:
+        b"x".decode(charset, "replace")  # also refuses codecs that give no text, such as "hex"
+    except (LookupError, ValueError):
+        return ""
+    return charset
+
 
 ExtractMode: TypeAlias = Literal["markdown", "text"]
 
 MAX_HTML_CHARS = 1_000_000
-"""What goes beyond is not looked at: extraction takes seconds for a megabyte."""
+"""Longer pages are cut: extraction takes seconds for a megabyte."""
 
 _MAX_TEXT_CHARS = 2_000_000
 _IMAGES = {
@@ -41,7 +100,7 @@ class Extract:
     """Text of a page.
 
     Attributes:
-        text: what it says.
+        text: the content.
         extractor: who found it: ``trafilatura``, ``html``, ``json``, ``pdf`` or ``raw``.
         complete: nothing of the page was left out for its size.
     """
@@ -64,7 +123,7 @@ def is_pdf(content: bytes) -> bool:
 
 
 def extract(content: bytes, content_type: str, url: str, mode: ExtractMode) -> Extract:
-    """Return what `content` says. What it is, its first bytes tell before its header.
+    """Return the text of `content`. Its first bytes decide on its type before the header does.
 
     Args:
         content: the body.
@@ -73,7 +132,7 @@ def extract(content: bytes, content_type: str, url: str, mode: ExtractMode) -> E
         mode: keep headings, links, lists and tables as Markdown, or only the text.
 
     Raises:
-        ToolFailed: it is no text.
+        ToolFailed: it is not text.
     """
     kind, charset = media_type(content_type)
     if kind in _HTML_TYPES or _HTML_START.match(content[:_SNIFFED]):
@@ -146,6 +205,6 @@ def _is_utf8(content: bytes) -> bool:
 
 def _binary(kind: str, content: bytes) -> ToolFailed:
     return ToolFailed(
-        f"it is no text, PDF or image that can be shown ({kind or 'of no declared type'}, "
+        f"it is not text, PDF or an image that can be shown ({kind or 'of no declared type'}, "
         f"{len(content):,} bytes)"
     )

@@ -2,7 +2,7 @@
 
     python -m nanobot_web.pdf < FILE
 
-PDFs come from strangers, and parsers have looped on some of them: a process can be ended, and its
+PDFs come from anywhere, and parsers have looped on some of them: a process can be ended, and its
 memory limited. Writes text in UTF-8; exits with 0 where it is whole and with 1 where something is
 missing.
 """

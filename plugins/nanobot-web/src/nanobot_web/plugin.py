@@ -1,20 +1,30 @@
-"""Entry point: what the plugin gives."""
+"""Entry point: the tools, the settings, and the hook for further search backends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from nanobot_core import LazyTool, PluginFacts, SettingsSection, on
-from nanobot_web.hooks import web_search_backends
+from nanobot_core import LazyTool, PluginFacts, SettingsSection, declare_contribution, on
 
 if TYPE_CHECKING:
     from nanobot_core import ContributionHook, PluginContext
+    from nanobot_web.backend import SearchBackend
+
+
+@declare_contribution
+def web_search_backends(ctx: PluginContext) -> Iterable[SearchBackend]:
+    """Contribute search backends; ``tools.web.search.provider`` and ``fallback`` choose by name.
+
+    Asked at each search, so make light objects and import libraries in their ``search``. A name
+    that nanobot-web or an earlier plugin has is not taken again.
+    """
+    raise NotImplementedError
 
 
 @on.describe_plugin
 def describe_plugin() -> PluginFacts:
-    """Say what the plugin reaches."""
+    """Declare what the plugin reaches."""
     return PluginFacts(
         capabilities=(
             "fetches web pages that the model names",
@@ -38,7 +48,7 @@ def contribute_hookspecs() -> Iterable[ContributionHook[object]]:
 
 @on.contribute_settings
 def contribute_settings() -> Iterable[SettingsSection]:
-    """Say where the settings stand."""
+    """Declare the settings section."""
     return (
         SettingsSection(
             "tools.web",
@@ -50,7 +60,7 @@ def contribute_settings() -> Iterable[SettingsSection]:
 
 @on.contribute_tools
 def contribute_tools(ctx: PluginContext) -> Iterable[LazyTool]:
-    """Give the two tools unless the owner has switched them off."""
+    """Contribute the two tools unless the owner has switched them off."""
     from nanobot_web.settings import WebSettings
 
     if not ctx.settings(WebSettings).enable:

@@ -1,4 +1,4 @@
-"""What the owner decides about the web tools."""
+"""Settings of the web tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _none_if_empty(value: object) -> object:
 
 
 def _proxy_url(value: SecretStr | None) -> SecretStr | None:
-    """Refuse what is no URL of a proxy, without repeating it: it may hold a password."""
+    """Refuse text that is not the URL of a proxy, without repeating it: it may be a password."""
     if value is not None:
         parts = urlsplit(value.get_secret_value())
         if parts.scheme not in _PROXY_SCHEMES or not parts.hostname:
@@ -70,7 +70,7 @@ class FetchSettings(PluginSettings):
     """Section ``tools.web.fetch``."""
 
     max_bytes: int = Field(default=10_000_000, ge=1_000, le=100_000_000)
-    """Size of a page, unpacked; what goes beyond is cut off."""
+    """Size of a page, unpacked; the rest is cut off."""
 
     max_image_bytes: int = Field(default=5_000_000, ge=1_000)
     """Size of the largest image that the model is shown."""
@@ -97,7 +97,7 @@ class WebSettings(PluginSettings):
     """Proxy for all requests: ``http``, ``https``, ``socks5`` or ``socks5h``."""
 
     user_agent: str | None = None
-    """What the tools call themselves to web servers."""
+    """User agent for web servers."""
 
     search: SearchSettings = SearchSettings.model_construct()
     fetch: FetchSettings = FetchSettings.model_construct()

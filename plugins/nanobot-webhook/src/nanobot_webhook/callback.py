@@ -1,4 +1,4 @@
-"""Posts replies to the owner's address, and tells failures that pass from those that stay."""
+"""Posts replies to the owner's address, and distinguishes temporary failures from lasting ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Callback:
         url: where to post.
         key: signs what is posted.
         clock: source of time.
-        timeout_s: seconds that one post may take.
+        timeout_s: limit of one request in seconds.
     """
 
     def __init__(self, url: str, key: bytes, clock: Clock, timeout_s: float) -> None:
@@ -45,10 +45,10 @@ class Callback:
         self._is_closed = False
 
     async def post(self, delivery: Delivery) -> None:
-        """Post one delivery; whoever has it answers 2xx (Standard Webhooks, "Delivery success").
+        """Post one delivery; 2xx confirms it (Standard Webhooks, "Delivery success").
 
         Raises:
-            DeliveryError: it was not taken. It may be tried again after 408, 425, 429, 5xx, a lost
+            DeliveryError: it was refused. It may be tried again after 408, 425, 429, 5xx, a lost
                 connection and a time-out; a redirect is not followed and final, as is all else.
         """
         timestamp = int(self._clock.now().timestamp())
@@ -87,7 +87,7 @@ class Callback:
             raise self._refusal(status, retry_after)
 
     async def aclose(self) -> None:
-        """Close the connections; what is posted afterwards may be tried again by another."""
+        """Close the connections; a later post fails and may be tried again."""
         self._is_closed = True
         async with self._lock:
             transport, self._transport = self._transport, None

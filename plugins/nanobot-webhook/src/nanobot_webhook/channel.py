@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from nanobot_core import Channel, ChannelCapabilities, ChannelError, DeliveryError
 from nanobot_webhook.callback import Callback
-from nanobot_webhook.door import Door
+from nanobot_webhook.intake import Door
 from nanobot_webhook.payload import CHANNEL
 from nanobot_webhook.reply import build_deliveries
 from nanobot_webhook.settings import WebhookSettings
@@ -58,7 +58,7 @@ class WebhookChannel(Channel):
             self._door.close(inbox)
 
     async def stop(self) -> None:
-        """Take no more messages and send none."""
+        """Stop receiving and sending."""
         self._stopped.set()
         if self._callback is not None:
             await self._callback.aclose()
@@ -67,7 +67,7 @@ class WebhookChannel(Channel):
         """Post a reply, in pieces where it is long; each has an id that stays when it is repeated.
 
         Raises:
-            DeliveryError: a piece was not taken; those before it were.
+            DeliveryError: a piece was not accepted; those before it were.
         """
         if self._stopped.is_set():
             raise DeliveryError(CHANNEL, "the channel has stopped", retryable=True)

@@ -1,4 +1,4 @@
-"""The ASGI application that takes messages."""
+"""The ASGI application that receives messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from nanobot_core import BusError, BusFull, MediaTooLarge
-from nanobot_webhook.door import Door
 from nanobot_webhook.payload import MessagePayload, PayloadRefused, build_inbound, parse_message
 from nanobot_webhook.settings import WebhookSettings
 from nanobot_webhook.signature import (
@@ -28,6 +27,23 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from nanobot_core import AsgiApp, InboundMessage, Inbox, PluginContext
+
+
+class Door:
+    """Open while the channel receives.
+
+    Attributes:
+        inbox: where messages go; ``None`` while the channel does not run.
+    """
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self.inbox: Inbox | None = None
+
+    def close(self, inbox: Inbox) -> None:
+        """Take no more messages for `inbox`; one that was opened since stays open."""
+        if self.inbox is inbox:
+            self.inbox = None
+
 
 _FULL_WAIT_S = 30
 _DOWN_WAIT_S = 5
@@ -129,7 +145,7 @@ def _read(key: bytes, head: SignedHead, body: bytes) -> MessagePayload:
 
 
 def _count_as_proven(scope: Scope) -> None:
-    """Say to nanobot-http that the signature is right: strangers must not use up this allowance."""
+    """Tell nanobot-http that the signature is right: strangers must not use up this allowance."""
     caller = (scope.get("extensions") or {}).get("nanobot.caller")
     if caller is not None:
         caller["proven"]()

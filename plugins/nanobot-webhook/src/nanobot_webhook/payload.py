@@ -41,7 +41,7 @@ def _check_visible(text: str) -> str:
 
 def _check_undivided(text: str) -> str:
     if "|" in text:
-        msg = "'|' separates ids from names; names stand in sender_names"
+        msg = "'|' separates ids from names; put names into sender_names"
         raise ValueError(msg)
     return text
 
@@ -58,11 +58,11 @@ _Person = Annotated[_Id, AfterValidator(_check_undivided)]
 
 
 class PayloadRefused(Exception):
-    """A message is not of the form that is asked for; the text says where, without quoting it."""
+    """A message has the wrong form; the text says where, without quoting it."""
 
 
 def _decode_base64(text: object) -> bytes:
-    # pydantic's own type skips what is no base64.
+    # pydantic's own type skips characters that are not base64.
     try:
         return base64.b64decode(text if isinstance(text, str) else "?", validate=True)
     except ValueError:
@@ -75,7 +75,7 @@ class _Part(BaseModel):
 
 
 class IncomingFile(_Part):
-    """A file inside a message; files by address would let a sender choose what is fetched."""
+    """A file inside a message; a file by address would let its sender choose what is fetched."""
 
     name: _Name
     content: Annotated[bytes, BeforeValidator(_decode_base64)]

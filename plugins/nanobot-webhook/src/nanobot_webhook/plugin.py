@@ -1,4 +1,4 @@
-"""What the plugin contributes: the channel, and the route that it receives on."""
+"""Entry point: the channel, and the route that it receives on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @on.describe_plugin
 def describe_plugin() -> PluginFacts:
-    """Say what it needs and what it reaches."""
+    """Declare what the plugin needs and reaches."""
     return PluginFacts(
         requires=("http",),
         capabilities=("receives messages of programs", "sends replies to an address of the owner"),
@@ -23,13 +23,13 @@ def describe_plugin() -> PluginFacts:
 
 @on.contribute_settings
 def contribute_settings() -> Iterable[SettingsSection]:
-    """Say where the settings stand."""
+    """Declare the settings section."""
     return (SettingsSection("channels.webhook", "nanobot_webhook.settings:WebhookSettings"),)
 
 
 @on.contribute_channels
 def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
-    """Give the channel."""
+    """Contribute the channel."""
     return (
         ChannelSpec(
             name="webhook",
@@ -42,6 +42,6 @@ def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
 
 @on.contribute_routes
 def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
-    """Give the route."""
+    """Contribute the route."""
     # Open, because the signature says more than the gateway's secret: who, when and what.
     return (Mount(path="/webhook", app="nanobot_webhook.intake:build_app", access="open"),)

@@ -1,4 +1,4 @@
-"""Replies as they are posted."""
+"""Replies as they are posted, in pieces where they are long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,35 @@ from uuid import uuid4
 
 from nanobot_core import JsonObject, JsonValue, OutboundMessage
 from nanobot_webhook.payload import REPLY_TYPE
-from nanobot_webhook.pieces import split_text
+
+_BREAKS = ("\n\n", "\n", " ")
+
+
+def split_text(text: str, limit: int) -> list[str]:
+    """Return `text` in pieces of at most `limit` characters.
+
+    A piece ends at a paragraph, else at a line, else at a word, where one ends in its second half.
+    Joined, the pieces are the text: nothing is removed, not even at the ends.
+
+    Args:
+        text: may be empty, which gives one empty piece.
+        limit: one or more.
+    """
+    pieces = []
+    while len(text) > limit:
+        end = _end(text, limit)
+        pieces.append(text[:end])
+        text = text[end:]
+    return [*pieces, text]
+
+
+def _end(text: str, limit: int) -> int:
+    for mark in _BREAKS:
+        at = text.rfind(mark, limit // 2, limit)
+        if at > 0:
+            return at + len(mark)
+    return limit
+
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
@@ -70,7 +98,7 @@ def _base_id(message: OutboundMessage) -> str:
 
 
 def _files(paths: tuple[str, ...], limit: int) -> JsonObject:
-    """Return the files of a reply; one that is missing or too large costs itself and no words."""
+    """Return the files of a reply; one that is missing or too large is named in the text."""
     files: list[JsonValue] = []
     left_out: list[JsonValue] = []
     for path in map(Path, paths):

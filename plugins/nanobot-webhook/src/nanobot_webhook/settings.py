@@ -1,4 +1,4 @@
-"""What the owner decides about the webhook channel."""
+"""Settings of the webhook channel."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class WebhookSettings(ChannelSettings):
     Attributes:
         secret: shared with the programs that write and read: ``whsec_`` and 24 to 64 random bytes
             in base64, as Standard Webhooks asks.
-        callback_url: where replies are posted. Kept like a secret, since tokens often stand in it.
+        callback_url: where replies are posted. Kept like a secret, since it often contains tokens.
         tolerance_s: seconds that a message's timestamp may be off.
         max_body_bytes: largest message, its files in base64 included.
         max_piece_chars: longest text of one reply; longer ones are split.
         max_file_bytes: the files of one reply together; those beyond it are left out by name.
-        timeout_s: seconds that a callback may take.
+        timeout_s: limit of one callback in seconds.
     """
 
     secret: Annotated[SecretStr | None, AfterValidator(_check_secret)] = None

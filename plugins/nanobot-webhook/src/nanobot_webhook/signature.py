@@ -1,6 +1,6 @@
 """Signatures of Standard Webhooks 1.0 (standardwebhooks.com), symmetric scheme ``v1``.
 
-The specification's own library takes the time from the system and lets a malformed header out as
+The specification's own library takes the time from the system and reports a malformed header as
 one of five exceptions; here both are the caller's.
 """
 
@@ -30,7 +30,7 @@ class SignatureRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """What the headers of a signed message say.
+    """The headers of a signed message.
 
     Attributes:
         id: the same for each attempt to send a message.
@@ -44,7 +44,7 @@ class SignedHead:
 
 
 def decode_key(secret: str) -> bytes:
-    """Return the key that a secret stands for.
+    """Return the key that a secret encodes.
 
     Raises:
         ValueError: it is not ``whsec_`` and 24 to 64 bytes in base64.
@@ -89,7 +89,7 @@ def read_head(headers: Mapping[str, str], *, now_s: float, tolerance_s: float) -
 
 
 def verify_body(key: bytes, head: SignedHead, body: bytes) -> None:
-    """Check that whoever knows `key` has signed `head` and `body`, in constant time.
+    """Check that the holder of `key` has signed `head` and `body`, in constant time.
 
     Raises:
         SignatureRefused: no signature is right.

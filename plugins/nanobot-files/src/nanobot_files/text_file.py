@@ -61,7 +61,7 @@ def detect_encoding(sample: bytes) -> Encoding | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class TextFile:
     """A decoded file.
 
     Attributes:
@@ -73,7 +73,7 @@ class Document:
     encoding: Encoding = UTF8
 
     @classmethod
-    def parse(cls, data: bytes, shown: str) -> Document:
+    def parse(cls, data: bytes, shown: str) -> TextFile:
         """Decode a file.
 
         Args:
@@ -81,7 +81,7 @@ class Document:
             shown: its path, for the error.
 
         Raises:
-            ToolInputError: it is no text.
+            ToolInputError: it is not text.
         """
         encoding = detect_encoding(data[:SAMPLE_BYTES])
         if encoding is None:

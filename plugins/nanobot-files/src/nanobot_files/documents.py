@@ -46,7 +46,7 @@ def may_be_document(sample: bytes) -> bool:
 
 
 class Documents:
-    """Reads documents, and keeps the newest few texts, so that each page is not read anew.
+    """Reads documents, and keeps the newest texts, so that another page needs no parser.
 
     Blocking; call it in a thread.
 
@@ -60,7 +60,7 @@ class Documents:
         self._lock = threading.Lock()
 
     def text(self, file: BufferedReader, path: Path, watch: Watch) -> DocumentText | None:
-        """Return the text of a document, or ``None`` for an archive that is none.
+        """Return the text of a document, or ``None`` for an archive that is not a document.
 
         Args:
             file: the open document.
@@ -125,13 +125,13 @@ class Documents:
                 f"and {_MAX_TEXT_BYTES:,} bytes of text"
             )
         if code == Outcome.BROKEN:
-            return "it is broken or says what no such document may say"
+            return "it is broken or breaks the rules of its format"
         return "it unpacks to more than fits in memory"
 
 
 def _run(handle: int, limit_s: float, watch: Watch) -> tuple[bytes, int | None]:
     """Return output and exit code of the parser, ``None`` where it was ended."""
-    # Neither the environment nor the current folder decides what is imported there.
+    # Neither the environment nor the current folder affects what it imports.
     command = [sys.executable, "-E", "-P", "-X", "utf8", "-m", "nanobot_files.extract"]
     try:
         process = subprocess.Popen(

@@ -1,16 +1,35 @@
-"""What a call to Telegram can end with, in words and with what follows from it."""
+"""Calls to Telegram: their time limits, and how they can fail."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
 from nanobot_core import ChannelError, DeliveryError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """Time limits in seconds.
+
+    Attributes:
+        step_s: connecting, and each wait for bytes.
+        call_s: a call as a whole.
+        transfer_s: sending or fetching files.
+        poll_s: how long Telegram may keep a question for updates open.
+    """
+
+    step_s: float = 30.0
+    call_s: float = 60.0
+    transfer_s: float = 180.0
+    poll_s: float = 30.0
+
 
 CHANNEL = "telegram"
 
 
 class Cause(Enum):
-    """Why a call failed, as far as something follows from it."""
+    """Why a call failed, where the reason decides what to do."""
 
     REFUSED = "refused"
     """This request will never be accepted as it is."""
@@ -21,7 +40,7 @@ class Cause(Enum):
     BUSY = "busy"
     """Too many calls; Telegram says how long to wait."""
     UNREACHABLE = "unreachable"
-    """No answer, or none that can be read. What was asked may have been done."""
+    """No answer, or none that can be read. The request may have taken effect."""
     CREDENTIALS = "credentials"
     """The token is not valid."""
     CONFLICT = "conflict"
@@ -54,7 +73,7 @@ class CallFailed(ChannelError):
 
     @property
     def as_delivery_error(self) -> DeliveryError:
-        """The same, of a message that was to be sent."""
+        """The same for a message that could not be sent."""
         is_final = self.cause in {Cause.REFUSED, Cause.FORBIDDEN}
         return DeliveryError(
             CHANNEL, self.reason, retryable=not is_final, retry_after_s=self.retry_after_s
