@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +19,8 @@ from nanobot_core.cli.options import (
 from nanobot_core.cli.output import fail, print_error, print_json, stderr, stdout
 
 if TYPE_CHECKING:
-    from nanobot_core.cli.config_check import ConfigReport
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.errors import ConfigProblem
     from nanobot_core.messages import JsonObject, JsonValue
 
 app: typer.Typer = typer.Typer(
@@ -77,7 +79,6 @@ def set_(
 
     Example: nanobot config set agents.defaults.model openrouter/some-model
     """
-    from nanobot_core.cli.config_check import check_config
     from nanobot_core.config.editing import set_value
     from nanobot_core.config.source import parse_value
     from nanobot_core.config.tree import fold
@@ -85,28 +86,28 @@ def set_(
     options = options_of(ctx)
     path = config_file(options)
     parsed = parse_value(value)
-    wanted = f"{fold(key)}."
-    report = check_config(options, {key: parsed})
-    wrong = [
-        problem
-        for problem in report.problems
-        if f"{fold(problem.path)}.".startswith(wanted) or wanted == f"{fold(problem.path)}."
-    ]
+    loaded, findings = _check(options, {key: parsed})
+    concerned = [found for found in findings if _is_within(fold(found.path), fold(key))]
+    wrong = [found for found in concerned if found.level != "warning" or found in loaded.findings]
     if wrong:
-        fail("\n".join(str(problem) for problem in wrong))
+        fail("\n".join(map(str, wrong)))
     set_value(path, key, parsed)
+    _warn(concerned)
     stderr().print(f"Changed {path}.", markup=False, soft_wrap=True)
+
+
+def _is_within(path: str, key: str) -> bool:
+    """Whether a finding at `path` is about what is set at `key`, or about a section around it."""
+    return f"{path}.".startswith((f"{key}.", f"{key}[")) or f"{key}.".startswith(f"{path}.")
 
 
 @app.command()
 def check(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Check the core's part and the sections of all installed plugins; exit 1 on problems.
+    """Check the core's part and the sections of all enabled plugins; exit 1 on errors.
 
-    No plugin is imported.
+    Of plugins only the settings models are imported; nothing is started.
     """
-    from nanobot_core.cli.config_check import check_config
-
-    _tell(check_config(options_of(ctx)), as_json=as_json)
+    _show_check(options_of(ctx), as_json=as_json)
 
 
 @app.command()
@@ -114,15 +115,16 @@ def schema(ctx: typer.Context) -> None:
     """Print the JSON Schema of the file, sections of installed plugins included, for editors."""
     from pydantic.json_schema import models_json_schema
 
-    from nanobot_core.cli.config_check import plugin_sections
     from nanobot_core.config.models import Settings
 
     options = options_of(ctx)
     _, definitions = models_json_schema([(Settings, "validation")], by_alias=False)
     root: JsonObject = {**definitions["$defs"].pop("Settings"), **definitions}
     catalogue = load_catalogue(options, read_settings(options))
-    for _, path, found in plugin_sections(catalogue):
-        _insert(root, path, found)
+    for selection in catalogue.selections.values():
+        manifest = selection.plugin.manifest
+        for section in manifest.settings if manifest else ():
+            _insert(root, section.path, section.schema)
     print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **root})
 
 
@@ -132,7 +134,6 @@ def edit(ctx: typer.Context) -> None:
     import shlex
     import subprocess
 
-    from nanobot_core.cli.config_check import check_config
     from nanobot_core.config.environment import environment
 
     options = options_of(ctx)
@@ -147,7 +148,7 @@ def edit(ctx: typer.Context) -> None:
         fail(f"cannot start the editor '{editor}' ({error.strerror}); set EDITOR")
     if status:
         fail(f"the editor '{editor}' ended with status {status}")
-    _tell(check_config(options), as_json=False)
+    _show_check(options, as_json=False)
 
 
 @app.command()
@@ -160,7 +161,9 @@ def migrate(ctx: typer.Context) -> None:
         fail(f"{path} is no JSON file; there is nothing to migrate")
     if not path.exists():
         fail(f"there is no configuration at {path}; run nanobot onboard")
-    stderr().print(f"Wrote {migrate_json_to_yaml(path)}.", markup=False, soft_wrap=True)
+    target, warnings = migrate_json_to_yaml(path)
+    _warn(warnings)
+    stderr().print(f"Wrote {target}; {path.name} is unchanged.", markup=False, soft_wrap=True)
 
 
 def config_file(options: Options) -> Path:
@@ -175,25 +178,48 @@ def config_file(options: Options) -> Path:
     return resolve_config_path(options.config, environ, resolve_home(environ))
 
 
-def _tell(report: ConfigReport, *, as_json: bool) -> None:
+def _check(
+    options: Options, overrides: Mapping[str, JsonValue] | None = None
+) -> tuple[LoadedConfig, list[ConfigProblem]]:
+    """Return what is valid of the configuration, and all findings about it."""
+    from nanobot_core.app.checks import find_problems
+
+    loaded = read_settings(options, overrides)
+    catalogue = load_catalogue(options, loaded)
+    # Plugins without a manifest are described by a child process, which is not this one.
+    catalogue.examine_undescribed(loaded.home / "cache")
+    return loaded, find_problems(loaded, catalogue)
+
+
+def _show_check(options: Options, *, as_json: bool) -> None:
+    loaded, findings = _check(options)
+    problems = [found for found in findings if found.level != "warning"]
+    warnings = [found for found in findings if found.level == "warning"]
+    where = str(loaded.path) if loaded.path else None
     if as_json:
         print_json(
             {
-                "file": report.file,
-                "problems": list(map(asdict, report.problems)),
-                "warnings": list(map(asdict, report.warnings)),
+                "file": where,
+                "problems": list(map(asdict, problems)),
+                "warnings": list(map(asdict, warnings)),
             }
         )
     else:
-        for warning in report.warnings:
-            stderr().print(f"Warning: {warning}", markup=False, soft_wrap=True)
-        for problem in report.problems:
+        _warn(warnings)
+        for problem in problems:
             print_error(str(problem))
-        if not report.problems:
-            where = report.file or "there is no file, and the defaults"
-            stdout().print(f"{where}: nothing is wrong", markup=False, soft_wrap=True)
-    if report.problems:
+        if not problems:
+            count = f"{len(warnings)} warnings" if len(warnings) > 1 else "one warning"
+            verdict = f"valid, with {count}" if warnings else "valid"
+            file = where or "there is no file; the defaults"
+            stdout().print(f"{file}: {verdict}", markup=False, soft_wrap=True)
+    if problems:
         raise typer.Exit(1)
+
+
+def _warn(findings: Iterable[ConfigProblem]) -> None:
+    for found in findings:
+        stderr().print(f"Warning: {found}", markup=False, soft_wrap=True)
 
 
 def _print_yaml(value: JsonValue) -> None:

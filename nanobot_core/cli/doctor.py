@@ -1,35 +1,46 @@
-"""``nanobot doctor``: what is wrong, and how to mend it."""
+"""``nanobot doctor``: what is wrong, and how to fix it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanobot_core.cli.checkup import Finding, check_plugins, show_findings
-from nanobot_core.cli.options import Options, open_agent, options_of
+from nanobot_core.cli.checkup import Finding, Status, check_plugins, show_findings
+from nanobot_core.cli.options import Options, agent_of, options_of, read_settings
 from nanobot_core.cli.output import print_json, run_async
-from nanobot_core.errors import ConfigError, ConfigInvalid, NoProvider
+from nanobot_core.errors import NanobotError, NoProvider
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nanobot_core.app.application import Nanobot
     from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.errors import ConfigProblem
+
+ONLINE_LIMIT_S = 30.0
+"""Seconds that the model has to answer the request of ``--online``."""
+SAMPLE_BYTES = 1_000_000
+"""What must fit on the disk besides what is there."""
 
 
 def doctor(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Mend what can be mended without a decision.")
+        bool, typer.Option("--fix", help="Fix what can be fixed without a decision.")
+    ] = False,
+    online: Annotated[
+        bool, typer.Option("--online", help="Send the model a short request, which it bills.")
     ] = False,
 ) -> None:
-    """Look for problems and say how to mend them; exit code 1 when something is broken."""
-    findings = run_async(_examine(options_of(ctx), fix=fix))
+    """Look for problems and say how to fix them; exit code 1 when something is broken."""
+    findings = run_async(_examine(options_of(ctx), fix=fix, online=online))
     if as_json:
         print_json([finding._asdict() for finding in findings])
     else:
@@ -38,33 +49,46 @@ def doctor(
         raise typer.Exit(1)
 
 
-async def _examine(options: Options, *, fix: bool) -> list[Finding]:
-    try:
-        agent = open_agent(options)
-    except ConfigInvalid as error:
-        return [
-            Finding("core", "configuration", "error", str(problem)) for problem in error.problems
-        ]
-    except ConfigError as error:
-        return [Finding("core", "configuration", "error", str(error))]
-    return [
-        *_configuration(agent.loaded, fix=fix),
-        *_home(agent.loaded.home, fix=fix),
-        _workspace(agent.loaded),
+async def _examine(options: Options, *, fix: bool, online: bool) -> list[Finding]:
+    from nanobot_core.app.checks import find_problems
+
+    agent = agent_of(options, read_settings(options))
+    loaded = agent.loaded
+    agent.plugins.catalogue.examine_undescribed(loaded.home / "cache")
+    problems = find_problems(loaded, agent.plugins.catalogue)
+    findings = [
+        *_configuration(loaded, problems, fix=fix),
+        *_home(loaded.home, fix=fix),
+        _workspace(loaded),
         *_scripts(),
-        *await check_plugins(agent),
-        _provider(agent),
     ]
+    if any(problem.level != "warning" for problem in loaded.findings):
+        return findings  # no agent starts
+    reported = [str(problem) for problem in problems]
+    found = await check_plugins(agent)
+    findings += [each for each in found if not any(text in each.message for text in reported)]
+    findings.append(_provider(agent))
+    if online:
+        again = agent_of(options, loaded)
+        again.plugins.catalogue.examine_undescribed(loaded.home / "cache")
+        findings.append(await _online(again))
+    return findings
 
 
-def _configuration(loaded: LoadedConfig, *, fix: bool) -> Iterator[Finding]:
+def _configuration(
+    loaded: LoadedConfig, problems: list[ConfigProblem], *, fix: bool
+) -> Iterator[Finding]:
     name = "configuration"
+    for problem in problems:
+        status: Status = "warning" if problem.level == "warning" else "error"
+        yield Finding("core", name, status, str(problem))
     if loaded.path is None:
         yield Finding("core", name, "warning", "there is no file", "run nanobot onboard")
         return
-    yield Finding("core", name, "ok", f"{loaded.path} is valid")
-    for warning in loaded.warnings:
-        yield Finding("core", name, "warning", str(warning))
+    if not loaded.path.exists():
+        return
+    if all(problem.level == "warning" for problem in problems):
+        yield Finding("core", name, "ok", f"{loaded.path} is valid")
     if stat.S_IMODE(loaded.path.stat().st_mode) & 0o077:
         if fix:
             loaded.path.chmod(0o600)
@@ -77,6 +101,7 @@ def _configuration(loaded: LoadedConfig, *, fix: bool) -> Iterator[Finding]:
 def _home(home: Path, *, fix: bool) -> Iterator[Finding]:
     from nanobot_core.disk import damaged_files, is_loose, tighten
 
+    yield from _writable(home)
     if is_loose(home):
         if fix and tighten(home):
             yield Finding("core", "home", "ok", f"{home} is now for its owner alone")
@@ -87,6 +112,21 @@ def _home(home: Path, *, fix: bool) -> Iterator[Finding]:
         message = f"a damaged file is kept as {file}; not everything in it could be saved"
         remedy = "the log of its day says what was saved; remove it when you no longer need it"
         yield Finding("core", "damage", "warning", message, remedy)
+
+
+def _writable(home: Path) -> Iterator[Finding]:
+    """Write a file as a session would: a full or read-only disk stops everything else."""
+    if not home.is_dir():
+        return
+    try:
+        with tempfile.TemporaryFile(dir=home) as file:
+            file.write(bytes(SAMPLE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        message = f"cannot write in {home}: {error.strerror}"
+        remedy = "free some space, or make the folder writable for this account"
+        yield Finding("core", "disk", "error", message, remedy)
 
 
 def _workspace(loaded: LoadedConfig) -> Finding:
@@ -125,3 +165,28 @@ def _provider(agent: Nanobot) -> Finding:
         message = f"no model is configured, '{match.row.spec.name}' stands in"
         return Finding("core", "model", "warning", message, "run nanobot onboard")
     return Finding("core", "model", "ok", f"{match.model} by {match.row.spec.name}")
+
+
+async def _online(agent: Nanobot) -> Finding:
+    """Ask the configured model for one word."""
+    from nanobot_core.contracts.provider import ChatRequest
+    from nanobot_core.messages import Message
+
+    name = "model online"
+    try:
+        async with asyncio.timeout(ONLINE_LIMIT_S):
+            model = await agent.models.model(None)
+            request = ChatRequest(
+                model=model.wire_name,
+                messages=(Message(role="user", content="Answer with the word ok."),),
+                max_tokens=16,
+            )
+            await model.provider.chat(request)
+    except TimeoutError:
+        message = f"no answer within {ONLINE_LIMIT_S:g} seconds"
+        return Finding("core", name, "error", message, "check the network and providers.*.api_base")
+    except NanobotError as error:
+        return Finding("core", name, "error", str(error), "see nanobot providers explain")
+    finally:
+        await agent.plugins.stop()
+    return Finding("core", name, "ok", f"{model.name} answers")

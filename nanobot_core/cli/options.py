@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanobot_core.errors import ConfigInvalid
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -75,14 +76,17 @@ def load_settings(
     )
 
 
-def read_settings(options: Options) -> LoadedConfig:
+def read_settings(
+    options: Options, overrides: Mapping[str, JsonValue] | None = None
+) -> LoadedConfig:
     """Return what is valid of the configuration; its `findings` say what is not.
 
     For commands that report, and for those that work whatever the file says.
     """
     from nanobot_core.config.loading import read_config
 
-    return _with_log(options, read_config(options.config, profile=options.profile))
+    loaded = read_config(options.config, profile=options.profile, overrides=overrides)
+    return _with_log(options, loaded)
 
 
 def _with_log(options: Options, loaded: LoadedConfig) -> LoadedConfig:
@@ -148,7 +152,14 @@ def open_agent(
     lenient: bool = False,
 ) -> Nanobot:
     """Return an agent that is not started; arguments and errors as `load_settings`."""
-    return agent_of(options, load_settings(options, overrides, lenient=lenient))
+    agent = agent_of(options, load_settings(options, overrides, lenient=lenient))
+    if not lenient:
+        from nanobot_core.app.checks import section_names
+
+        found = section_names(agent.loaded, agent.plugins.catalogue)
+        if wrong := [problem for problem in found if problem.level == "error"]:
+            raise ConfigInvalid(wrong)
+    return agent
 
 
 def agent_of(options: Options, loaded: LoadedConfig) -> Nanobot:

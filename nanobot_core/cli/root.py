@@ -1,7 +1,8 @@
-"""``nanobot``: the options that stand before every command, and the commands."""
+"""``nanobot``: the global options and the commands."""
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _CLI = "nanobot_core.cli"
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 EXAMPLES = """\
 Examples:
 
@@ -34,18 +36,18 @@ class RootGroup(LazyGroup):
     table: ClassVar[Sequence[Entry]] = (
         Entry("onboard", "Create a configuration and a workspace.", f"{_CLI}.onboard:onboard"),
         Entry("agent", "Talk to the agent: one message, or a chat.", f"{_CLI}.agent:agent"),
-        Entry("gateway", "Run the gateway, or command the one that runs.", f"{_CLI}.gateway:app"),
+        Entry("gateway", "Run the gateway, or control the running one.", f"{_CLI}.gateway:app"),
         Entry("channels", "Show channels, sign in to their platforms.", f"{_CLI}.channels:app"),
-        Entry("pairing", "Let strangers in who wrote to a channel.", f"{_CLI}.pairing:app"),
-        Entry("approvals", "Show what was allowed for good.", f"{_CLI}.approvals:app"),
-        Entry("deadletters", "List and resend messages given up.", f"{_CLI}.deadletters:app"),
-        Entry("status", "Show how things stand.", f"{_CLI}.status:status"),
-        Entry("doctor", "Look for problems and say how to mend them.", f"{_CLI}.doctor:doctor"),
+        Entry("pairing", "Approve people who wrote to a channel.", f"{_CLI}.pairing:app"),
+        Entry("approvals", "Show and remove permanent approvals.", f"{_CLI}.approvals:app"),
+        Entry("deadletters", "List and resend undeliverable messages.", f"{_CLI}.deadletters:app"),
+        Entry("status", "Show configuration, keys, plugins and gateway.", f"{_CLI}.status:status"),
+        Entry("doctor", "Look for problems and say how to fix them.", f"{_CLI}.doctor:doctor"),
         Entry("plugins", "List, inspect, enable and disable plugins.", f"{_CLI}.plugins:app"),
         Entry("config", "Show, change and check the configuration.", f"{_CLI}.config:app"),
-        Entry("providers", "List model providers, explain their choice.", f"{_CLI}.providers:app"),
+        Entry("providers", "List model providers, explain the choice.", f"{_CLI}.providers:app"),
         Entry("sessions", "List, show, export, search, delete sessions.", f"{_CLI}.sessions:app"),
-        Entry("explain", "Tell where a tool or setting comes from.", f"{_CLI}.explain:app"),
+        Entry("explain", "Show where a tool or setting comes from.", f"{_CLI}.explain:app"),
     )
 
 
@@ -84,7 +86,7 @@ def _root(
         typer.Option("--without", metavar="ID", help="Leave out one plugin; may be repeated."),
     ] = None,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Tell everything, tracebacks included.")
+        bool, typer.Option("--debug", help="Log everything, tracebacks included.")
     ] = False,
     version: Annotated[
         bool,
@@ -113,9 +115,15 @@ def _report(error: Exception) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
     elif isinstance(error, NanobotError):
         print_error(describe_error(error))
+    elif isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+        where = f" '{error.filename}'" if error.filename else ""
+        print_error(
+            f"cannot write{where}: {error.strerror}; free some space, or make the folder writable "
+            "for this account"
+        )
     else:
         print_error(
-            # Not the error's own words: what nobody foresaw may hold anything.
+            # Not the error's own words: an unforeseen error may contain a secret.
             f"nanobot itself failed with {type(error).__name__}; "
             "run the command again with 'nanobot --debug …' and report what it prints"
         )

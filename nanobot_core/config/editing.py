@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nanobot_core.config.legacy import migrate
 from nanobot_core.config.source import parse_source, read_text
-from nanobot_core.config.tree import find_key
+from nanobot_core.config.tree import Origin, find_key
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
 from nanobot_core.messages import JsonObject, JsonValue
@@ -88,10 +89,13 @@ def remove_from_list(path: Path, key_path: str, item: str) -> bool:
     return True
 
 
-def migrate_json_to_yaml(path: Path) -> Path:
-    """Write what the JSON file at `path` says as YAML beside it, and return the new file.
+def migrate_json_to_yaml(path: Path) -> tuple[Path, list[ConfigProblem]]:
+    """Write what the JSON file at `path` says as YAML beside it, under the keys of this core.
 
     The old file stays; the new one is found first.
+
+    Returns:
+        The new file, and a warning for each value that has no counterpart and is left out.
 
     Raises:
         ConfigUnreadable: `path` cannot be parsed, or the new file is already there.
@@ -100,10 +104,13 @@ def migrate_json_to_yaml(path: Path) -> Path:
     target = path.with_suffix(".yaml")
     if target.exists():
         raise ConfigUnreadable(str(target), "it exists and will not be overwritten")
+    source = parse_source(read_text(path), str(path), is_json=True)
+    origins = {key: Origin(str(path), line) for key, line in source.lines.items()}
+    warnings = migrate(source.tree, origins)
     document = _Document(target)
-    document.root.update(parse_source(read_text(path), str(path), is_json=True).tree)
+    document.root.update(source.tree)
     document.save()
-    return target
+    return target, warnings
 
 
 class _Document:

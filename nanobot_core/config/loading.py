@@ -15,6 +15,7 @@ from nanobot_core.config.environment import (
     resolve_config_path,
     resolve_home,
 )
+from nanobot_core.config.legacy import migrate, migrate_expanded
 from nanobot_core.config.models import Settings
 from nanobot_core.config.placeholders import Expansion
 from nanobot_core.config.secrets import (
@@ -100,6 +101,12 @@ class LoadedConfig:
         if "workspace" not in defaults.model_fields_set:
             return self.home / "workspace"
         return (self.home / expand_home(defaults.workspace)).absolute()
+
+    def value_at(self, path: str) -> JsonValue:
+        """Return the value at a key path in any spelling, ``None`` where there is none."""
+        steps = parse_path(path)
+        found, value = resolve(self.tree, steps)
+        return value if len(found) == len(steps) else None
 
     @property
     def is_empty(self) -> bool:
@@ -200,6 +207,7 @@ class _Layers:
     Attributes:
         tree: the values.
         origins: where they come from.
+        warnings: values of the original's configuration that have no counterpart.
         file: the file, or ``None`` where there is none.
         home: nanobot's folder.
     """
@@ -207,6 +215,7 @@ class _Layers:
     def __init__(self, file: Path | None, home: Path) -> None:
         self.tree: JsonObject = {}
         self.origins: Origins = {}
+        self.warnings: list[ConfigProblem] = []
         self.file, self.home = file, home
 
     @classmethod
@@ -224,6 +233,7 @@ class _Layers:
         source = parse_source(read_text(path), str(path), is_json=is_json)
         self.tree = source.tree
         self.origins = {key: Origin(str(path), line) for key, line in source.lines.items()}
+        self.warnings = migrate(self.tree, self.origins)
 
     def add_others(
         self,
@@ -265,12 +275,15 @@ def _validated(
     path, home = layers.file, layers.home
     expansion = Expansion(environ, layers.origins, path.parent if path else home)
     tree = expansion.expand_tree(layers.tree)
+    warnings = [*layers.warnings, *migrate_expanded(tree, layers.origins)]
     found = {*expansion.secrets, *find_secrets(tree), *environment_secrets(environ)}
     secrets = maskable(found)
     places = Places(tree, layers.origins, Redactor(secrets), str(path) if path else None)
     validation = Validation(places)
     settings = validation.validate(tree, Settings)
-    findings = in_order([*problems, *expansion.problems, *validation.errors, *validation.warnings])
+    findings = in_order(
+        [*problems, *expansion.problems, *validation.errors, *validation.warnings, *warnings]
+    )
     if settings is None:
         settings = _usable(tree, validation) or Settings()
     secrets |= maskable(secrets_in(settings))
@@ -290,6 +303,7 @@ def _usable(tree: JsonObject, validation: Validation) -> Settings | None:
 
 
 def in_order(problems: Collection[ConfigProblem]) -> list[ConfigProblem]:
-    """Return `problems` by file and line, the first of each value."""
-    first = {(problem.path, problem.file): problem for problem in reversed(list(problems))}
+    """Return `problems` by file and line, the first and gravest of each value."""
+    by_level = sorted(problems, key=lambda problem: problem.level == "warning")
+    first = {(problem.path, problem.file): problem for problem in reversed(by_level)}
     return sorted(first.values(), key=lambda problem: (problem.file or "", problem.line or 0))

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from nanobot_core.config.legacy import first_model, known_effort, none_if_automatic, none_if_empty
+from nanobot_core.config.legacy import known_effort, none_if_automatic, none_if_empty
 from nanobot_core.config.tree import find_key, parse_path
 from nanobot_core.messages import JsonObject
 
@@ -149,7 +149,7 @@ class AgentDefaults(PluginSettings):
     workspace: str = "~/.nanobot/workspace"
     model: OptionalText = None
     provider: Annotated[str | None, BeforeValidator(none_if_automatic)] = None
-    fallback_models: list[Annotated[str, BeforeValidator(first_model)]] = []
+    fallback_models: list[str] = []
     max_tokens: PositiveInt = 8192
     context_window_tokens: PositiveInt = 65_536
     temperature: NonNegativeFloat | None = None

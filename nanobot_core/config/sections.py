@@ -1,11 +1,13 @@
-"""Sections of plugins: validated for the plugin that claims them, and those that none claims."""
+"""Sections of plugins: validated for the plugin that reads them, and those that nothing reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 
 from pydantic import BaseModel
 
+from nanobot_core.config.legacy import SECTIONS
 from nanobot_core.config.loading import LoadedConfig, in_order
 from nanobot_core.config.models import (
     ChannelsSettings,
@@ -17,8 +19,7 @@ from nanobot_core.config.models import (
 from nanobot_core.config.tree import KeyPath, find_key, fold, parse_path, render_path, resolve, walk
 from nanobot_core.config.validation import ModelT, Validation, nearest_key, secrets_in
 from nanobot_core.errors import ConfigInvalid, ConfigProblem
-from nanobot_core.messages import JsonObject
-from nanobot_core.record import dataclass
+from nanobot_core.messages import JsonObject, JsonValue
 
 _SHARED: dict[KeyPath, type[BaseModel]] = {
     ("channels",): ChannelsSettings,
@@ -44,20 +45,20 @@ def validate_section(
     model: type[ModelT],
     *,
     owner: str = "",
-    on_unknown: Callable[[ConfigProblem], None] | None = None,
+    on_warning: Callable[[ConfigProblem], None] | None = None,
 ) -> ModelT:
-    """Return the section at `path` as the model of the plugin that claims it.
+    """Return the section at `path` as the model of the plugin that reads it.
 
     Args:
         loaded: the configuration.
         path: key path of the section; an absent section is an empty one.
         model: the plugin's model.
         owner: id of the plugin, named in errors.
-        on_unknown: takes a warning for each unknown key that resembles no known one; without it
-            such keys are errors.
+        on_warning: takes a warning for each unknown key that resembles no known one; by default
+            it is logged.
 
     Raises:
-        ConfigInvalid: values that do not fit, all of them.
+        ConfigInvalid: values that do not fit, all of them, or placeholders without a value.
     """
     if missing := loaded.missing_in(path):
         raise ConfigInvalid(missing)
@@ -70,64 +71,87 @@ def validate_section(
         problem = loaded.problem(path, "expected a mapping", found=loaded.places.show(steps, raw))
         raise ConfigInvalid([problem])
     settings = validation.validate(_without_core_keys(raw, steps, model), model, found or steps)
-    errors = validation.errors
-    if on_unknown is None:
-        errors = errors + validation.warnings
-    else:
-        for warning in validation.warnings:
-            on_unknown(warning)
-    if settings is None or errors:
-        raise ConfigInvalid(in_order(errors))
+    for warning in validation.warnings:
+        (on_warning or _log)(warning)
+    if settings is None:
+        raise ConfigInvalid(in_order(validation.errors))
     loaded.redactor.learn(secrets_in(settings))
     return settings
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownSection:
-    """A section that no plugin claims.
+def _log(warning: ConfigProblem) -> None:
+    from loguru import logger
 
-    Attributes:
-        path: its key path.
-        nearest: key path of the known section it is probably meant to be, or ``None``.
-    """
-
-    path: str
-    nearest: str | None
+    logger.warning("{}", warning)
 
 
-def unknown_sections(loaded: LoadedConfig, known: Collection[str]) -> list[UnknownSection]:
-    """Return the sections that neither the core nor a plugin claims and that are switched on.
+def unknown_sections(
+    loaded: LoadedConfig, known: Collection[str], published: Callable[[], Mapping[str, str]]
+) -> Iterator[ConfigProblem]:
+    """Yield a problem for each section that is switched on and that nothing reads.
+
+    A section whose name resembles a known one is an error; any other has no effect, which is a
+    warning.
 
     Args:
         loaded: the configuration.
         known: key paths of the sections of all installed plugins.
+        published: returns the distribution of each section that a published plugin reads.
     """
-    claimed = [fold(path) for path in known]
-    unknown = []
-    for path, siblings in _foreign_sections(loaded.tree):
+    read = [f"{fold(path)}." for path in known]
+    for path, siblings in _foreign_sections(loaded):
         text = render_path(path)
-        if any(f"{claim}.".startswith(f"{fold(text)}.") for claim in claimed):
+        if any(claim.startswith(f"{fold(text)}.") for claim in read):
             continue
-        near = nearest_key(text, [*known, *(render_path((*path[:-1], name)) for name in siblings)])
-        unknown.append(UnknownSection(text, near))
-    return unknown
+        expected = "no installed plugin reads this section"
+        near = _nearest_section(path, [*known, *siblings])
+        packages = {fold(section): name for section, name in published().items()}
+        if package := packages.get(fold(text)):
+            remedy = f"run python3 -m pip install {package}"
+        elif fold(text) in _ORIGINAL:
+            remedy = "it is one of the original; it has no effect until a plugin reads it"
+        elif near or (near := _nearest_section(path, published())):
+            yield loaded.problem(text, expected, remedy=f"did you mean '{near}'?")
+            continue
+        else:
+            remedy = "install the plugin that reads it, or remove it"
+        yield replace(loaded.problem(text, expected, remedy=remedy), level="warning")
 
 
-def _foreign_sections(tree: JsonObject) -> Iterator[tuple[KeyPath, Collection[str]]]:
+_ORIGINAL = frozenset(map(fold, SECTIONS))
+
+
+def _nearest_section(path: KeyPath, known: Collection[str]) -> str | None:
+    """Return the path of `known` beside `path` whose last key resembles that of `path`."""
+    outer = fold(render_path(path[:-1]))
+    names = {
+        last: text
+        for text in known
+        for start, _, last in (text.rpartition("."),)
+        if fold(start) == outer
+    }
+    near = nearest_key(str(path[-1]), names)
+    return names[near] if near else None
+
+
+def _foreign_sections(loaded: LoadedConfig) -> Iterator[tuple[KeyPath, list[str]]]:
     """Yield the active sections that the core does not know, with the core's keys beside each."""
     for at, model in _HOSTS.items():
-        found, host = resolve(tree, at)
+        found, host = resolve(loaded.tree, at)
         if len(found) < len(at) or not isinstance(host, dict):
             continue
         own = model.model_fields if model else {}
+        siblings = [render_path((*at, name)) for name in own]
         for name, value in host.items():
-            if find_key(own, name) is None and isinstance(value, dict) and _is_active(value):
-                yield (*found, name), own
+            # A section without an origin comes from a migration and not from the owner.
+            is_written = render_path((*found, name)) in loaded.origins
+            if is_written and find_key(own, name) is None and _is_active(value):
+                yield (*found, name), siblings
 
 
-def _is_active(section: JsonObject) -> bool:
+def _is_active(section: JsonValue) -> bool:
     """The original writes all sections it knows into the file, empty or switched off."""
-    if section.get("enabled") is False:
+    if not isinstance(section, dict) or section.get("enabled") is False:
         return False
     return any(value for _, value in walk(section) if not isinstance(value, dict | list))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import NoneType
@@ -20,7 +21,7 @@ from nanobot_core.messages import JsonObject, JsonValue
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 NEAR = 0.75
-"""Least likeness (difflib) of an unknown key to a known one that makes it a slip of the pen."""
+"""Least likeness (difflib) of an unknown key to a known one that makes it a typing error."""
 
 _MAX_FOUND_CHARS = 60
 _RETIRED = {fold(path): remedy for path, remedy in RETIRED_KEYS.items()}
@@ -107,6 +108,8 @@ class Validation:
     owner: str = ""
     errors: list[ConfigProblem] = field(default_factory=list)
     warnings: list[ConfigProblem] = field(default_factory=list)
+    _written: dict[KeyPath, str] = field(default_factory=dict)
+    """Path of a key as the model spells it, to the key as the file does."""
 
     def validate(self, raw: JsonObject, model: type[ModelT], at: KeyPath = ()) -> ModelT | None:
         """Return the section `raw`, which stands at `at`, as `model`; ``None`` after an error."""
@@ -122,7 +125,7 @@ class Validation:
 
     def _add(self, path: KeyPath, expected: str, value: JsonValue = None, remedy: str = "") -> None:
         found = None if value is None else self.places.show(path, value)
-        author = f"plugin '{self.owner}' says so" if self.owner else ""
+        author = f"this section belongs to plugin '{self.owner}'" if self.owner else ""
         remedy = "; ".join(filter(None, (remedy, author)))
         self.errors.append(self.places.problem(path, expected, found=found, remedy=remedy))
 
@@ -135,10 +138,7 @@ class Validation:
         seen: dict[str, str] = {}
         for written, value in raw.items():
             path = (*at, written)
-            # The original leaves out the unit of seconds: `timeout` is our `timeout_s`.
-            key = next(
-                (k for k in (written, f"{written}_s", f"{written}S") if k in spellings), written
-            )
+            key = written if written in spellings else _spelling(written, spellings)
             name = spellings.get(key)
             if name is None:
                 if _keeps_unknown(model, value):
@@ -146,9 +146,10 @@ class Validation:
                 else:
                     self._report_unknown(path, model.model_fields)
             elif name in seen:
-                self._add(path, f"expected once, stands here also as '{seen[name]}'")
+                self._add(path, f"expected once, found also as '{seen[name]}'")
             else:
                 seen[name] = written
+                self._written[(*at, key)] = written
                 annotation = model.model_fields[name].annotation
                 if value is not None or NoneType in get_args(annotation):
                     known[key] = self._sift_value(value, annotation, path)
@@ -204,11 +205,26 @@ class Validation:
                 self._tell(raw, at, point, texts)
 
     def _tell(self, raw: JsonObject, at: KeyPath, path: KeyPath, texts: list[str]) -> None:
-        full = (*at, *path)
+        full: KeyPath = ()
+        for step in (*at, *path):
+            full = (*full, self._written.get((*full, step), step))
         is_secret = any(isinstance(step, str) and names_secret(step) for step in full)
         wordings = dict.fromkeys(_reword(text, is_secret=is_secret) for text in texts)
         known, value = resolve(raw, path)
         self._add(full, f"expected {' or '.join(wordings)}", value if known == path else None)
+
+
+def _spelling(written: str, known: Iterable[str]) -> str:
+    """Return the key of `known` that `written` is another spelling of, else `written`.
+
+    The original leaves out the unit of seconds: ``timeout`` is our ``timeout_s``.
+    """
+    folded = fold(written)
+    for key in known:
+        is_same = fold(key) == folded
+        if is_same or (key.endswith(("_s", "S")) and fold(key) == f"{folded}s"):
+            return key
+    return written
 
 
 def _keys(name: str, info: FieldInfo) -> Iterable[str]:
@@ -243,13 +259,33 @@ def _locate(raw: JsonValue, steps: KeyPath, is_missing: bool) -> tuple[KeyPath, 
 
 
 def _reword(message: str, *, is_secret: bool) -> str:
-    """Pydantic's words as the end of a sentence; words of validators may hold the value."""
-    for start, rest in (
-        ("Input should be ", ""),
-        ("Field required", "a value"),
-        ("Extra inputs are not permitted", "a known key"),
-        ("String should ", "a text that should "),
-    ):
-        if message.startswith(start):
-            return rest + message.removeprefix(start).partition(", unable to parse")[0]
+    """Return pydantic's words as the end of a sentence; words of validators may hold the value."""
+    message = message.partition(", unable to parse")[0].partition(", got a number")[0]
+    for theirs, ours in _WORDS:
+        message, is_found = theirs.subn(ours, message)
+        if is_found:
+            return message
     return "a valid value" if is_secret else message.removeprefix("Value error, ")
+
+
+_WORDS = tuple(
+    (re.compile(theirs), ours)
+    for theirs, ours in (
+        (r"^Input should be a valid dictionary.*", "a mapping"),
+        (r"^Input should be a valid (list|tuple|set|array)$", "a list"),
+        (r"^Input should be a valid string$", "a text"),
+        (r"^Input should be a valid boolean$", "true or false"),
+        (r"^Input should be a valid integer$", "an integer"),
+        (r"^Input should be a valid ", "a "),
+        (r"^Input should be greater than or equal to ", "at least "),
+        (r"^Input should be greater than ", "more than "),
+        (r"^Input should be less than or equal to ", "at most "),
+        (r"^Input should be ", ""),
+        (r"^Field required$", "a value"),
+        (r"^Extra inputs are not permitted$", "a known key"),
+        (r"^String should match pattern ", "a text that matches "),
+        (r"^String should have ", "a text of "),
+        (r"^(List|Tuple|Set) should have ", "a list of "),
+    )
+)
+"""Messages of pydantic, and ours."""

@@ -15,7 +15,6 @@ from nanobot_core.contracts.plugin import Applied, Health, SettingsChange
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import (
     ConfigError,
-    ConfigProblem,
     HookError,
     PluginError,
     PluginLoadFailed,
@@ -402,7 +401,6 @@ class Starter:
                 section.path,
                 settings_model(manifest.id, section.model),
                 owner=manifest.id,
-                on_unknown=_warn_of_key,
             )
             for section in manifest.settings
             if section.model
@@ -493,12 +491,6 @@ class Starter:
             terms=self.terms(manifest),
         )
         return active
-
-
-def _warn_of_key(problem: ConfigProblem) -> None:
-    from loguru import logger
-
-    logger.warning("{}", problem)
 
 
 class UndeclaredHook(PluginRejected):

@@ -89,13 +89,13 @@ def _load(path: Path, environ: dict[str, str]) -> None:
     if _SECRET in loaded.secrets:
         assert _SECRET not in shown, "a secret is shown"
     _ = loaded.workspace, loaded.is_empty, loaded.protected_paths
-    unknown_sections(loaded, ["channels.webhook", "providers.openai"])
+    list(unknown_sections(loaded, ["channels.webhook", "providers.openai"], lambda: {"x": "y"}))
     for section, model in (
         ("channels.webhook", ChannelSettings),
         ("providers.openai", ProviderSettings),
     ):
         try:
-            validate_section(loaded, section, model, owner="x", on_unknown=lambda problem: None)
+            validate_section(loaded, section, model, owner="x", on_warning=lambda problem: None)
         except ConfigError as error:
             reason = str(error)
             assert _SECRET not in reason, "an error shows a secret"

@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 19_260
+CORE: Final = 19_540
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 22
@@ -31,12 +31,12 @@ MODULES: Final = {
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     "agent": Size(1100, 1750),
-    "app": Size(1500, 2250),
+    "app": Size(1500, 2300),
     "cli": Size(2300, 3150),
     "bus": Size(1000, 1410),
     "channels": Size(900, 1200),
     "clock": Size(250, 400),
-    "config": Size(900, 1470),
+    "config": Size(900, 1750),  # with the keys of all formats of the original
     "disk": Size(30, 90),
     "errors": Size(250, 400),
     "folder": Size(150, 250),

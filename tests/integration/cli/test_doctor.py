@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,7 +58,56 @@ def test_the_doctor_lists_every_problem_of_a_configuration(bare: CommandLine) ->
     bare.configure("agents: {defaults: {max_tokens: no, temperature: hot}}")
     found = json.loads(bare("doctor", "--json", code=1).stdout)
 
-    assert [item["status"] for item in found] == ["error", "error"]
+    configuration = [item["status"] for item in found if item["name"] == "configuration"]
+    assert configuration == ["error", "error"]
+
+
+def test_the_doctor_agrees_with_the_check_of_the_configuration(bare: CommandLine) -> None:
+    bare.configure("provider: {openai: {api_key: abcd1234}}\nplugins: {policy: listed}\n")
+
+    told = "provider: no installed plugin reads this section; did you mean 'providers'?"
+    assert told in bare("config", "check", code=1).stderr
+    assert told in bare("doctor", code=1).stdout
+    assert told in bare("agent", "-m", "hi", code=1).stderr
+
+
+def test_the_doctor_asks_the_model_online(nanobot: CommandLine) -> None:
+    found = _findings(nanobot, "--online", code=1)
+
+    assert found["model online"]["message"] == "scripted-1 answers"
+
+
+@pytest.mark.parametrize(
+    ("configuration", "told"),
+    [
+        ("agents: {defaults: {provider: opnai}}\n", "expected a provider of an enabled plugin"),
+        (
+            "owner: [ada]\nchannels: {hook: {allow_from: [bob]}}\n",
+            "'ada' is the owner, and no channel lists them under allow_from",
+        ),
+    ],
+)
+def test_the_check_reports_what_would_fail_later(
+    bare: CommandLine, configuration: str, told: str
+) -> None:
+    bare.configure(configuration)
+
+    shown = bare("config", "check", "--json", code=1 if "provider" in configuration else 0).stdout
+    assert told in shown
+
+
+def test_the_doctor_reports_a_home_that_cannot_be_written(bare: CommandLine) -> None:
+    bare.configure("plugins: {policy: listed}\n")
+    bare.home.chmod(0o500)
+    try:
+        if os.access(bare.home, os.W_OK):
+            pytest.skip("this account may write everywhere")
+        assert f"cannot write in {bare.home}" in bare("doctor", code=1).stdout
+        told = bare("config", "set", "owner", "[ada]", code=1).stderr
+    finally:
+        bare.home.chmod(0o700)
+    assert "Permission denied" in told
+    assert "nanobot itself failed" not in told
 
 
 def test_the_doctor_shows_remedies_to_people(nanobot: CommandLine) -> None:

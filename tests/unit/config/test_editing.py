@@ -179,7 +179,7 @@ def test_json_becomes_yaml_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     tree = {"a": {"apiKey": "${KEY}", "n": "1e3", "s": "no", "t": "0123"}, "l": [1, None, "null"]}
     path.write_text(json.dumps(tree, indent="\t"))
-    target = migrate_json_to_yaml(path)
+    target, _ = migrate_json_to_yaml(path)
     assert target == tmp_path / "config.yaml"
     assert tree_of(target) == tree
     assert path.exists()

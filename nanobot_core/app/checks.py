@@ -1,0 +1,140 @@
+"""Everything that is wrong with a configuration, as a start would find it.
+
+No agent runs and no plugin starts; of plugins only the settings models are imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from nanobot_core.config.loading import in_order
+from nanobot_core.config.sections import unknown_sections, validate_section
+from nanobot_core.config.validation import nearest_key
+from nanobot_core.errors import ConfigInvalid, PluginError
+
+if TYPE_CHECKING:
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.errors import ConfigProblem
+    from nanobot_core.plugins.catalogue import Catalogue
+    from nanobot_core.plugins.manifest import Manifest
+
+
+def find_problems(loaded: LoadedConfig, catalogue: Catalogue) -> list[ConfigProblem]:
+    """Return all findings about a configuration, by file and line. Blocks.
+
+    Args:
+        loaded: the configuration.
+        catalogue: what is installed and what of it may run.
+    """
+    return in_order(
+        [
+            *loaded.findings,
+            *_section_problems(loaded, catalogue),
+            *section_names(loaded, catalogue),
+            *_provider_problems(loaded, catalogue),
+            *_owner_problems(loaded),
+        ]
+    )
+
+
+def section_names(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    """Yield a problem for each section that no installed plugin reads."""
+    known = {
+        path
+        for selection in catalogue.selections.values()
+        if selection.plugin.manifest is not None
+        for path in section_models(selection.plugin.manifest)
+    }
+    yield from unknown_sections(loaded, known, _published_sections)
+
+
+def section_models(manifest: Manifest) -> dict[str, str]:
+    """Return the key path of each section of a plugin, with its model as ``module:name``.
+
+    The model is empty for a plugin that cannot be imported here, because it runs isolated.
+    """
+    models = {section.path: section.model for section in manifest.settings}
+    for provider in manifest.of_kind("providers"):
+        models[f"providers.{provider.name}"] = str(provider.detail.get("settings") or "")
+    return models
+
+
+def _section_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    from nanobot_core.plugins.examine import settings_model
+
+    for selection in catalogue.selections.values():
+        plugin = selection.plugin
+        if not selection.enabled or plugin.manifest is None or plugin.isolation is not None:
+            continue
+        for path, dotted in section_models(plugin.manifest).items():
+            section = loaded.value_at(path)
+            if not dotted or section is None:
+                continue
+            warnings: list[ConfigProblem] = []
+            try:
+                model = settings_model(plugin.id, dotted)
+                validate_section(loaded, path, model, owner=plugin.id, on_warning=warnings.append)
+            except ConfigInvalid as error:
+                yield from error.problems
+            except PluginError as error:
+                yield loaded.problem(path, f"cannot be checked: {error}", remedy=error.remedy)
+            yield from warnings
+
+
+def _provider_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    wanted = loaded.settings.agents.defaults.provider
+    installed = {declaration.name for _, declaration in catalogue.declared("providers")}
+    if wanted is None or wanted in installed:
+        return
+    package = _published_sections().get(f"providers.{wanted}")
+    near = nearest_key(wanted, installed)
+    if package:
+        remedy = f"run python3 -m pip install {package}, or enable its plugin"
+    elif near:
+        remedy = f"did you mean '{near}'?"
+    else:
+        remedy = "see nanobot providers list"
+    path = "agents.defaults.provider"
+    yield loaded.problem(
+        path, "expected a provider of an enabled plugin", found=wanted, remedy=remedy
+    )
+
+
+def _owner_problems(loaded: LoadedConfig) -> Iterator[ConfigProblem]:
+    """Yield a warning for each owner whom no channel admits."""
+    from nanobot_core.channels.access import is_listed
+
+    channels = loaded.value_at("channels")
+    sections = channels if isinstance(channels, dict) else {}
+    lists: dict[str, list[str]] = {}
+    for name, section in sections.items():
+        if isinstance(section, dict) and section.get("enabled") is not False:
+            allowed = section.get("allow_from", section.get("allowFrom"))
+            if not isinstance(allowed, list) or not allowed:
+                return  # by pairing, which is not part of the configuration
+            lists[name] = [str(entry) for entry in allowed]
+    for index, entry in enumerate(loaded.settings.owner):
+        prefix, colon, rest = entry.partition(":")
+        named = {prefix: lists[prefix]} if colon and prefix in lists else lists
+        identity = rest if colon and prefix in lists else entry
+        if lists and not any(is_listed(f"{identity}|{identity}", each) for each in named.values()):
+            problem = loaded.problem(
+                f"owner[{index}]",
+                f"'{entry}' is the owner, and no channel lists them under allow_from",
+                remedy="their messages are rejected; add them to allow_from",
+            )
+            yield replace(problem, level="warning")
+
+
+@cache
+def _published_sections() -> dict[str, str]:
+    """Return section to distribution for published plugins, from the list that comes with us."""
+    import json
+    from importlib import resources
+
+    text = resources.files("nanobot_core.plugins").joinpath("known-plugins.json").read_text("utf-8")
+    sections: dict[str, str] = json.loads(text)["sections"]
+    return sections
