@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from nanobot_core.errors import PluginLoadFailed
+from nanobot_core.errors import BusError, PluginLoadFailed
+
+if TYPE_CHECKING:
+    from nanobot_core.clock import Clock
 
 T = TypeVar("T")
 Outcome = tuple[object, Exception | None]
 """What a piece of work returned, or the exception that it ended with."""
+
+RETRY_S = 5.0
+"""Seconds until a step that the message queue refused is tried again."""
+_DOUBLINGS = 30
 
 # Seconds that each thing has to end after it is stopped. What waits for another has more time than
 # it: a tool call ends within its turn, a connection within the attempt of its channel, and all of
@@ -209,6 +216,43 @@ async def _to_its_end(future: asyncio.Future[T]) -> T:
         if not future.cancelled():
             future.exception()  # marks it as seen; the caller gets the cancellation
         raise
+
+
+def growing_delay_s(attempt: int, longest_s: float) -> float:
+    """Return the seconds to wait after `attempt`, counted from 1: 1, 2, 4 and so on."""
+    # A day of attempts is more doublings than a float can hold.
+    return min(2.0 ** min(attempt - 1, _DOUBLINGS), longest_s)
+
+
+async def retry_until_stored(
+    step: Callable[[], Awaitable[object]], clock: Clock, what: str
+) -> None:
+    """Do `step` until the message queue has stored it.
+
+    A lease that is neither acknowledged nor released blocks its session or chat. On a full disk it
+    must not block them for the rest of the process's life.
+
+    Args:
+        step: one change of the queue, all or nothing.
+        clock: source of time.
+        what: what is stored, for the log.
+
+    Cancellation:
+        Passed on; the next process gets the message again.
+    """
+    from loguru import logger
+
+    is_logged = False
+    while True:
+        try:
+            await step()
+        except BusError as error:
+            log = logger.debug if is_logged else logger.error
+            log("cannot store {}, trying again: {}", what, error)
+            is_logged = True
+            await clock.sleep(RETRY_S)
+        else:
+            return
 
 
 def call_within(limit_s: float, plugin_id: str, doing: str, function: Callable[[], T]) -> T:

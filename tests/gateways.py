@@ -18,8 +18,8 @@ import yaml
 
 from nanobot_core import Nanobot
 from nanobot_core.app.client import ControlClient
-from nanobot_core.app.gateway import Gateway
 from nanobot_core.app.lock import running_pid
+from nanobot_core.app.runner import GatewayRunner
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.config.loading import load_config
 
@@ -152,7 +152,7 @@ async def running(
     """Run the gateway of `home` in this process; `plugins` join it once it is ready."""
     loaded = load_config(home / "config.yaml", environ={}, home=home)
     bot = Nanobot(loaded, clock=clock, environ={"PATH": os.environ["PATH"]})
-    gateway, ready = Gateway(bot, clock or SystemClock()), asyncio.Event()
+    gateway, ready = GatewayRunner(bot, clock or SystemClock()), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         work = group.create_task(gateway.run(ready.set))
         starting = group.create_task(ready.wait())

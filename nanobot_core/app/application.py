@@ -1,4 +1,4 @@
-"""Nanobot: the composition root, and the face of the Python SDK."""
+"""Nanobot: the agent with its plugins, and the interface of the Python SDK."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.tasks import PART_END_S, TaskOwner
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
-from nanobot_core.turns.pipeline import TurnPipeline, TurnRequest
+from nanobot_core.turns.pipeline import TurnPipeline, TurnPorts, TurnRequest, TurnSetup
 from nanobot_core.turns.reach import Reach
 
 if TYPE_CHECKING:
     from nanobot_core.contracts.memory import MemoryBackend
     from nanobot_core.contracts.store import SessionStore
+    from nanobot_core.contracts.transcription import TranscriptionProvider
     from nanobot_core.hooks.agent_hook import AgentHook
     from nanobot_core.plugins.change import Reconfiguration
     from nanobot_core.tasks import Spawn
@@ -67,8 +68,8 @@ class Nanobot:
             print(outcome.reply)
 
     Attributes:
-        loaded: the configuration in force.
-        plugins: the plugin host; ``await plugins.register(obj)`` adds one that the program made.
+        loaded: the present configuration.
+        plugins: the plugin host; ``await plugins.register(obj)`` adds a plugin of the program.
     """
 
     def __init__(
@@ -115,15 +116,15 @@ class Nanobot:
         """Return an agent for a configuration file.
 
         Args:
-            path: the file; ``None`` means the usual places, where there may be none.
-            overrides: key path to value, over everything else.
+            path: the file; ``None`` for the usual places, which may have none.
+            overrides: values by key path, which replace all others.
             profile: overlay to apply.
             home: nanobot's folder.
             safe: leave out all third-party plugins.
             without: ids of plugins to leave out.
 
         Raises:
-            ConfigError: the configuration cannot be used; every problem is named.
+            ConfigError: the configuration is invalid; the error lists every problem.
         """
         loaded = load_config(path, overrides=overrides, profile=profile, home=home)
         return cls(loaded, plugin_filter=PluginFilter(safe, frozenset(without)))
@@ -135,11 +136,11 @@ class Nanobot:
 
     @property
     def pipeline(self) -> TurnPipeline:
-        """What answers messages."""
+        """Answers messages."""
         return self._running()
 
     def redact(self, text: str) -> str:
-        """Return `text` without the secrets of the configuration that is in force."""
+        """Return `text` without the secrets of the present configuration."""
         return self.loaded.redactor.redact(text)
 
     @property
@@ -160,7 +161,24 @@ class Nanobot:
         return self._store
 
     async def __aenter__(self) -> Self:
+        """Start plugins and stores; see `start`."""
+        await self.start(TurnPorts())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop; see `stop`."""
+        await self.stop()
+
+    async def start(self, ports: TurnPorts) -> None:
         """Start plugins and stores.
+
+        Args:
+            ports: what the gateway provides to turns; ``TurnPorts()`` for a program without one.
 
         Raises:
             PluginError: a plugin under ``plugins.required`` cannot run.
@@ -175,58 +193,55 @@ class Nanobot:
             await self.plugins.start()
             self._store = await create_session_store(self.plugins, self.loaded, self._clock)
             self._memory = await create_memory(self.plugins, self.loaded)
-            self._pipeline = self._build_pipeline(self._store)
-            if transcriber := await create_transcriber(self.plugins, self.loaded):
-                self._pipeline.transcribe = transcriber.transcribe
+            transcriber = await create_transcriber(self.plugins, self.loaded)
+            self._pipeline = self._build_pipeline(self._store, transcriber, ports)
             keep_days = self.loaded.settings.tools.result_keep_days
             clearing = asyncio.to_thread(self._results.remove_old, keep_days)
             self._tasks.spawn(clearing, name="old results")
         except BaseException:
             await self._close()
             raise
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Stop in reverse order; what fails to stop is logged and does not hold up the rest."""
+    async def stop(self) -> None:
+        """Stop in reverse order; a part that fails to stop is logged, and the others stop."""
         await self._close()
 
-    def _build_pipeline(self, store: SessionStore) -> TurnPipeline:
+    def _build_pipeline(
+        self, store: SessionStore, transcriber: TranscriptionProvider | None, ports: TurnPorts
+    ) -> TurnPipeline:
         sessions = Sessions(store, self._clock)
         return TurnPipeline(
-            settings=self.loaded.settings,
-            reach=Reach(self.loaded, self._results),
-            redact=self.redact,
+            setup=self._turn_setup(),
             host=self.plugins,
             sessions=sessions,
-            runner=self._build_runner(),
-            requests=self._build_requests(),
             commands=Commands(
-                self.plugins, sessions, self._archive, lambda: self.models.match(None).model
+                self.plugins,
+                sessions,
+                self._archive,
+                lambda: self.models.match(None).model,
+                ports.controls,
             ),
             clock=self._clock,
+            redact=self.redact,
+            ports=ports,
             memory=self._memory,
+            transcribe=transcriber.transcribe if transcriber else None,
         )
 
-    def _build_runner(self) -> AgentRunner:
-        tools = self.loaded.settings.tools
-        return AgentRunner(
-            self.models,
-            clock=self._clock,
-            policy=ApprovalPolicy(
-                tools.approval,
-                tools.approval_timeout_s,
-                AlwaysAllowed.below(self.loaded.home),
-            ),
+    def _turn_setup(self) -> TurnSetup:
+        settings = self.loaded.settings
+        policy = ApprovalPolicy(
+            settings.tools.approval,
+            settings.tools.approval_timeout_s,
+            AlwaysAllowed.below(self.loaded.home),
         )
-
-    def _build_requests(self) -> RequestBuilder:
-        timezone = self.loaded.settings.agents.defaults.timezone
-        return RequestBuilder(self._workspace, timezone, self._clock)
+        timezone = settings.agents.defaults.timezone
+        return TurnSetup(
+            settings=settings,
+            reach=Reach(self.loaded, self._results),
+            runner=AgentRunner(self.models, clock=self._clock, policy=policy),
+            requests=RequestBuilder(self._workspace, timezone, self._clock),
+        )
 
     async def _close(self) -> None:
         self._pipeline = None
@@ -239,28 +254,24 @@ class Nanobot:
         await _end_tasks(self._tasks)
 
     async def reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
-        """Use another configuration and what is installed now, from the next turn on.
+        """Use another configuration and the present plugins, from the next turn on.
 
-        What `FIXED` names is not changed by this; it takes a new start.
+        The settings in `FIXED` require a restart.
 
         Raises:
             PluginError: a plugin under ``plugins.required`` may not run; nothing has changed.
         """
         loaded = _with_declared_secrets(loaded, catalogue)
-        # A key that was replaced may still be answered with, and lets in until it is taken back.
+        # A replaced key stays secret: it works until it is revoked, and may appear in an answer.
         loaded.redactor.learn(self.loaded.redactor.secrets)
         change = await self.plugins.changes.reconfigure(loaded, catalogue)
         self.loaded = loaded
         self.models.reconfigure(loaded)
-        pipeline = self._running()
-        pipeline.settings = loaded.settings
-        pipeline.reach = Reach(loaded, self._results)
-        pipeline.runner = self._build_runner()
-        pipeline.requests = self._build_requests()
+        self._running().reconfigure(self._turn_setup())
         return change
 
     async def process_direct(self, request: TurnRequest) -> TurnOutcome:
-        """Answer one message without bus and channels; see `TurnPipeline.process`."""
+        """Answer one message without queue and channels; see `TurnPipeline.process`."""
         return await self._running().process(request)
 
     async def run(
@@ -275,14 +286,14 @@ class Nanobot:
         """Answer `text` and return the outcome.
 
         Args:
-            text: what the user says.
-            session: key of the session that it belongs to.
-            media: local paths of files that come with it.
+            text: the message of the user.
+            session: key of the session.
+            media: local paths of attached files.
             model: model instead of the configured one.
-            hooks: hooks of this run alone.
+            hooks: hooks of this run only.
 
         Returns:
-            The outcome; when the turn failed its `error` says why.
+            The outcome; its `error` says why a turn failed.
         """
         return await self.process_direct(_direct(text, session, media, model, hooks))
 
@@ -295,7 +306,7 @@ class Nanobot:
         model: str | None = None,
         hooks: Sequence[AgentHook] = (),
     ) -> AsyncIterator[RunEvent]:
-        """Answer `text` and yield what happens, the `TurnOutcome` last; arguments as `run`.
+        """Answer `text` and yield events, the `TurnOutcome` last; arguments as `run`.
 
         Leaving the loop early stops the turn.
         """
@@ -312,7 +323,7 @@ class Nanobot:
             if task.cancelled():
                 msg = "the agent was closed during the turn"
                 raise RuntimeError(msg)
-            await task  # raises what broke it
+            await task  # raises its error
         finally:
             task.cancel()
             await asyncio.wait({task})
@@ -334,7 +345,7 @@ def _with_declared_secrets(loaded: LoadedConfig, catalogue: Catalogue) -> Loaded
 
 
 def _declared_secrets(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[str]:
-    """Yield values that channels declare as secret although their keys do not sound like it."""
+    """Yield values that channels declare as secret, under keys that do not look like it."""
     for _, declaration in catalogue.declared("channels"):
         section = loaded.settings.section(f"channels.{declaration.name}") or {}
         for name in declaration.detail.get("secrets") or ():
@@ -364,7 +375,7 @@ def _direct(
 def _mark_broken_end(
     task: asyncio.Task[TurnOutcome], queue: asyncio.Queue[RunEvent | None]
 ) -> None:
-    """Wake the reader of a turn that ended without its last event."""
+    """Wake the reader if the turn ended without its last event."""
     if task.cancelled() or task.exception() is not None:
         if queue.full():
             queue.get_nowait()
@@ -372,7 +383,7 @@ def _mark_broken_end(
 
 
 async def _stopped(what: str, work: Awaitable[None]) -> None:
-    """Wait for something to stop; a failure is logged, since the rest must stop too."""
+    """Wait for a part to stop; a failure is logged, because the others must stop too."""
     from loguru import logger
 
     try:
@@ -388,4 +399,4 @@ async def _end_tasks(owner: TaskOwner) -> None:
     if stuck := await owner.close():
         from loguru import logger
 
-        logger.warning("tasks that do not end: {}", ", ".join(stuck))
+        logger.warning("tasks that ignored their cancellation: {}", ", ".join(stuck))

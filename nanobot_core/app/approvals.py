@@ -1,4 +1,4 @@
-"""ChatApprovals: questions about tool calls, asked in the chat and kept over a restart."""
+"""ChatApprovals: questions about tool calls, asked in the chat and kept across restarts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.events import ApprovalRequested
     from nanobot_core.messages import ToolCall
+    from nanobot_core.turns.running import RunningTurns
 
 LONGEST_MARGIN_S = 1.0
-"""Seconds before the time limit of the call's own waiting at which a question expires, so that it
-is closed in order; a tenth of the limit where that is less."""
+"""Seconds by which a question expires before the time limit of its call, so that it is closed in
+order; at most a tenth of the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,13 @@ class Question:
     """An open question about one call.
 
     Attributes:
-        id: what the owner answers to.
+        id: names the question in the answer.
         session_key: session of the call.
-        call_id: id of the call; unique within one response of a model and no further.
-        content: tool and arguments as they were shown, so that a word for one call is never taken
-            for another of the same id.
-        expires_at: ISO 8601, after which the answer is no.
-        allowed: the answer, or ``None`` while there is none.
+        call_id: id of the call; unique only within one response of a model.
+        content: hash of tool and arguments, so that an answer never applies to another call with
+            the same id.
+        expires_at: ISO 8601; after it the call is denied.
+        allowed: the answer, or ``None`` while the question is open.
         by: who gave it.
     """
 
@@ -58,16 +58,16 @@ class Question:
 
 
 class ChatApprovals:
-    """A plugin of the gateway's own that asks the owner in the chat of the turn.
+    """A plugin of the gateway that asks the owner in the chat of the turn.
 
     Args:
         file: where open questions are kept.
         outbox: takes the questions.
         clock: source of time.
-        timeout_s: seconds until no answer means no.
-        has_owner: whether an owner is configured, who alone may answer.
-        owner_chat: channel and chat of the owner, for questions about the calls of guests.
-        without_slot: lets other turns run while that of a session waits.
+        timeout_s: seconds until a question without an answer counts as denied.
+        has_owner: whether an owner is configured; only the owner may answer.
+        owner_chat: channel and chat of the owner, for questions about calls of guests.
+        turns: let others run while a turn waits for its answer.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ChatApprovals:
         timeout_s: float,
         has_owner: Callable[[], bool],
         owner_chat: Callable[[], tuple[str, str] | None],
-        without_slot: Callable[[str], AbstractAsyncContextManager[None]],
+        turns: RunningTurns,
     ) -> None:
         self._file = file
         self._outbox = outbox
@@ -87,20 +87,27 @@ class ChatApprovals:
         self._timeout_s = timeout_s
         self._has_owner = has_owner
         self._owner_chat = owner_chat
-        self._without_slot = without_slot
+        self._turns = turns
         self._open: dict[str, Question] = _read(file)
         self._answered: dict[str, asyncio.Event] = {}
         self._writing = asyncio.Lock()
 
     def awaits(self, session_key: str, call_id: str) -> bool:
-        """Whether a call was left waiting for its answer, and so has not begun."""
+        """Whether a call waits for its answer, and so has not begun."""
         return any(
             (question.session_key, question.call_id) == (session_key, call_id)
             for question in self._open.values()
         )
 
+    def is_pending(self, session_key: str) -> bool:
+        """Whether a call of a session waits for its answer."""
+        return any(
+            question.session_key == session_key and question.allowed is None
+            for question in self._open.values()
+        )
+
     async def close(self, session_key: str) -> None:
-        """Forget the questions of a session whose turn was stopped; their answers count no more.
+        """Close the questions of a session whose turn was stopped; their answers no longer count.
 
         Raises:
             BusError: that cannot be stored.
@@ -110,7 +117,7 @@ class ChatApprovals:
             await self._forget(*ids)
 
     async def resolve(self, question_id: str, *, allowed: bool, by: str) -> bool:
-        """Answer a question; False when none of that id is open.
+        """Answer a question; False if none with this id is open.
 
         Raises:
             BusError: the answer cannot be stored and does not count.
@@ -129,11 +136,11 @@ class ChatApprovals:
 
     @on.choose_approval
     async def choose_approval(self, event: ApprovalRequested) -> Ticket | None:
-        """Ask in the chat and wait; after a restart, wait on for the answer to the same question.
+        """Ask in the chat and wait; after a restart, wait for the answer to the same question.
 
         Cancellation:
-            The question stays open for the next process, which takes the turn up; `close` ends it
-            where the turn was stopped.
+            The question stays open for the next process, which continues the turn; `close` ends it
+            if the turn was stopped.
         """
         if event.turn.source != "chat":
             return None
@@ -142,7 +149,7 @@ class ChatApprovals:
         question = await self._question(event)
         for message in self._messages(event, question):
             await self._outbox.publish(message)
-        async with self._without_slot(event.turn.session_key):
+        async with self._turns.without_slot(event.turn.session_key):
             answer = await self._answer(question)
         await self._forget(question.id)
         ticket = Ticket(answer.allowed is True, answer.by or NO_ANSWER)
@@ -156,7 +163,7 @@ class ChatApprovals:
         return ticket
 
     def _messages(self, event: ApprovalRequested, question: Question) -> Sequence[OutboundMessage]:
-        """Return what asks the owner, who is elsewhere while a guest speaks to the agent."""
+        """Return the question to the owner, and a notice if it goes to another chat."""
         turn = event.turn
         here = (turn.channel, turn.chat_id)
         there = here if turn.is_owner else self._owner_chat() or here
@@ -173,7 +180,7 @@ class ChatApprovals:
         return (asked, waiting)
 
     async def _question(self, event: ApprovalRequested) -> Question:
-        """Return the question about a call: the one that a former process asked, or a new one."""
+        """Return the question about a call: that of a former process, or a new one."""
         found = self._of(event)
         if found is not None:
             return found
@@ -225,7 +232,7 @@ class ChatApprovals:
         await self._write()
 
     async def _write(self) -> None:
-        """Write the open questions; expired ones that no turn waits for are left out."""
+        """Write the open questions, without expired ones that no turn waits for."""
         async with self._writing:
             for question in list(self._open.values()):
                 if self._left_s(question) < -self._timeout_s and question.id not in self._answered:
@@ -234,8 +241,8 @@ class ChatApprovals:
             try:
                 await asyncio.to_thread(replace_file, self._file, json.dumps(content))
             except OSError as error:
-                # An approval that is not on disk could be lost, and its call be run unasked.
-                msg = f"the question to the owner cannot be stored: {error}"
+                # An approval that is not on disk could be lost, and its call run without one.
+                msg = f"cannot store the question to the owner: {error}"
                 raise BusError(msg) from error
 
 
@@ -245,7 +252,7 @@ def _content(call: ToolCall) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return `text` with an escape for what would not be seen, or would turn the order round."""
+    """Return `text` with invisible characters, and those that change the order, escaped."""
     return "".join(
         char if char.isprintable() or char == "\n" else f"\\u{ord(char):04x}" for char in text
     )
@@ -282,19 +289,19 @@ def _checked(question: Question) -> Question:
     """Return `question`.
 
     Raises:
-        ValueError: it has an instant that is none, or an answer that is neither yes nor no.
+        ValueError: it has an invalid time, or an answer other than yes and no.
         TypeError: it has a value of another type.
     """
     "".join((question.id, question.session_key, question.call_id, question.content, question.by))
     is_answer = question.allowed in (None, True, False)
     if datetime.fromisoformat(question.expires_at).tzinfo is None or not is_answer:
-        msg = f"'{question.id}' has an instant without its zone or no plain answer"
+        msg = f"'{question.id}' has a time without a zone, or an invalid answer"
         raise ValueError(msg)
     return question
 
 
 def _read(file: Path) -> dict[str, Question]:
-    """Return the questions that were left open; a damaged file costs them, which means no."""
+    """Return the open questions; those of a damaged file count as denied."""
     try:
         found = [_checked(Question(**item)) for item in json.loads(file.read_text("utf-8"))]
     except FileNotFoundError:
@@ -302,6 +309,6 @@ def _read(file: Path) -> dict[str, Question]:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         aside = file.with_suffix(".damaged")
         file.replace(aside)
-        logger.error("open questions are lost, the file is kept as {}: {}", aside, error)
+        logger.error("the file of open questions is damaged, kept as {}: {}", aside, error)
         return {}
     return {question.id: question for question in found}

@@ -1,344 +1,239 @@
-"""Gateway: channels, turns, services and the message queue, running for months."""
+"""Gateway: the agent with its message queue, channels and services."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self, cast
 
-from loguru import logger
-
+from nanobot_core._version import __version__
 from nanobot_core.app.approvals import ChatApprovals
-from nanobot_core.app.control import ControlServer
-from nanobot_core.app.face import GatewayFace
-from nanobot_core.app.handlers import GatewayControls, handlers
-from nanobot_core.app.lock import GatewayLock
 from nanobot_core.app.owner import OwnerNotices
-from nanobot_core.app.reloading import Load, Reloader, load_again
+from nanobot_core.app.reloading import Load, Reloaded, Reloader, describe
 from nanobot_core.app.services import ServiceRunner
-from nanobot_core.app.slots import create_bus
-from nanobot_core.channels.inbox import Reception
+from nanobot_core.channels.access import fault_of, with_names
+from nanobot_core.channels.inbox import InboxServices
 from nanobot_core.channels.manager import ChannelManager
 from nanobot_core.channels.outbox import Outbox
 from nanobot_core.channels.pairing import PairingStore
-from nanobot_core.channels.waiting import Waiting
+from nanobot_core.contracts.service import GatewayStatus, Mount, Route
+from nanobot_core.disk import damaged_files
 from nanobot_core.errors import BusError
-from nanobot_core.media import MediaStore
-from nanobot_core.tasks import CLOSE_RESERVE_S, cancel_and_wait
-from nanobot_core.turns.dispatcher import Dispatcher, Surroundings
+from nanobot_core.ids import new_id
+from nanobot_core.plugins.health import QUIET_STATES
+from nanobot_core.plugins.loader import make_object
+from nanobot_core.record import dataclass
+from nanobot_core.turns.running import RunningTurns
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from datetime import datetime
+
+    from pydantic import SecretStr
 
     from nanobot_core.app.application import Nanobot
     from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.bus import Bus
-    from nanobot_core.contracts.service import RunStatus
-
-FLUSH_STEP_S = 0.05
-TIDY_INTERVAL_S = 86_400.0
+    from nanobot_core.contracts.service import AsgiApp, RunStatus
+    from nanobot_core.messages import InboundMessage
 
 
-@dataclass(slots=True)
-class Parts:
-    """The parts of a running gateway, for whoever commands it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """The parts of a gateway, which `assemble` connects and `GatewayRunner` starts and stops.
+
+    Plugins use it as `GatewayAccess`, slash commands as `Controls`, and the command line through
+    `handlers`.
+
+    Attributes:
+        ready: set while everything runs and messages are accepted.
+    """
 
     bot: Nanobot
     bus: Bus
+    turns: RunningTurns
     outbox: Outbox
+    owner: OwnerNotices
+    approvals: ChatApprovals
+    inbox: InboxServices
     channels: ChannelManager
     services: ServiceRunner
-    dispatcher: Dispatcher
-    reception: Reception
-    approvals: ChatApprovals
-    pairing: PairingStore
-    face: GatewayFace
     reloader: Reloader
-    dispatching: asyncio.Task[None] | None = None
-    control: ControlServer | None = None
+    started_at: datetime
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
 
-
-class Gateway:
-    """One gateway for a data folder.
-
-    Args:
-        bot: the agent, not started.
-        clock: source of time.
-        load: reads the configuration for a reload; as the agent's own file says by default.
-        log: sends the log to where a new configuration says; the log stays as it is by default.
-
-    Attributes:
-        folder: where its lock, its queue and its control socket are.
-    """
-
-    def __init__(
-        self,
-        bot: Nanobot,
-        clock: Clock,
-        load: Load | None = None,
-        log: Callable[[LoadedConfig], None] | None = None,
-    ) -> None:
-        self.folder: Path = bot.loaded.home / "gateway"
-        self._bot = bot
-        self._clock = clock
-        self._load = load or partial(load_again, bot)
-        self._log = log or (lambda _: None)
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._starting: asyncio.Task[object] | None = None
-
-    def request_stop(self) -> None:
-        """Make `run` end; called again, without waiting for turns any longer."""
-        if self._stop.is_set():
-            self._hurry.set()
-        self._stop.set()
-        if self._starting is not None:
-            self._starting.cancel()
-            self._starting = None
-
-    async def run(self, on_ready: Callable[[], None] | None = None) -> None:
-        """Work until `request_stop` or a signal, then end within the grace time.
-
-        A start that is under way is broken off.
+    @classmethod
+    def assemble(
+        cls, bot: Nanobot, bus: Bus, clock: Clock, load: Load, log: Callable[[LoadedConfig], None]
+    ) -> Self:
+        """Connect the parts around an agent and a message queue; nothing is started.
 
         Args:
-            on_ready: called when messages are admitted.
-
-        Raises:
-            GatewayRunning: another gateway works on this folder.
-            FolderUnusable: the folder cannot be written.
-            BusError: the message queue cannot be opened.
-            PluginError: a required plugin cannot run.
-            ConfigError: the configuration names what does not exist.
+            bot: the agent.
+            bus: the message queue.
+            clock: source of time.
+            load: reads the configuration for a reload.
+            log: sends the log to the place that a configuration names.
         """
-        self._starting = asyncio.current_task()
-        try:
-            # Before the lock, whose file tells others that there is somebody to be stopped.
-            with _signals(self), _held(self.folder):
-                async with self._running() as parts:
-                    self._starting = None
-                    with _reloads(parts):
-                        if on_ready is not None:
-                            on_ready()
-                        await self._stop.wait()
-                    await self._drain(parts)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not self._stop.is_set() or task is None or task.uncancel():
-                raise
-        finally:
-            self._starting = None
-
-    @asynccontextmanager
-    async def _running(self) -> AsyncIterator[Parts]:
-        """Start everything, in an order whose reverse is that of stopping."""
-        bot, clock = self._bot, self._clock
-        async with AsyncExitStack() as stack:
-            bus = await create_bus(bot.plugins, bot.loaded, clock)
-            stack.push_async_callback(bus.aclose)
-            outbox = Outbox(
-                bus,
-                lambda: bot.plugins.hooks,
-                lambda name: channels.has(name),  # noqa: PLW0108 - it is made below
-                bot.redact,
-            )
-            owner = OwnerNotices(
-                self.folder / "owner.json", outbox, lambda: bot.loaded.settings.owner
-            )
-
-            async def on_failed(status: RunStatus) -> None:
-                text = (
-                    f"{status.kind} {status.name} has failed {status.restarts} times and is given "
-                    f"up for now: {status.last_error}"
-                )
-                await owner.tell(text, f"failed:{status.name}:{status.since.isoformat()}")
-
-            channels = ChannelManager(
-                bot.plugins, lambda: bot.loaded, spawn=bot.spawn, clock=clock, on_failed=on_failed
-            )
-            services = ServiceRunner(bot.plugins, spawn=bot.spawn, clock=clock, on_failed=on_failed)
-            face = GatewayFace(bot, bus, channels, services, clock.now())
-
-            async def withdraw(plugin_id: str) -> None:
-                await channels.stop({plugin_id})
-                await services.stop({plugin_id})
-
-            bot.plugins.attach_gateway(face, withdraw)
-            await stack.enter_async_context(bot)
-            parts = self._assemble(bus, outbox, owner, channels, services, face)
-            control = ControlServer(self.folder, handlers(parts, self.request_stop), bot.spawn)
-            parts.control = control
-            for plugin, plugin_id in ((parts.approvals, "approvals"), (control, "control")):
-                await bot.plugins.register(plugin, plugin_id)
-            services.start_missing()
-            stack.push_async_callback(services.stop)
-            channels.start(parts.reception)
-            stack.push_async_callback(channels.stop)
-            await control.start()
-            stack.push_async_callback(control.stop)
-            for work, name in (
-                (bot.plugins.watch_loop(), "watch"),
-                (self._tidy(), "tidy"),
-                (owner.keep(), "owner"),
-            ):
-                stack.push_async_callback(cancel_and_wait, bot.spawn(work, name=name))
-            # Last, since a turn that is taken up may at once ask the owner or write to its chat.
-            parts.dispatching = bot.spawn(parts.dispatcher.run(), name="dispatcher")
-            face.ready = True
-            yield parts
-
-    def _assemble(
-        self,
-        bus: Bus,
-        outbox: Outbox,
-        owner: OwnerNotices,
-        channels: ChannelManager,
-        services: ServiceRunner,
-        face: GatewayFace,
-    ) -> Parts:
-        """Connect the started agent with what surrounds it."""
-        bot, clock, settings = self._bot, self._clock, self._bot.loaded.settings
-        waiting = Waiting(
-            channels.running,
+        folder, plugins = bot.loaded.home / "gateway", bot.plugins
+        turns = RunningTurns(bot.spawn, bot.loaded.settings.agents.max_concurrent_turns)
+        outbox = Outbox(bus, lambda: plugins.hooks, bot.redact)
+        owner = OwnerNotices(folder / "owner.json", outbox, lambda: bot.loaded.settings.owner)
+        approvals = ChatApprovals(
+            folder / "approvals.json",
             outbox,
-            spawn=bot.spawn,
-            clock=clock,
-            patience_s=settings.gateway.patience_s,
+            clock,
+            timeout_s=bot.loaded.settings.tools.approval_timeout_s,
+            has_owner=lambda: bool(bot.loaded.settings.owner),
+            owner_chat=lambda: owner.chat,
+            turns=turns,
         )
-        dispatcher = face.dispatcher = Dispatcher(
-            bus,
-            bot.pipeline,
-            Surroundings(outbox, waiting, channels.view, owner.is_owner),
-            spawn=bot.spawn,
+        inbox = InboxServices(
+            bus=bus,
+            outbox=outbox,
+            pairing=PairingStore(folder / "pairing.json", clock),
+            hooks=lambda: plugins.hooks,
+            is_control=lambda text: bot.commands.is_control(text),  # noqa: PLW0108 - made at start
+            open_question=approvals.is_pending,
             clock=clock,
-            max_turns=settings.agents.max_concurrent_turns,
-            steering=settings.agents.defaults.steering,
         )
-        pairing = PairingStore(self.folder / "pairing.json", clock)
-        parts = Parts(
+        on_failed = partial(_report_failed, owner)
+        channels = ChannelManager(
+            plugins, lambda: bot.loaded, inbox, spawn=bot.spawn, clock=clock, on_failed=on_failed
+        )
+        services = ServiceRunner(plugins, spawn=bot.spawn, clock=clock, on_failed=on_failed)
+        return cls(
             bot=bot,
             bus=bus,
+            turns=turns,
             outbox=outbox,
+            owner=owner,
+            approvals=approvals,
+            inbox=inbox,
             channels=channels,
             services=services,
-            dispatcher=dispatcher,
-            reception=self._reception(bus, outbox, pairing, waiting),
-            approvals=self._approvals(outbox, owner, dispatcher),
-            pairing=pairing,
-            face=face,
-            reloader=Reloader(bot, channels, services, self._load, self._log),
-        )
-        bot.pipeline.outbox = outbox.publish_for_tool
-        bot.pipeline.format_hint = channels.format_hint
-        bot.pipeline.awaits_approval = parts.approvals.awaits
-        bot.commands.controls = GatewayControls(parts)
-        return parts
-
-    def _reception(
-        self, bus: Bus, outbox: Outbox, pairing: PairingStore, waiting: Waiting
-    ) -> Reception:
-        return Reception(
-            bus=bus,
-            outbox=outbox,
-            pairing=pairing,
-            waiting=waiting,
-            hooks=lambda: self._bot.plugins.hooks,
-            is_control=self._bot.commands.is_control,
-            clock=self._clock,
+            reloader=Reloader(bot, channels, services, load, log),
+            started_at=clock.now(),
         )
 
-    def _approvals(
-        self, outbox: Outbox, owner: OwnerNotices, dispatcher: Dispatcher
-    ) -> ChatApprovals:
-        return ChatApprovals(
-            self.folder / "approvals.json",
-            outbox,
-            self._clock,
-            timeout_s=self._bot.loaded.settings.tools.approval_timeout_s,
-            has_owner=lambda: bool(self._bot.loaded.settings.owner),
-            owner_chat=lambda: owner.chat,
-            without_slot=dispatcher.without_slot,
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port for the HTTP server."""
+        gateway = self.bot.loaded.settings.gateway
+        return gateway.host, gateway.port
+
+    @property
+    def secret(self) -> SecretStr | None:
+        """The secret that callers of the HTTP server must send."""
+        return self.bot.loaded.settings.gateway.secret
+
+    def commands(self) -> Mapping[str, str]:
+        """Return every slash command with its summary."""
+        return self.bot.commands.names()
+
+    async def status(self) -> GatewayStatus:
+        """Return the state of the gateway."""
+        return GatewayStatus(
+            version=__version__,
+            pid=os.getpid(),
+            started_at=self.started_at,
+            ready=self.ready.is_set(),
+            running=(*self.channels.statuses(), *self.services.statuses()),
+            depth=await self.bus.depth(),
+            turns=len(self.turns),
+            plugins_in_trouble=tuple(
+                (report.id, f"{report.state}: {report.reason}")
+                for report in self.bot.plugins.reports()
+                if report.state not in QUIET_STATES
+            ),
         )
 
-    async def _tidy(self) -> None:
-        """Remove old files once a day."""
-        media = MediaStore(self._bot.loaded.home / "media")
-        while True:
-            settings = self._bot.loaded.settings
-            # A file may be part of a reply that is still to be delivered.
-            undelivered_days = settings.gateway.give_up_after_s / TIDY_INTERVAL_S
-            keep_days = max(settings.channels.media_keep_days, undelivered_days)
-            await asyncio.to_thread(media.remove_older, keep_days)
-            await self._clock.sleep(TIDY_INTERVAL_S)
+    def routes(self) -> Sequence[Route]:
+        """Return the routes of plugins, longest paths first."""
+        found = [
+            Route(
+                plugin=plugin,
+                mount=(mount := Mount(**declaration.detail)),
+                load=partial(self._load, plugin, mount),
+                instance=self.bot.plugins.active.replaced(plugin),
+            )
+            for plugin, declaration in self.bot.plugins.declared("routes")
+        ]
+        return sorted(found, key=lambda route: (-len(route.mount.path), route.mount.path))
 
-    async def _drain(self, parts: Parts) -> None:
-        """Take nothing in, let turns end, deliver what is ready; the rest waits on disk."""
-        parts.face.ready = False
-        parts.reception.is_open = False
-        if parts.dispatching is not None:
-            await cancel_and_wait(parts.dispatching)
-        grace_s = parts.bot.loaded.settings.gateway.grace_s
-        limit_s = grace_s - min(CLOSE_RESERVE_S, grace_s / 2)
-        ending = parts.bot.spawn(self._finish(parts, limit_s), name="finish")
-        hurry = parts.bot.spawn(self._hurry.wait(), name="hurry")
-        await asyncio.wait({ending, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        await cancel_and_wait(hurry)
-        await cancel_and_wait(ending)
-        await parts.dispatcher.drain(0)
+    async def publish(self, message: InboundMessage) -> bool:
+        """Store a message that does not come from a channel."""
+        if fault := fault_of(message):
+            msg = f"a message for '{message.channel}' is not stored: {fault}"
+            raise BusError(msg)
+        message = replace(with_names(message), id=message.id or new_id())
+        return await self.bus.publish_inbound(message)
 
-    async def _finish(self, parts: Parts, limit_s: float) -> None:
-        """Let turns end by themselves and replies be delivered, for at most `limit_s` seconds."""
-        started = self._clock.monotonic_s()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(parts.dispatcher.drain(limit_s))
-            if parts.control is not None:
-                group.create_task(parts.control.drain(limit_s))
-        try:
-            while self._clock.monotonic_s() - started < limit_s:
-                if not (await parts.bus.depth()).outbound:
-                    break
-                await self._clock.sleep(FLUSH_STEP_S)
-        except BusError as error:
-            logger.error("nobody knows whether replies wait: {}", error)
+    async def stop_turn(self, session_key: str) -> bool:
+        """Stop the turn of a session, and close its questions to the owner."""
+        is_stopped = await self.turns.stop(session_key)
+        await self.approvals.close(session_key)
+        return is_stopped
+
+    async def resolve_approval(self, approval_id: str, *, allowed: bool, by: str) -> bool:
+        """Answer a question about a tool call."""
+        return await self.approvals.resolve(approval_id, allowed=allowed, by=by)
+
+    async def change_pairing(self, words: list[str]) -> str:
+        """List, approve or revoke."""
+        pairing = self.inbox.pairing
+        match words:
+            case []:
+                pending = await asyncio.to_thread(pairing.pending)
+                lines = [f"- {item.code}: {item.sender_id} on {item.channel}" for item in pending]
+                return "\n".join(
+                    ["Pending requests:", *lines] if lines else ["No pending requests."]
+                )
+            case ["approve", code]:
+                asked = await asyncio.to_thread(pairing.approve, code)
+                if asked is None:
+                    return "Unknown or expired code. Send /pairing to list the pending requests."
+                return f"{asked.sender_id} can now write on {asked.channel}."
+            case ["revoke", channel, sender_id]:
+                if await asyncio.to_thread(pairing.revoke, channel, sender_id):
+                    return f"{sender_id} can no longer write on {channel}."
+                return f"Unknown user: {sender_id} on {channel}."
+        return "Use /pairing, /pairing approve CODE, or /pairing revoke CHANNEL ID."
+
+    async def change_plugin(self, words: list[str]) -> str:
+        """List, enable, disable or reload."""
+        match words:
+            case []:
+                reports = self.bot.plugins.reports()
+                return "\n".join(f"- {item.id} {item.version}: {item.state}" for item in reports)
+            case ["reload", plugin_id]:
+                change = await self.reloader.reload_plugin(plugin_id)
+                return describe(Reloaded(change=change))
+            case ["enable" | "disable" as action, plugin_id]:
+                enabled = action == "enable"
+                return describe(await self.reloader.switch(plugin_id, enabled=enabled))
+        return "Use /plugins, or /plugins enable|disable|reload ID."
+
+    async def problems(self) -> list[str]:
+        """Return a line for each channel and service that does not work."""
+        status = await self.status()
+        return [
+            f"{item.kind} {item.name}: {item.state}, {item.last_error or 'no contact yet'}"
+            for item in status.running
+            if item.state != "running"
+        ] + [f"a damaged file is kept as {file}" for file in damaged_files(self.bot.loaded.home)]
+
+    async def _load(self, plugin: str, mount: Mount) -> AsgiApp:
+        context = await self.bot.plugins.context_for(plugin)
+        return cast("AsgiApp", await make_object(plugin, mount.app, object, context))
 
 
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    lock = GatewayLock.acquire(folder)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def _signals(gateway: Gateway) -> Iterator[None]:
-    """End on SIGTERM and Ctrl-C."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, gateway.request_stop)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-
-
-@contextmanager
-def _reloads(parts: Parts) -> Iterator[None]:
-    """Reload on SIGHUP."""
-    loop = asyncio.get_running_loop()
-
-    def reload() -> None:
-        parts.bot.spawn(parts.reloader.reload_and_tell(), name="reload")
-
-    loop.add_signal_handler(signal.SIGHUP, reload)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGHUP)
+async def _report_failed(owner: OwnerNotices, status: RunStatus) -> None:
+    text = (
+        f"{status.kind} {status.name} has failed {status.restarts} times and is retried less often "
+        f"now: {status.last_error}"
+    )
+    await owner.notify(text, f"failed:{status.name}:{status.since.isoformat()}")

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.run import Model
+from nanobot_core.config.environment import environment
 from nanobot_core.config.models import ProviderSettings
 from nanobot_core.config.sections import validate_section
 from nanobot_core.contracts.provider import LLMProvider, ProviderSpec
@@ -27,15 +28,14 @@ if TYPE_CHECKING:
     from nanobot_core.messages import JsonObject
     from nanobot_core.plugins.context import HostContext
     from nanobot_core.plugins.host import PluginHost
-from nanobot_core.config.environment import environment
 
 
 class ConfiguredModels:
     """The models that the configuration makes available.
 
     Args:
-        host: knows the providers that plugins contribute.
-        loaded: the configuration in force.
+        host: has the providers that plugins contribute.
+        loaded: the present configuration.
         environ: environment variables; ``None`` means those of the process.
     """
 
@@ -65,14 +65,14 @@ class ConfiguredModels:
         """Return which provider serves a model; ``None`` names the configured default.
 
         Raises:
-            NoProvider: none can; the error names what to set.
+            NoProvider: none can; the error says which setting to add.
         """
         defaults = self._loaded.settings.agents.defaults
         forced = defaults.provider if name in {None, defaults.model} else None
         return match_provider(name or defaults.model, forced, self.rows(), self.access)
 
     def access(self, spec: ProviderSpec) -> ProviderAccess:
-        """Return what the configuration says of one provider."""
+        """Return what the configuration says about a provider."""
         section = self._loaded.settings.section(f"providers.{spec.name}") or {}
         key = section.get("api_key") or section.get("apiKey")
         base = section.get("api_base") or section.get("apiBase")
@@ -84,7 +84,7 @@ class ConfiguredModels:
 
     async def model(self, name: str | None) -> Model:
         """Return a model ready to be called; see `ModelSource`."""
-        # A generation of plugins has one table of providers, so each name is looked up once in it.
+        # Each generation of plugins has its own table of providers.
         if self._found_for is not self._host.hooks:
             self._models, self._found_for = {}, self._host.hooks
         if name not in self._models:

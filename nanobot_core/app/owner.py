@@ -1,4 +1,4 @@
-"""OwnerNotices: what the owner should hear of without asking."""
+"""OwnerNotices: messages to the owner about problems."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class OwnerNotices:
-    """Writes to the chat in which the owner was last seen alone.
+    """Writes to the private chat in which the owner last wrote.
 
     Args:
-        file: where that chat is kept.
+        file: stores that chat.
         outbox: takes the notices.
-        owners: the present list of owners.
+        owners: returns the present list of owners.
     """
 
     def __init__(self, file: Path, outbox: Outbox, owners: Callable[[], Sequence[str]]) -> None:
@@ -36,7 +36,7 @@ class OwnerNotices:
         self._changed = asyncio.Event()
 
     def is_owner(self, message: InboundMessage) -> bool:
-        """Whether the owner sent `message`; remembers where."""
+        """Whether the owner sent `message`; notes its chat."""
         if not is_owner(message, self._owners()):
             return False
         chat = (message.channel, message.chat_id)
@@ -47,11 +47,11 @@ class OwnerNotices:
 
     @property
     def chat(self) -> tuple[str, str] | None:
-        """Channel and chat in which the owner was last seen alone, if any."""
+        """Channel and chat in which the owner last wrote in private, if any."""
         return self._chat
 
-    async def tell(self, text: str, key: str) -> None:
-        """Send a notice once for each `key`; without a known chat it is only in the log."""
+    async def notify(self, text: str, key: str) -> None:
+        """Log a notice, and send it once for each `key` if the chat is known."""
         logger.warning("{}", text)
         if self._chat is None:
             return
@@ -62,17 +62,17 @@ class OwnerNotices:
         try:
             await self._outbox.publish(notice)
         except BusError as error:
-            logger.error("the owner could not be told: {}", error)
+            logger.error("cannot notify the owner: {}", error)
 
     async def keep(self) -> None:
-        """Store the chat for the next process whenever it changes; runs until cancelled."""
+        """Store the chat whenever it changes; runs until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
             try:
                 await asyncio.to_thread(replace_file, self._file, json.dumps(self._chat))
             except OSError as error:
-                logger.warning("the owner's chat cannot be stored: {}", error)
+                logger.warning("cannot store the owner's chat: {}", error)
 
 
 def _read(file: Path) -> tuple[str, str] | None:

@@ -1,11 +1,12 @@
-"""Reloader: the running gateway takes up another configuration and other plugins."""
+"""Reloader: a running gateway uses a changed configuration and changed plugins."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
 
 from nanobot_core.app.application import FIXED
 from nanobot_core.config.editing import add_to_list, remove_from_list
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.plugins.change import Reconfiguration
 
-_EMPTIED = "it is empty or gone and had settings before; restore it, or restart to run without it"
+_EMPTIED = "the file is empty or missing now; restore it, or restart the gateway to run without it"
 Load = Callable[[], "tuple[LoadedConfig, Catalogue]"]
-"""Reads the configuration and what is installed, as the gateway was started with."""
+"""Reads the configuration and the installed plugins, with the options of the gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +32,25 @@ class Reloaded:
     """What a reload did.
 
     Attributes:
-        change: what became of the plugins.
-        needs_restart: key paths that have changed and take a new start.
+        change: the result for each plugin.
+        changed: key paths of the settings that have changed and are used from now on.
+        needs_restart: key paths of those that have changed and require a restart.
     """
 
     change: Reconfiguration
+    changed: tuple[str, ...] = ()
     needs_restart: tuple[str, ...] = ()
 
 
 class Reloader:
-    """Applies differences while everything else goes on.
+    """Applies changes while everything else continues.
 
     Args:
         bot: the agent.
         channels: the channels.
         services: the services.
-        load: reads the configuration anew.
-        log: sends the log to where a configuration says.
+        load: reads the configuration again.
+        log: sends the log to the place that a configuration names.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Reloader:
         """Read configuration and plugins again and apply the difference.
 
         Raises:
-            ConfigError: the configuration cannot be used; the former one stays in force.
+            ConfigError: the configuration is invalid; the former one remains.
             PluginError: a required plugin cannot run; likewise.
         """
         async with self._changing:
@@ -80,24 +83,29 @@ class Reloader:
             change = await self._bot.reconfigure(loaded, catalogue)
             self._log(self._bot.loaded)
             await self._restart()
-            changed = [path for path in FIXED if _at(before, path) != _at(loaded, path)]
-            return Reloaded(change=change, needs_restart=tuple(changed))
+            changed = _changed_paths(before, self._bot.loaded)
+            needs_restart = tuple(path for path in FIXED if _below(path, changed))
+            return Reloaded(
+                change=change,
+                changed=tuple(path for path in changed if not _below(path, needs_restart)),
+                needs_restart=needs_restart,
+            )
 
-    async def reload_and_tell(self) -> None:
-        """Reload for whoever waits for no answer; the log has what came of it."""
+    async def reload_and_log(self) -> None:
+        """Reload, and log the result."""
         from loguru import logger
 
         try:
-            logger.info("reloaded: {}", described(await self.reload()))
+            logger.info("reload: {}", describe(await self.reload()))
         except NanobotError as error:
-            logger.error("not reloaded, the former configuration stays: {}", error)
+            logger.error("reload failed, the former configuration remains: {}", error)
 
     async def reload_plugin(self, plugin_id: str) -> Reconfiguration:
-        """Load a plugin's code anew.
+        """Load a plugin's code again.
 
         Raises:
-            PluginError: it cannot run, or takes a new start of the gateway; the former one stays.
-            ConfigError: its settings are wrong; likewise.
+            PluginError: it cannot run, or requires a restart; the former code remains.
+            ConfigError: its settings are invalid; the former code remains.
         """
         async with self._changing:
             change = await self._bot.plugins.changes.reload(plugin_id)
@@ -108,11 +116,11 @@ class Reloader:
         """Enable or disable a plugin in the configuration file, and apply it.
 
         Raises:
-            NanobotError: there is no file, it cannot be written, or the plugin cannot run.
+            NanobotError: no file exists, it cannot be written, or the plugin cannot run.
         """
         path = self._bot.loaded.path
         if path is None:
-            msg = "there is no configuration file to change; run nanobot onboard"
+            msg = "there is no configuration file; create one with: nanobot onboard"
             raise NanobotError(msg)
         source, target = "plugins.disabled", "plugins.enabled"
         if not enabled:
@@ -121,6 +129,11 @@ class Reloader:
         await asyncio.to_thread(add_to_list, path, target, plugin_id)
         return await self.reload()
 
+    async def withdraw(self, plugin_id: str) -> None:
+        """Stop the channels and services of a plugin."""
+        await self._channels.stop({plugin_id})
+        await self._services.stop({plugin_id})
+
     async def _restart(self) -> None:
         await self._channels.stop_unwanted()
         self._services.start_missing()
@@ -128,25 +141,49 @@ class Reloader:
 
 
 def load_again(bot: Nanobot) -> tuple[LoadedConfig, Catalogue]:
-    """Read the agent's own configuration file, and what is installed, once more."""
+    """Read the agent's own configuration file and the installed plugins again."""
     loaded = load_config(bot.loaded.path, home=bot.loaded.home)
     return loaded, Catalogue.load(loaded.home / "cache", loaded.settings.plugins)
 
 
-def described(done: Reloaded) -> str:
-    """Return in words what a reload did."""
+def describe(done: Reloaded) -> str:
+    """Return the result of a reload, one line for each kind of change."""
     change = done.change
     parts = {
         "enabled": change.enabled,
         "disabled": change.disabled,
         "reloaded": change.reloaded,
-        "new settings": change.applied,
-        "takes a restart": done.needs_restart,
+        "plugins with new settings": change.applied,
+        "changed": done.changed,
+        "requires a restart": done.needs_restart,
     }
     lines = [f"{what}: {', '.join(names)}" for what, names in parts.items() if names]
     lines += [f"failed: {plugin}: {reason}" for plugin, reason in change.failed.items()]
     return "\n".join(lines) or "nothing has changed"
 
 
-def _at(loaded: LoadedConfig, path: str) -> object:
-    return reduce(getattr, path.split("."), loaded.settings)
+def _changed_paths(before: LoadedConfig, after: LoadedConfig) -> list[str]:
+    """Return the key paths of the core's settings that differ; never values, which may be secret.
+
+    Plugins report their own sections.
+    """
+    found = sorted(_differences(before.settings, after.settings, ""))
+    return [path for path in found if not _below(path, ["plugins"])]
+
+
+def _differences(before: object, after: object, path: str) -> Iterator[str]:
+    if isinstance(before, BaseModel) and isinstance(after, BaseModel):
+        keys = type(before).model_fields.keys()
+        pairs = {key: (getattr(before, key), getattr(after, key)) for key in keys}
+    elif isinstance(before, dict) and isinstance(after, dict):
+        pairs = {key: (before.get(key), after.get(key)) for key in before.keys() | after.keys()}
+    else:
+        if before != after:
+            yield path
+        return
+    for key, (one, other) in pairs.items():
+        yield from _differences(one, other, f"{path}.{key}" if path else str(key))
+
+
+def _below(path: str, others: Collection[str]) -> bool:
+    return any(path == other or path.startswith(f"{other}.") for other in others)

@@ -35,11 +35,11 @@ class _Declared:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A service that is kept running.
+    """A service that runs.
 
     Attributes:
         needs: names of services that it needs.
-        up: set while it is there.
+        up: set while it works.
     """
 
     supervisor: Supervisor
@@ -51,10 +51,10 @@ class ServiceRunner:
     """Starts, restarts and stops services.
 
     Args:
-        host: knows the services that plugins contribute.
+        host: has the services that plugins contribute.
         spawn: starts tasks that the application owns.
         clock: source of time.
-        on_failed: told once when a service is given up.
+        on_failed: called once when a service has failed too often.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ServiceRunner:
         """In the order in which they were started."""
 
     def start_missing(self) -> None:
-        """Start every service that does not run, those first that others need."""
+        """Start every service that does not run, after those that it needs."""
         declared = self._declared()
         for name in _in_order(declared):
             if name not in self._running:
@@ -97,14 +97,14 @@ class ServiceRunner:
             del self._running[name]
 
     def statuses(self) -> list[RunStatus]:
-        """Return how every service is, by name."""
+        """Return the state of every service, by name."""
         return [running.supervisor.status for _, running in sorted(self._running.items())]
 
     def _declared(self) -> dict[str, _Declared]:
         found = list(self._host.declared("services"))
         claims = Counter(declaration.name for _, declaration in found)
         for name in sorted(name for name, count in claims.items() if count > 1):
-            logger.error("several plugins claim service '{}'; disable all but one", name)
+            logger.error("several plugins provide service '{}'; disable all but one", name)
         return {
             declaration.name: _Declared(
                 declaration.name,
@@ -146,13 +146,13 @@ class ServiceRunner:
 
 
 def _in_order(declared: Mapping[str, _Declared]) -> list[str]:
-    """Return names, needed ones first; those in a circle of needs are left out and told."""
+    """Return names, needed ones first; services that need each other are logged and left out."""
     startable = dict(declared)
     while True:
         for service in list(startable.values()):
             if absent := [need for need in service.needs if need not in startable]:
                 logger.bind(plugin=service.plugin).error(
-                    "service {} is left out: it needs {}, which is not there",
+                    "service {} does not start: it needs {}, which is missing",
                     service.name,
                     ", ".join(absent),
                 )
@@ -168,5 +168,5 @@ def _in_order(declared: Mapping[str, _Declared]) -> list[str]:
         )
     except CycleError as error:
         circle = list(dict.fromkeys(error.args[1]))
-        logger.error("services that need each other are left out: {}", ", ".join(circle))
+        logger.error("services do not start, because they need each other: {}", ", ".join(circle))
         return _in_order({name: item for name, item in startable.items() if name not in circle})

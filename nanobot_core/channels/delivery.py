@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-from nanobot_core.channels.insist import RETRY_S, growing_delay_s, insist
 from nanobot_core.errors import BusError, ChannelError, DeliveryError
 from nanobot_core.events import DeliveryFinished
-from nanobot_core.tasks import SENDING_END_S, run_bounded
+from nanobot_core.tasks import (
+    RETRY_S,
+    SENDING_END_S,
+    growing_delay_s,
+    retry_until_stored,
+    run_bounded,
+)
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
@@ -23,7 +29,7 @@ SEND_LIMIT_S = 120.0
 """Seconds that one message may take, its files included."""
 LONGEST_DELAY_S = 60.0
 RECEIVERS = 4
-"""Messages asked for at the same time: each waits until the queue has written what it writes."""
+"""Messages requested at the same time: each request waits for the queue's current write."""
 SIDE_BY_SIDE = 8
 """Chats of one channel that are written to at the same time."""
 ORPHAN_LIMIT_S = 1.0
@@ -62,7 +68,7 @@ class Delivery:
         self._give_up_after_s = give_up_after_s
 
     async def run(self) -> None:
-        """Deliver until cancelled; what is being sent then is handed out again later."""
+        """Deliver until cancelled; messages that are being sent then are retried later."""
         sending: set[asyncio.Task[None]] = set()
         try:
             async with asyncio.TaskGroup() as receivers:
@@ -70,7 +76,7 @@ class Delivery:
                     receivers.create_task(self._receive(sending))
         finally:
             if sending:
-                # One that is cut off may have arrived, and would be sent again.
+                # A cancelled one may have arrived, and would be sent twice.
                 await asyncio.wait(sending, timeout=SENDING_END_S)
             for task in sending:
                 task.cancel()
@@ -101,10 +107,11 @@ class Delivery:
         try:
             problem = await self._attempt(lease)
         except asyncio.CancelledError:
-            with suppress(BusError):  # whoever opens the queue next finds it all the same
+            with suppress(BusError):  # the next process finds it anyway
                 await self._bus.release(lease)
             raise
-        await insist(lambda: self._settle(lease, problem), self._clock, f"{self._name}: a delivery")
+        settled = partial(self._settle, lease, problem)
+        await retry_until_stored(settled, self._clock, f"a delivery of {self._name}")
 
     async def _attempt(self, lease: OutboundLease) -> DeliveryError | None:
         """Send once; return what went wrong."""
@@ -120,7 +127,7 @@ class Delivery:
             return DeliveryError(self._name, reason, retryable=True)
 
     async def _contained(self, lease: OutboundLease) -> DeliveryError | None:
-        """Send once; whatever a channel's code raises becomes a delivery that failed."""
+        """Send once; any exception of the channel becomes a failed delivery."""
         try:
             channel = await self._channel()
             await channel.send(lease.message)
@@ -143,7 +150,7 @@ class Delivery:
 
         if problem is None:
             await self._bus.acknowledge(lease)
-            self._tell(lease, None)
+            self._report(lease, None)
             return
         age_s = (self._clock.now() - lease.stored_at).total_seconds()
         if problem.retryable and age_s < self._give_up_after_s:
@@ -155,9 +162,9 @@ class Delivery:
         reason = problem.reason if not problem.retryable else f"given up: {problem.reason}"
         await self._bus.bury(lease, reason)
         logger.warning("{}: dead letter: {}", self._name, reason)
-        self._tell(lease, reason)
+        self._report(lease, reason)
 
-    def _tell(self, lease: OutboundLease, error: str | None) -> None:
+    def _report(self, lease: OutboundLease, error: str | None) -> None:
         if after_delivery := self._hooks().after_delivery:
             after_delivery(
                 DeliveryFinished(message=lease.message, attempts=lease.attempt, error=error)
@@ -165,12 +172,12 @@ class Delivery:
 
 
 async def bury_orphans(bus: Bus, channel: str) -> None:
-    """Move what waits for a channel that is not there to the dead letters.
+    """Move the replies for a missing channel to the dead letters.
 
     Raises:
         BusError: the outbox cannot be read or written.
     """
-    reason = f"channel '{channel}' is not there or switched off"
+    reason = f"channel '{channel}' does not exist or is disabled"
     try:
         while True:
             async with asyncio.timeout(ORPHAN_LIMIT_S):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nanobot_core.channels.access import decide, fault_of, first_part, with_names
@@ -15,9 +15,9 @@ from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, OutboundMessage
 
 if TYPE_CHECKING:
+    from nanobot_core.channels.live import WaitIndicator
     from nanobot_core.channels.outbox import Outbox
     from nanobot_core.channels.pairing import PairingStore
-    from nanobot_core.channels.waiting import Waiting
     from nanobot_core.clock import Clock
     from nanobot_core.config.models import ChannelSettings
     from nanobot_core.contracts.bus import Bus
@@ -26,42 +26,32 @@ if TYPE_CHECKING:
 
 RATE_WINDOW_S = 60.0
 RATED_SENDERS = 1_000
-TOO_FAST = "You write faster than I can read; messages of the last minute were left out."
+TOO_FAST = "You have sent too many messages. I left out some; please wait a minute."
 
 
-class Reception:
+@dataclass(slots=True, kw_only=True)
+class InboxServices:
     """What the inboxes of all channels share.
 
-    Args:
+    Attributes:
         bus: the message queue.
-        outbox: answers to strangers.
-        pairing: strangers whom the owner lets in.
-        waiting: shows people that their message is being worked on.
-        hooks: the present call points.
-        is_control: whether a text is a command that must not wait.
+        outbox: takes answers to unknown senders.
+        pairing: unknown senders whom the owner admits.
+        hooks: returns the present call points.
+        is_control: whether a text is a control command.
+        open_question: whether a tool call of a session waits for an approval.
         clock: source of time.
+        is_open: whether messages are accepted; false while the gateway stops.
     """
 
-    def __init__(
-        self,
-        *,
-        bus: Bus,
-        outbox: Outbox,
-        pairing: PairingStore,
-        waiting: Waiting,
-        hooks: Callable[[], Hooks],
-        is_control: Callable[[str], bool],
-        clock: Clock,
-    ) -> None:
-        self.bus = bus
-        self.outbox = outbox
-        self.pairing = pairing
-        self.waiting = waiting
-        self.hooks = hooks
-        self.is_control = is_control
-        self.clock = clock
-        self.is_open: bool = True
-        """Whether messages are taken in; false while the gateway ends."""
+    bus: Bus
+    outbox: Outbox
+    pairing: PairingStore
+    hooks: Callable[[], Hooks]
+    is_control: Callable[[str], bool]
+    open_question: Callable[[str], bool]
+    clock: Clock
+    is_open: bool = True
 
 
 class ChannelInbox:
@@ -69,33 +59,38 @@ class ChannelInbox:
 
     Args:
         settings: of the channel.
-        reception: what all inboxes share.
-        on_alive: told that the platform has answered.
+        services: what all inboxes share.
+        indicator: shows people that their message is being worked on.
+        on_alive: called when the platform has answered.
     """
 
     def __init__(
-        self, settings: ChannelSettings, reception: Reception, on_alive: Callable[[], None]
+        self,
+        settings: ChannelSettings,
+        services: InboxServices,
+        indicator: WaitIndicator,
+        on_alive: Callable[[], None],
     ) -> None:
         self._settings = settings
-        self._reception = reception
+        self._services = services
+        self._indicator = indicator
         self._on_alive = on_alive
         self._recent: OrderedDict[str, deque[float]] = OrderedDict()
 
     def alive(self) -> None:
-        """Say that the platform has just answered."""
+        """Note that the platform has just answered."""
         self._on_alive()
 
     async def publish(self, message: InboundMessage, complete: Complete | None = None) -> bool:
         """Admit and store a message; see `Inbox.publish`."""
-        reception = self._reception
-        if not reception.is_open:
-            msg = "the gateway is about to end and takes no more messages"
+        if not self._services.is_open:
+            msg = "the gateway is stopping and accepts no more messages"
             raise BusError(msg)
         self._on_alive()
         if fault := fault_of(message):
             from loguru import logger
 
-            logger.warning("{}: a message was refused: {}", message.channel, fault)
+            logger.warning("{}: refused a message: {}", message.channel, fault)
             return False
         message = with_names(message)
         if not await self._is_known(message):
@@ -108,7 +103,7 @@ class ChannelInbox:
             is_stored = await self._store(message, complete)
         finally:
             if not is_stored and times:
-                # What a platform offers again and again must not use up its sender's share.
+                # A message that a platform retries must not count against its sender each time.
                 times.pop()
         return is_stored
 
@@ -116,14 +111,14 @@ class ChannelInbox:
         if complete is not None:
             message = _of_same_origin(await complete(message), message)
         message = await self._completed(message)
-        if not await self._reception.bus.publish_inbound(message):
+        if not await self._services.bus.publish_inbound(message):
             return False
         if not message.is_control:
-            self._reception.waiting.expect(message)
+            self._indicator.expect(message)
         return True
 
     async def _is_known(self, message: InboundMessage) -> bool:
-        """Whether the access lists let the sender in; a stranger is told how to be let in."""
+        """Whether the access lists admit the sender; an unknown one may get a pairing code."""
         from loguru import logger
 
         verdict = decide(message, self._settings, ())
@@ -132,48 +127,48 @@ class ChannelInbox:
         if verdict == "stranger":
             bound = logger.bind(session=message.session_key)
             sender = message.sender_id
-            bound.info("{}: message of {} refused, not on the list", message.channel, sender)
+            bound.info("{}: refused a message of {}: not in allow_from", message.channel, sender)
             await self._offer_pairing(message)
         return verdict == "admitted"
 
     async def _approved(self, channel: str) -> frozenset[str]:
         try:
-            return await asyncio.to_thread(self._reception.pairing.approved, channel)
+            return await asyncio.to_thread(self._services.pairing.approved, channel)
         except OSError as error:
-            msg = f"who may write cannot be looked up: {error}"
+            msg = f"cannot read the approved senders: {error}"
             raise BusError(msg) from error
 
     async def _is_allowed(self, message: InboundMessage) -> bool:
-        """Whether no policy of a plugin refuses the message."""
+        """Whether the plugins admit the message."""
         from loguru import logger
 
-        hooks = self._reception.hooks()
+        hooks = self._services.hooks()
         if not hooks.admit_message:
             return True
         refusal = await hooks.admit_message(MessageReceived(message=message))
         if refusal is not None:
             bound = logger.bind(session=message.session_key)
-            bound.info("{}: message refused: {}", message.channel, refusal.reason)
+            bound.info("{}: refused a message: {}", message.channel, refusal.reason)
         return refusal is None
 
     async def _offer_pairing(self, message: InboundMessage) -> None:
-        """Give a stranger a code; in groups nobody asked for one."""
+        """Send an unknown sender a code, except in groups."""
         if message.is_group or not self._settings.pairing:
             return
         try:
-            asked = await asyncio.to_thread(self._reception.pairing.request, message)
+            asked = await asyncio.to_thread(self._services.pairing.request, message)
         except OSError as error:
-            msg = f"a pairing code cannot be stored: {error}"
+            msg = f"cannot store a pairing code: {error}"
             raise BusError(msg) from error
         if asked is not None:
             text = (
-                f"I do not know you yet. If you know my owner, have them run "
+                f"I do not know you yet. To write to me, ask my owner to run "
                 f"`nanobot pairing approve {asked.code}` within an hour."
             )
             await self._notify(message, text, f"pairing:{asked.code}")
 
     def _times_of(self, message: InboundMessage) -> deque[float]:
-        """Return when the sender's last messages came, oldest first."""
+        """Return the times of the sender's last messages, oldest first."""
         sender = first_part(message.sender_id)
         times = self._recent.setdefault(sender, deque(maxlen=self._settings.rate_limit))
         self._recent.move_to_end(sender)
@@ -182,36 +177,36 @@ class ChannelInbox:
         return times
 
     async def _within_rate(self, message: InboundMessage, times: deque[float]) -> bool:
-        now = self._reception.clock.monotonic_s()
+        now = self._services.clock.monotonic_s()
         if len(times) < self._settings.rate_limit or now - times[0] >= RATE_WINDOW_S:
             times.append(now)
             return True
-        minute = int(self._reception.clock.now().timestamp() // RATE_WINDOW_S)
+        minute = int(self._services.clock.now().timestamp() // RATE_WINDOW_S)
         sender = first_part(message.sender_id)
         await self._notify(message, TOO_FAST, f"rate:{message.channel}:{sender}:{minute}")
         return False
 
     async def _completed(self, message: InboundMessage) -> InboundMessage:
-        reception = self._reception
+        services = self._services
         message = replace(
             message,
             id=message.id or new_id(),
-            timestamp=message.timestamp or reception.clock.now(),
+            timestamp=message.timestamp or services.clock.now(),
         )
-        hooks, changed = reception.hooks(), message
+        hooks, changed = services.hooks(), message
         try:
             if hooks.rewrite_inbound:
                 changed = await hooks.rewrite_inbound(MessageReceived(message=message))
         except HookError as error:
-            # What must not pass unchanged has no other form, and the platform offers it again.
-            msg = f"a plugin could not prepare the message: {error}"
+            # The unchanged message must not pass, and the platform retries it.
+            msg = f"a plugin failed to process the message: {error}"
             raise BusError(msg) from error
         return replace(
-            _of_same_origin(changed, message), is_control=reception.is_control(changed.content)
+            _of_same_origin(changed, message), is_control=services.is_control(changed.content)
         )
 
     async def _notify(self, message: InboundMessage, text: str, key: str) -> None:
-        await self._reception.outbox.publish(
+        await self._services.outbox.publish(
             OutboundMessage(
                 channel=message.channel,
                 chat_id=message.chat_id,
@@ -223,7 +218,7 @@ class ChannelInbox:
 
 
 def _of_same_origin(changed: InboundMessage, admitted: InboundMessage) -> InboundMessage:
-    """Return `changed` as from where `admitted` came: access was decided for that."""
+    """Return `changed` with the origin of `admitted`, for which access was granted."""
     return replace(
         changed,
         channel=admitted.channel,

@@ -1,15 +1,15 @@
-"""LiveView: what a chat sees of a turn while it runs. Nothing of it is kept."""
+"""What a chat sees while its message is worked on. Nothing of it is stored."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core.contracts.channel import Draft
-from nanobot_core.errors import NanobotError
+from nanobot_core.errors import BusError, NanobotError
 from nanobot_core.events import (
     NoticeGiven,
     ProgressMade,
@@ -21,6 +21,7 @@ from nanobot_core.messages import OutboundKind, OutboundMessage
 from nanobot_core.tasks import CONNECTION_END_S, run_bounded
 
 if TYPE_CHECKING:
+    from nanobot_core.channels.outbox import Outbox
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.channel import Channel
     from nanobot_core.events import RunEvent
@@ -29,16 +30,23 @@ if TYPE_CHECKING:
 
 SEND_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 5.0
-MAX_WAITING = 50
+MAX_LINES = 50
 """Lines of progress that wait for a slow platform; older ones are left out."""
+TYPING_LIMIT_S = 600.0
+"""Seconds after which a typing sign is no longer credible."""
+STILL_WAITING = "I have your message, but other messages come first. The answer will take a while."
+APPROVAL_FIRST = (
+    "I have your message. First, the tool call in this chat needs an answer: /approve or /deny, "
+    "with the ID from my question. If you are not the owner, the owner has to answer it."
+)
 
 
 class LiveView:
-    """Shows one turn to the chat that it belongs to.
+    """Shows a turn in its chat.
 
     Args:
         channel: the running channel.
-        message: the message that is answered.
+        message: the message of the turn.
         spawn: starts tasks that the application owns.
         clock: source of time.
         shown: kinds of messages that this channel wants besides the reply.
@@ -61,7 +69,7 @@ class LiveView:
         self._clock = clock
         self._shown = shown
         self._interval_s = channel.capabilities.edit_interval_s if streams else None
-        self._lines: deque[OutboundMessage] = deque(maxlen=MAX_WAITING)
+        self._lines: deque[OutboundMessage] = deque(maxlen=MAX_LINES)
         self._text: list[str] = []
         self._drafted = ""
         self._news = asyncio.Event()
@@ -73,7 +81,7 @@ class LiveView:
         return self._message.id if self._drafted else None
 
     async def on_event(self, event: RunEvent) -> None:
-        """Take note of an event, and begin to show what there is; returns at once."""
+        """Note an event and start to show it; returns at once."""
         if isinstance(event, TextStreamed):
             self._text.append(event.text)
         elif isinstance(event, StreamRestarted):
@@ -93,13 +101,13 @@ class LiveView:
                 self._showing = self._spawn(self._show(), name=f"view:{self._message.id}")
 
     async def stop(self) -> None:
-        """Show nothing more of what happens; what is being sent has `CONNECTION_END_S` to end."""
+        """Show no more events; what is being sent has `CONNECTION_END_S` to end."""
         if self._showing is not None:
             self._showing.cancel()
             await asyncio.wait({self._showing}, timeout=CONNECTION_END_S)
 
     async def close(self) -> None:
-        """Show the lines that still wait, within a limit. Called after `stop`."""
+        """Show the remaining lines, within a limit. Called after `stop`."""
         if not self._lines:
             return
         with suppress(TimeoutError):
@@ -108,7 +116,7 @@ class LiveView:
         self._lines.clear()
 
     async def discard(self) -> None:
-        """Take a draft away that no reply will take the place of."""
+        """Remove a draft that no reply will replace."""
         if self._drafted:
             await self._bounded(self._channel.drop_draft(self._message.chat_id, self._message.id))
             self._drafted = ""
@@ -141,7 +149,7 @@ class LiveView:
         text = "".join(self._text)
         if text == self._drafted:
             return
-        # Before it is known to have arrived: a draft that may be there must be replaced.
+        # Set before it has arrived: a draft that may be visible must be replaced.
         self._drafted = text
         await self._bounded(
             self._channel.show_draft(
@@ -155,7 +163,7 @@ class LiveView:
         )
 
     async def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Wait for what a channel shows; what fails costs the sight of it and no more."""
+        """Wait until a channel has shown something; a failure is only logged."""
         name = f"showing:{self._message.id}"
         with suppress(TimeoutError):
             await run_bounded(self._spawn, self._contained(work), limit_s=SEND_LIMIT_S, name=name)
@@ -167,6 +175,94 @@ class LiveView:
         try:
             await work
         except NanobotError as error:
-            logger.debug("{}: not shown: {}", name, error)
+            logger.debug("{}: cannot show progress: {}", name, error)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point: a channel's code
-            logger.warning("{}: not shown: {}: {}", name, type(error).__name__, error)
+            logger.warning("{}: cannot show progress: {}: {}", name, type(error).__name__, error)
+
+
+class WaitIndicator:
+    """Shows that a message is being worked on: a typing sign, and a note after a long wait.
+
+    Args:
+        channel: returns the running channel of a name, or ``None``.
+        outbox: takes the note to the chat.
+        spawn: starts tasks that the application owns.
+        clock: source of time.
+        open_question: whether a tool call of a session waits for an approval.
+        patience_s: seconds until the note, for a message that has to wait.
+    """
+
+    def __init__(
+        self,
+        channel: Callable[[str], Channel | None],
+        outbox: Outbox,
+        *,
+        spawn: Spawn,
+        clock: Clock,
+        open_question: Callable[[str], bool],
+        patience_s: float,
+    ) -> None:
+        self._channel = channel
+        self._outbox = outbox
+        self._spawn = spawn
+        self._clock = clock
+        self._open_question = open_question
+        self._patience_s = patience_s
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+
+    def expect(self, message: InboundMessage) -> None:
+        """Begin: the message is stored."""
+        channel = self._channel(message.channel)
+        if channel is None or message.id in self._tasks:
+            return
+        tasks = [self._spawn(self._note(message), name=f"patience:{message.id}")]
+        if channel.capabilities.typing_interval_s is not None:
+            tasks.append(self._spawn(self._type(message), name=f"typing:{message.id}"))
+        self._tasks[message.id] = tasks
+
+    def begun(self, message: InboundMessage) -> None:
+        """Its turn has begun: send no note."""
+        if tasks := self._tasks.get(message.id):
+            tasks[0].cancel()
+
+    def done(self, message: InboundMessage) -> None:
+        """End: the reply is on its way, or there is none."""
+        for task in self._tasks.pop(message.id, ()):
+            task.cancel()
+
+    async def _type(self, message: InboundMessage) -> None:
+        started = self._clock.monotonic_s()
+        while self._clock.monotonic_s() - started < TYPING_LIMIT_S:
+            channel = self._channel(message.channel)
+            interval_s = channel.capabilities.typing_interval_s if channel else None
+            if channel is None or interval_s is None:
+                return
+            try:
+                async with asyncio.timeout(interval_s):
+                    await channel.show_typing(message.chat_id)
+            except (NanobotError, TimeoutError):
+                pass  # the next one may arrive
+            except Exception as error:  # noqa: BLE001 - isolation point: a channel's code
+                from loguru import logger
+
+                reason = f"{type(error).__name__}: {error}"
+                logger.warning("{}: cannot show the typing sign: {}", message.channel, reason)
+                return
+            await self._clock.sleep(interval_s)
+
+    async def _note(self, message: InboundMessage) -> None:
+        await self._clock.sleep(self._patience_s)
+        asked = self._open_question(message.session_key)
+        note = OutboundMessage(
+            channel=message.channel,
+            chat_id=message.chat_id,
+            content=APPROVAL_FIRST if asked else STILL_WAITING,
+            kind="notice",
+            idempotency_key=f"{message.id}:waiting",
+        )
+        try:
+            await self._outbox.publish(note)
+        except BusError as error:
+            from loguru import logger
+
+            logger.warning("{}: cannot send a note about the wait: {}", message.channel, error)

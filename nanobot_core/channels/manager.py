@@ -1,4 +1,4 @@
-"""ChannelManager: the channels that are switched on, each running by itself."""
+"""ChannelManager: the enabled channels, each running by itself."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nanobot_core.channels.delivery import Delivery, bury_orphans
-from nanobot_core.channels.inbox import ChannelInbox, Reception
-from nanobot_core.channels.live import LiveView
+from nanobot_core.channels.inbox import ChannelInbox, InboxServices
+from nanobot_core.channels.live import LiveView, WaitIndicator
 from nanobot_core.channels.supervisor import SETTLED_S, Supervisor
 from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Channel
-from nanobot_core.errors import BusError, PluginRejected
+from nanobot_core.errors import BusError, PluginRejected, ToolFailed
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.tasks import CONNECTION_END_S, TASKS_END_S
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.service import RunStatus
-    from nanobot_core.messages import InboundMessage, OutboundKind
+    from nanobot_core.messages import InboundMessage, OutboundKind, OutboundMessage
     from nanobot_core.plugins.context import HostContext
     from nanobot_core.plugins.host import PluginHost
     from nanobot_core.tasks import Spawn
@@ -52,17 +52,19 @@ class ChannelManager:
     """Starts, restarts and stops channels.
 
     Args:
-        host: knows the channels that plugins contribute.
-        loaded: the configuration in force.
+        host: has the channels that plugins contribute.
+        loaded: returns the present configuration.
+        services: what the inboxes share.
         spawn: starts tasks that the application owns.
         clock: source of time.
-        on_failed: told once when a channel is given up.
+        on_failed: called once when a channel has failed too often.
     """
 
     def __init__(
         self,
         host: PluginHost,
         loaded: Callable[[], LoadedConfig],
+        services: InboxServices,
         *,
         spawn: Spawn,
         clock: Clock,
@@ -73,22 +75,19 @@ class ChannelManager:
         self._spawn = spawn
         self._clock = clock
         self._on_failed = on_failed
+        self._services = services
         self._entries: dict[str, _Entry] = {}
-        self._reception: Reception | None = None
-        self._sweeper: asyncio.Task[None] | None = None
-
-    def start(self, reception: Reception) -> None:
-        """Start every channel that is switched on, side by side.
-
-        Args:
-            reception: where what they receive goes, and where their replies come from.
-        """
-        self._reception = reception
-        self.start_missing()
-        self._sweeper = self._spawn(self._sweep(reception), name="orphans")
+        self.indicator: WaitIndicator = WaitIndicator(
+            self.running,
+            services.outbox,
+            spawn=spawn,
+            clock=clock,
+            open_question=services.open_question,
+            patience_s=loaded().settings.gateway.patience_s,
+        )
 
     def start_missing(self) -> None:
-        """Start those channels that are switched on and do not run."""
+        """Start the channels that are enabled and do not run, side by side."""
         wanted = self._wanted()
         for name, (plugin, factory) in wanted.items():
             if name not in self._entries:
@@ -96,9 +95,6 @@ class ChannelManager:
 
     async def stop(self, plugins: Collection[str] | None = None) -> None:
         """Stop the channels of these plugins, or all of them."""
-        if plugins is None and self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.wait({self._sweeper})
         leaving = [
             entry for entry in self._entries.values() if plugins is None or entry.plugin in plugins
         ]
@@ -107,27 +103,38 @@ class ChannelManager:
                 group.create_task(self._stop_one(entry))
 
     async def stop_unwanted(self) -> None:
-        """Stop those channels that are not switched on any more."""
+        """Stop the channels that are no longer enabled."""
         wanted = self._wanted()
         for entry in list(self._entries.values()):
             if entry.name not in wanted:
                 await self._stop_one(entry)
 
     def statuses(self) -> list[RunStatus]:
-        """Return how every channel is, by name."""
+        """Return the state of every channel, by name."""
         return [entry.supervisor.status for _, entry in sorted(self._entries.items())]
 
-    def has(self, name: str) -> bool:
-        """Whether a channel of this name is switched on."""
-        return name in self._entries
+    async def send(self, message: OutboundMessage) -> None:
+        """Store the message of a tool or a command for delivery.
+
+        Raises:
+            ToolFailed: the channel does not exist, or the message cannot be stored.
+        """
+        if message.channel not in self._entries:
+            msg = f"channel '{message.channel}' does not exist or is disabled"
+            raise ToolFailed(msg)
+        try:
+            await self._services.outbox.publish(message)
+        except BusError as error:
+            msg = f"the message could not be stored: {error}"
+            raise ToolFailed(msg) from error
 
     def running(self, name: str) -> Channel | None:
-        """Return the channel of this name, or ``None`` while it is not there."""
+        """Return the channel of this name, or ``None`` while it does not run."""
         entry = self._entries.get(name)
         return entry.channel if entry else None
 
     def format_hint(self, name: str) -> str:
-        """Return what the model should know about how a channel shows text."""
+        """Return how a channel shows text, for the model."""
         channel = self.running(name)
         if channel is None:
             return ""
@@ -137,7 +144,7 @@ class ChannelManager:
         return f"Your answer is shown in a chat ({dialect}); keep it short, use simple Markdown."
 
     def view(self, message: InboundMessage) -> LiveView | None:
-        """Return what shows a turn to the chat of `message`, if its channel is there."""
+        """Return what shows a turn to the chat of `message`, if its channel runs."""
         entry = self._entries.get(message.channel)
         if entry is None or entry.channel is None:
             return None
@@ -159,7 +166,7 @@ class ChannelManager:
         )
 
     def _wanted(self) -> dict[str, tuple[str, str]]:
-        """Return (plugin, factory) by name of the channels that are switched on."""
+        """Return (plugin, factory) by name of the enabled channels."""
         from loguru import logger
 
         settings = self._loaded().settings
@@ -174,17 +181,14 @@ class ChannelManager:
             if section is None or section.get("enabled", True) is not True:
                 continue
             if claims[name] > 1:
-                logger.error("several plugins claim channel '{}'; disable all but one", name)
+                logger.error("several plugins provide channel '{}'; disable all but one", name)
                 continue
             wanted[name] = (plugin, factory)
         return wanted
 
     def _start_one(self, name: str, plugin: str, factory: str) -> None:
-        reception = self._reception
-        assert reception is not None  # noqa: S101 - nothing is started before `start`
-
         async def attempt() -> None:
-            await self._live(entry, reception)
+            await self._live(entry)
 
         async def when_up() -> Channel:
             while entry.channel is None:
@@ -204,8 +208,8 @@ class ChannelManager:
         delivery = Delivery(
             name,
             when_up,
-            reception.bus,
-            reception.hooks,
+            self._services.bus,
+            self._services.hooks,
             spawn=self._spawn,
             clock=self._clock,
             give_up_after_s=self._loaded().settings.gateway.give_up_after_s,
@@ -217,12 +221,12 @@ class ChannelManager:
     async def _stop_one(self, entry: _Entry) -> None:
         self._entries.pop(entry.name, None)
         if entry.delivery is not None:
-            # Before the channel, so that what is on its way may arrive.
+            # Before the channel, so that replies on their way may arrive.
             entry.delivery.cancel()
             await asyncio.wait({entry.delivery}, timeout=TASKS_END_S)
         await entry.supervisor.stop()
 
-    async def _live(self, entry: _Entry, reception: Reception) -> None:
+    async def _live(self, entry: _Entry) -> None:
         """Create the channel and let it receive until it ends."""
         supervisor = entry.supervisor
         context = await self._host.context_for(entry.plugin)
@@ -231,7 +235,7 @@ class ChannelManager:
         supervisor.silence_limit_s = channel.capabilities.silence_limit_s
 
         def alive() -> None:
-            # What is left of a former life must not speak for the present one.
+            # A call from a former attempt must not count for this one.
             if entry.channel is channel:
                 supervisor.alive()
 
@@ -244,8 +248,9 @@ class ChannelManager:
         settling = None
         if supervisor.silence_limit_s is None:
             settling = self._spawn(settle(), name=f"settling:{entry.name}")
+        inbox = ChannelInbox(entry.settings, self._services, self.indicator, alive)
         try:
-            await channel.start(ChannelInbox(entry.settings, reception, alive))
+            await channel.start(inbox)
         finally:
             entry.up.clear()
             entry.channel = None
@@ -254,23 +259,21 @@ class ChannelManager:
                 settling.cancel()
             await stop_channel(channel)
 
-    async def _sweep(self, reception: Reception) -> None:
-        """Bury, again and again, what waits for channels that are not there."""
+    async def sweep(self) -> None:
+        """Bury replies to channels that do not exist any more; runs until cancelled."""
         from loguru import logger
 
-        missed: set[str] = set()
+        bus, missed = self._services.bus, set[str]()
         while True:
             try:
-                former, missed = missed, await self._without_channel(reception)
+                waiting = set(await bus.outbound_channels())
                 # Missed twice, because a channel is away for a moment while its plugin changes.
+                former, missed = missed, waiting - set(self._entries)
                 for name in sorted(former & missed):
-                    await bury_orphans(reception.bus, name)
+                    await bury_orphans(bus, name)
             except BusError as error:
-                logger.error("the outbox cannot be looked through: {}", error)
+                logger.error("cannot read the outbox: {}", error)
             await self._clock.sleep(SWEEP_INTERVAL_S)
-
-    async def _without_channel(self, reception: Reception) -> set[str]:
-        return set(await reception.bus.outbound_channels()) - set(self._entries)
 
 
 async def create_channel(context: HostContext, factory: str) -> Channel:
@@ -286,7 +289,7 @@ async def stop_channel(channel: Channel) -> None:
         async with asyncio.timeout(CONNECTION_END_S):
             await channel.stop()
     except TimeoutError:
-        logger.warning("channel {} does not stop", channel.name)
+        logger.warning("channel {} did not stop in time", channel.name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - isolation point: a channel's code
         kind = type(error).__name__
         logger.warning("channel {} failed to stop: {}: {}", channel.name, kind, error)

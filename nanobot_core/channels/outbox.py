@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nanobot_core.errors import BusError, HookError, ToolFailed
+from nanobot_core.errors import HookError
 from nanobot_core.events import MessageComposed
 
 if TYPE_CHECKING:
@@ -21,24 +21,21 @@ class Outbox:
     Args:
         bus: where they are stored until they are delivered.
         hooks: the present call points.
-        has_channel: whether a channel of a name is switched on.
-        redact: takes secrets out of what people are to read.
+        redact: removes secrets from a text.
     """
 
     def __init__(
         self,
         bus: Bus,
         hooks: Callable[[], Hooks],
-        has_channel: Callable[[str], bool],
         redact: Callable[[str], str] = str,
     ) -> None:
         self._bus = bus
         self._hooks = hooks
-        self._has_channel = has_channel
         self._redact = redact
 
     async def compose(self, message: OutboundMessage) -> OutboundMessage | None:
-        """Return `message` as plugins leave it, or ``None`` when nothing of it is to be sent."""
+        """Return `message` as plugins change it, or ``None`` if there is nothing to send."""
         hooks = self._hooks()
         if hooks.rewrite_outbound:
             try:
@@ -48,7 +45,7 @@ class Outbox:
 
                 logger.error("a message to {} is withheld: {}", message.channel, error)
                 return None
-            # By its key a message is known again after a crash, whatever it says.
+            # After a crash the key identifies the message, whatever its text.
             message = replace(changed, idempotency_key=message.idempotency_key)
         message = replace(message, content=self._redact(message.content))
         return message if message.content or message.media else None
@@ -61,18 +58,3 @@ class Outbox:
         """
         if composed := await self.compose(message):
             await self._bus.publish_outbound(composed)
-
-    async def publish_for_tool(self, message: OutboundMessage) -> None:
-        """Store what a tool sends.
-
-        Raises:
-            ToolFailed: there is no such channel, or it could not be stored.
-        """
-        if not self._has_channel(message.channel):
-            msg = f"there is no channel '{message.channel}', or it is switched off"
-            raise ToolFailed(msg)
-        try:
-            await self.publish(message)
-        except BusError as error:
-            msg = f"the message could not be stored: {error}"
-            raise ToolFailed(msg) from error

@@ -1,4 +1,4 @@
-"""Supervisor: keeps something running, and says honestly how it is."""
+"""Supervisor: keeps a channel or service running, and reports its state."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
-from nanobot_core.channels.insist import growing_delay_s
 from nanobot_core.contracts.service import RunState, RunStatus
 from nanobot_core.errors import NanobotError
-from nanobot_core.tasks import TURN_END_S
+from nanobot_core.tasks import TURN_END_S, growing_delay_s
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -22,13 +21,13 @@ LONGEST_DELAY_S = 10.0
 MAX_RESTARTS = 30
 RESTART_WINDOW_S = 600.0
 PROBE_INTERVAL_S = 120.0
-"""Seconds between attempts of what was given up: a platform may come back after hours."""
+"""Seconds between attempts after too many failures: a platform may come back after hours."""
 STABLE_S = 60.0
-"""What has run for so long, and was heard meanwhile, counts as mended."""
+"""Seconds after which an attempt that was alive counts as recovered."""
 SETTLED_S = 2.0
-"""What cannot say that it works counts as working when it has lived for so long."""
+"""Seconds after which a channel that cannot report itself alive counts as running."""
 WATCH_S = 15.0
-"""Most seconds between two looks at how long nothing was heard."""
+"""Longest interval between checks for silence."""
 
 
 class Supervisor:
@@ -38,10 +37,10 @@ class Supervisor:
         name: its name.
         kind: what it is.
         plugin: id of the plugin that brings it.
-        attempt: one life of it, from creation to end; must let go of everything when cancelled.
+        attempt: one attempt, from creation to end; must release everything when cancelled.
         spawn: starts tasks that the application owns.
         clock: source of time.
-        on_failed: told once, with the reason, when it is given up.
+        on_failed: called once when it has failed too often.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Supervisor:
 
     @property
     def status(self) -> RunStatus:
-        """How it is now."""
+        """The present state."""
         state = self._state
         if state == "running" and self._is_silent():
             state = "waiting"
@@ -102,17 +101,17 @@ class Supervisor:
             self._enter("running")
 
     def lost(self) -> None:
-        """Note that it works no more, though it is still ending."""
+        """Note that it no longer works, though it has not ended yet."""
         if self._state in {"starting", "running"}:
             self._enter("failed" if self._given_up else "waiting")
 
     def start(self) -> None:
-        """Begin; does nothing while it runs."""
+        """Start; does nothing while it runs."""
         if self._task is None or self._task.done():
             self._task = self._spawn(self._run(), name=f"{self._kind}:{self.name}")
 
     async def stop(self) -> None:
-        """End it within a limit; what does not end is left to the owner of tasks."""
+        """Stop it within a limit; the owner of tasks takes over one that does not end."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -121,7 +120,7 @@ class Supervisor:
                 from loguru import logger
 
                 logger.bind(plugin=self.plugin).warning(
-                    "{} {} does not end when it is stopped", self._kind, self.name
+                    "{} {} did not stop in time", self._kind, self.name
                 )
         self._enter("stopped")
 
@@ -163,7 +162,7 @@ class Supervisor:
         )
 
     async def _contained(self) -> str:
-        """Run one attempt; return why it ended, in words for the owner."""
+        """Run one attempt; return why it ended."""
         try:
             await self._attempt()
         except NanobotError as error:
@@ -173,13 +172,13 @@ class Supervisor:
         return "it ended by itself"
 
     async def _watch(self) -> None:
-        """Return when nothing was heard for too long."""
+        """Return when it was silent for too long."""
         while not self._is_silent():
             limit_s = self.silence_limit_s
             await self._clock.sleep(WATCH_S if limit_s is None else min(limit_s / 4, WATCH_S))
 
     async def _delay_s(self) -> float:
-        """Return how long to wait before the next attempt; give up where there were too many."""
+        """Return the seconds until the next attempt; fail after too many."""
         now = self._clock.monotonic_s()
         worn_out = len(self._recent) == MAX_RESTARTS and now - self._recent[0] < RESTART_WINDOW_S
         if worn_out and not self._given_up:
@@ -202,7 +201,7 @@ class Supervisor:
 
 
 def _reason(attempt: asyncio.Task[str]) -> str | None:
-    """Return why an attempt ended; ``None`` when it has not."""
+    """Return why an attempt ended; ``None`` if it has not."""
     if not attempt.done():
         return None
     return "it was cancelled" if attempt.cancelled() else attempt.result()

@@ -62,8 +62,8 @@ def gateway(ctx: typer.Context) -> None:
 @app.command()
 def run(ctx: typer.Context) -> None:
     """Run the gateway until it is stopped."""
-    from nanobot_core.app.gateway import Gateway
     from nanobot_core.app.logging import configure_logging
+    from nanobot_core.app.runner import GatewayRunner
     from nanobot_core.clock import SystemClock
     from nanobot_core.config.loading import load_config
 
@@ -77,10 +77,10 @@ def run(ctx: typer.Context) -> None:
         return loaded, load_catalogue(options, loaded)
 
     async def work() -> None:
-        instance = Gateway(bot, SystemClock(), load, log)
+        runner = GatewayRunner(bot, SystemClock(), load, log)
         ready = "gateway ready; Ctrl-C stops it"
         try:
-            await instance.run(lambda: stderr().print(ready, style="dim"))
+            await runner.run(lambda: stderr().print(ready, style="dim"))
         except BaseException:
             _leave_soon(1)
             raise
@@ -214,7 +214,12 @@ def reload_(ctx: typer.Context) -> None:
     """Have the gateway read its configuration and plugins again, and apply the difference."""
     from nanobot_core.app.client import CHANGE_LIMIT_S
 
-    typer.echo(run_async(gateway_client(ctx).call("reload", limit_s=CHANGE_LIMIT_S)))
+    done = run_async(gateway_client(ctx).call("reload", limit_s=CHANGE_LIMIT_S))
+    if not isinstance(done, dict):
+        fail("the gateway has another version; restart it")
+    typer.echo(done["text"])
+    if done["failed"]:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -41,7 +41,7 @@ def list_(
     if rows:
         render_table(("Channel", "Sender", "State"), rows)
     else:
-        typer.echo("Nobody waits, and nobody was let in by a code.")
+        typer.echo("No pending requests and no approved senders.")
 
 
 @app.command()

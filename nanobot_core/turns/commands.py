@@ -20,39 +20,39 @@ from nanobot_core.text import nearest
 CoreCommand = Callable[[CommandCall, Session], Awaitable[str]]
 CORE_COMMANDS = {
     "help": "show all commands",
-    "start": "say hello and show all commands",
+    "start": "greet, and show all commands",
     "new": "start a new conversation",
-    "status": "show model, session and what is in trouble",
+    "status": "show the model, the session and problems",
     "model": "show or set the model of this conversation",
-    "stop": "stop what is being done in this chat",
-    "approve": "allow a tool call that waits for the owner: /approve ID",
-    "deny": "refuse a tool call that waits for the owner: /deny ID",
-    "pairing": "let strangers in: /pairing, /pairing approve CODE, /pairing revoke CHANNEL ID",
+    "stop": "stop the current turn of this chat",
+    "approve": "allow a tool call that waits for approval: /approve ID",
+    "deny": "refuse a tool call that waits for approval: /deny ID",
+    "pairing": "admit unknown senders: /pairing, /pairing approve CODE, /pairing revoke CHANNEL ID",
     "plugins": "list plugins: /plugins, /plugins enable|disable|reload ID",
 }
 """The core's own commands with their summaries; no plugin can take their names."""
 GATEWAY_ONLY = frozenset({"stop", "approve", "deny", "pairing", "plugins"})
 OWNER_ONLY = frozenset({"approve", "deny", "pairing", "plugins"})
 CONTROL = frozenset({"help", "start", "status", "stop", "approve", "deny", "pairing", "plugins"})
-"""Answered at once, whatever else their session is doing."""
+"""Answered at once, beside a turn of their session."""
 
 
 class Controls(Protocol):
-    """What commands can do to the gateway that they reach."""
+    """What commands can do to the gateway."""
 
     async def stop_turn(self, session_key: str) -> bool:
-        """Stop the turn of a session; False when there is none."""
+        """Stop the turn of a session; False if there is none."""
 
     async def resolve_approval(self, approval_id: str, *, allowed: bool, by: str) -> bool:
-        """Answer a question about a tool call; False when it is not open."""
+        """Answer a question about a tool call; False if it is not open."""
 
     async def change_pairing(self, words: list[str]) -> str:
-        """List, approve or revoke, and say what was done."""
+        """List, approve or revoke, and return what was done."""
 
     async def change_plugin(self, words: list[str]) -> str:
-        """List, enable, disable or reload plugins, and say what was done."""
+        """List, enable, disable or reload plugins, and return what was done."""
 
-    async def trouble(self) -> list[str]:
+    async def problems(self) -> list[str]:
         """Return a line for each channel and service that does not work."""
 
 
@@ -62,11 +62,9 @@ class Commands:
     Args:
         host: knows the plugins' commands.
         sessions: sessions that commands change.
-        archive: hands the messages of a session to memory before it starts afresh.
-        default_model: name of the configured model.
-
-    Attributes:
-        controls: the gateway, or ``None`` in a program that is none.
+        archive: gives the messages of a session to memory before a new conversation.
+        default_model: returns the name of the configured model.
+        controls: the gateway; ``None`` in a program without one.
     """
 
     def __init__(
@@ -75,12 +73,13 @@ class Commands:
         sessions: Sessions,
         archive: Callable[[Session], Awaitable[None]],
         default_model: Callable[[], str],
+        controls: Controls | None = None,
     ) -> None:
         self._host = host
         self._sessions = sessions
         self._archive = archive
         self._default_model = default_model
-        self.controls: Controls | None = None
+        self._controls = controls
         self._core: dict[str, CoreCommand] = {
             "help": self._help,
             "start": self._start,
@@ -99,19 +98,21 @@ class Commands:
         found = {
             name: summary
             for name, summary in CORE_COMMANDS.items()
-            if self.controls is not None or name not in GATEWAY_ONLY
+            if self._controls is not None or name not in GATEWAY_ONLY
         }
         for _, declaration in self._host.declared("commands"):
             found.setdefault(declaration.name, declaration.summary)
         return dict(sorted(found.items()))
 
+    def is_command(self, text: str) -> bool:
+        """Whether `text` is a command that works here."""
+        return _name(text) in self.names()
+
     def is_control(self, text: str) -> bool:
-        """Whether `text` is a command that is answered at once, turn or no turn."""
-        word = text.strip().partition(" ")[0].lower()
-        if not word.startswith("/"):
-            return False
-        return word[1:] in CONTROL or any(
-            declaration.name == word[1:] and declaration.detail.get("control") is True
+        """Whether `text` is a command that is answered at once, beside a turn of its session."""
+        name = _name(text)
+        return name in CONTROL or any(
+            declaration.name == name and declaration.detail.get("control") is True
             for _, declaration in self._host.declared("commands")
         )
 
@@ -123,10 +124,9 @@ class Commands:
         Raises:
             PluginError: the plugin of the command cannot run.
         """
-        word, _, rest = text.strip().partition(" ")
-        if not word.startswith("/"):
+        name, rest = _name(text), text.strip().partition(" ")[2]
+        if not name:
             return None
-        name = word[1:].lower()
         call = CommandCall(turn=turn, name=name, text=rest.strip(), is_owner=is_owner)
         if name in self._core:
             if name in OWNER_ONLY and not is_owner:
@@ -178,16 +178,16 @@ class Commands:
         metadata = {key: value for key, value in session.state.metadata.items() if key != "summary"}
         await self._sessions.start_afresh(session)
         await self._sessions.append(session, metadata=metadata)
-        return "A new conversation begins."
+        return "Started a new conversation."
 
     async def _status(self, call: CommandCall, session: Session) -> str:
-        trouble = [
+        problems = [
             f"- {item.id}: {item.state}, {item.reason}"
             for item in self._host.reports()
             if item.state not in QUIET_STATES
         ]
-        if self.controls is not None:
-            trouble += [f"- {line}" for line in await self.controls.trouble()]
+        if self._controls is not None:
+            problems += [f"- {line}" for line in await self._controls.problems()]
         return "\n".join(
             [
                 f"nanobot {__version__}",
@@ -195,7 +195,7 @@ class Commands:
                 f"- Model: {session.state.metadata.get('model') or self._default_model()}",
                 f"- Session: {session.key}, {len(session.messages)} messages in context",
                 f"- Tools: {len(self._host.tools)}",
-                *(["", "In trouble:", *trouble] if trouble else []),
+                *(["", "Problems:", *problems] if problems else []),
             ]
         )
 
@@ -208,7 +208,7 @@ class Commands:
 
     async def _stop(self, call: CommandCall, session: Session) -> str:
         stopped = await self._gateway().stop_turn(session.key)
-        return "Stopped." if stopped else "There is nothing to stop."
+        return "Stopped." if stopped else "Nothing is running in this chat."
 
     async def _approve(self, call: CommandCall, session: Session) -> str:
         return await self._resolve(call, allowed=True)
@@ -218,13 +218,13 @@ class Commands:
 
     async def _resolve(self, call: CommandCall, *, allowed: bool) -> str:
         if not call.text:
-            return f"Say which one: /{call.name} ID"
+            return f"Name the request: /{call.name} ID"
         found = await self._gateway().resolve_approval(
             call.text, allowed=allowed, by=call.turn.sender_id
         )
         if not found:
-            return f"There is no open question {call.text}; it may have been answered or expired."
-        return "Allowed." if allowed else "Refused."
+            return f"There is no pending request {call.text}. It may be answered or expired."
+        return "Approved." if allowed else "Denied."
 
     async def _pairing(self, call: CommandCall, session: Session) -> str:
         return await self._gateway().change_pairing(call.text.split())
@@ -233,7 +233,13 @@ class Commands:
         return await self._gateway().change_plugin(call.text.split())
 
     def _gateway(self) -> Controls:
-        if self.controls is None:
-            msg = "this command needs a running gateway; start one with nanobot gateway"
+        if self._controls is None:
+            msg = "this command needs a gateway; start one with: nanobot gateway"
             raise LimitError(msg)
-        return self.controls
+        return self._controls
+
+
+def _name(text: str) -> str:
+    """Return the command that `text` begins with, without its slash; empty if there is none."""
+    word = text.strip().partition(" ")[0]
+    return word[1:].lower() if word.startswith("/") else ""

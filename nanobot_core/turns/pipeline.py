@@ -1,4 +1,4 @@
-"""One turn: history loaded and mended, message stored, agent run, reply stored."""
+"""One turn: load and repair the history, store the message, run the agent, store the reply."""
 
 from __future__ import annotations
 
@@ -39,10 +39,9 @@ from nanobot_core.sessions.history import (
 from nanobot_core.sessions.session import KeyedLocks, Session, Sessions
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
-from nanobot_core.turns.compaction import keep_compaction
 from nanobot_core.turns.failure import failed_outcome
-from nanobot_core.turns.offering import TurnTools
-from nanobot_core.turns.recorder import TurnRecorder
+from nanobot_core.turns.reach import Reach, TurnTools
+from nanobot_core.turns.recorder import TurnRecorder, keep_compaction
 from nanobot_core.turns.speech import Transcribe, with_speech
 
 if TYPE_CHECKING:
@@ -52,16 +51,16 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.plugin import ContextBlock
     from nanobot_core.plugins.host import PluginHost
     from nanobot_core.plugins.table import Generation
-    from nanobot_core.turns.reach import Reach
+    from nanobot_core.turns.commands import Controls
 
 T = TypeVar("T")
-UNKNOWN = "nobody knows whether these calls took effect"
+UNKNOWN = "these calls may or may not have taken effect"
+UNKNOWN_COMMAND = "This command is no longer available."
 RUN_HOOKS_DRAIN_S = 5.0
-"""Seconds that hooks of a single turn have to hear its last events."""
+"""Seconds that hooks of a single turn have to process its last events."""
 
 
-async def _nothing_more() -> Sequence[InboundMessage]:
-    """For turns whose session gets no messages meanwhile."""
+async def _no_messages() -> Sequence[InboundMessage]:
     return ()
 
 
@@ -69,7 +68,11 @@ def _no_hint(_channel: str) -> str:
     return ""
 
 
-def _nothing_waits(_session_key: str, _call_id: str) -> bool:
+def _none_pending(_session_key: str, _call_id: str) -> bool:
+    return False
+
+
+def _never() -> bool:
     return False
 
 
@@ -83,8 +86,9 @@ class TurnRequest:
         on_event: receives events as they happen, the outcome last.
         hooks: hooks of this turn alone.
         model: model instead of the configured one, or ``None``.
-        is_owner: the owner wrote; anyone else is a guest, with fewer tools and commands.
-        more: returns messages that arrived for the session meanwhile; each is taken into the turn.
+        is_owner: the sender is the owner; anyone else is a guest, with fewer tools and commands.
+        more: returns messages that arrived for the session meanwhile; each is added to the turn.
+        is_retried: whether the message queue hands the message out again if the turn is cancelled.
     """
 
     message: InboundMessage
@@ -93,12 +97,47 @@ class TurnRequest:
     hooks: Sequence[AgentHook] = ()
     model: str | None = None
     is_owner: bool = False
-    more: Callable[[], Awaitable[Sequence[InboundMessage]]] = _nothing_more
+    more: Callable[[], Awaitable[Sequence[InboundMessage]]] = _no_messages
+    is_retried: Callable[[], bool] = _never
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnPorts:
+    """What a gateway provides to turns; the defaults are for a program without one.
+
+    Attributes:
+        send: takes messages to chats.
+        format_hint: by channel, how it shows text; empty if there is nothing to say.
+        awaits_approval: whether a call of a session waits for the owner's answer.
+        controls: what commands can do to the gateway.
+    """
+
+    send: Send = no_chat
+    format_hint: Callable[[str], str] = _no_hint
+    awaits_approval: Callable[[str, str], bool] = _none_pending
+    controls: Controls | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSetup:
+    """What turns take from the configuration; a reload replaces it as a whole.
+
+    Attributes:
+        settings: the configuration.
+        reach: what senders may reach in the file system.
+        runner: the agent.
+        requests: builds requests.
+    """
+
+    settings: Settings
+    reach: Reach
+    runner: AgentRunner
+    requests: RequestBuilder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """One turn at work."""
+    """A turn and what it works with."""
 
     request: TurnRequest
     info: TurnInfo
@@ -112,84 +151,87 @@ class _Turn:
     sent: list[OutboundMessage] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TurnPipeline:
     """Runs turns; those of one session one after another, others side by side.
 
     Attributes:
-        settings: the configuration.
-        reach: what senders may reach in the file system.
-        redact: takes secrets out of a text.
+        setup: what turns take from the configuration.
         host: plugins with their hooks and tools.
         sessions: durable histories.
-        runner: the agent.
-        requests: builds requests.
         commands: slash commands.
         clock: source of time.
+        redact: removes secrets from a text.
+        ports: what the gateway provides.
         memory: recall across sessions, or ``None``.
         transcribe: turns a recording into text, or ``None``.
-        outbox: takes messages to chats; ``None`` where nothing is delivered.
-        format_hint: by channel, how it shows text; empty where there is nothing to say.
-        awaits_approval: whether a call of a session was left waiting for the owner's word.
-        is_draining: the process is about to end, and turns from the message queue that are
-            cancelled will be taken up by the next one.
     """
 
-    settings: Settings
-    reach: Reach
-    redact: Callable[[str], str]
+    setup: TurnSetup
     host: PluginHost
     sessions: Sessions
-    runner: AgentRunner
-    requests: RequestBuilder
     commands: Commands
     clock: Clock
+    redact: Callable[[str], str]
+    ports: TurnPorts = field(default_factory=TurnPorts)
     memory: MemoryBackend | None = None
     transcribe: Transcribe | None = None
-    outbox: Send | None = None
-    format_hint: Callable[[str], str] = _no_hint
-    awaits_approval: Callable[[str, str], bool] = _nothing_waits
-    is_draining: bool = False
     _order: KeyedLocks = field(default_factory=KeyedLocks)
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration that turns use."""
+        return self.setup.settings
+
+    def reconfigure(self, setup: TurnSetup) -> None:
+        """Use `setup` from the next turn on."""
+        self.setup = setup
 
     async def process(self, request: TurnRequest) -> TurnOutcome:
         """Answer one message. Failures become an outcome with a sentence for the user.
 
+        A control command is answered at once; another message waits for the turns of its session.
+
         Cancellation:
-            The agent is stopped, what was said and done so far is stored in valid form, hooks are
-            told of a cancelled turn, and the cancellation is passed on. No `TurnOutcome` comes,
-            because whoever cancels may no longer listen.
+            The agent is stopped, what was said and done so far is stored in valid form, hooks get
+            a cancelled outcome, and the cancellation is passed on. No `TurnOutcome` follows.
         """
         turn = _turn_of(request)
-        started = time.perf_counter()
+        if request.message.is_control:
+            return await self._answer_command(request, turn)
         async with self._order.hold(turn.session_key), self.host.snapshot() as generation:
-            hooks = self._hooks_for(request, generation)
-            try:
-                outcome = await self._answer(request, turn, hooks, generation)
-            except asyncio.CancelledError:
-                outcome = TurnOutcome(turn=turn, reply=None, stop_reason="cancelled")
-                self._tell_end(outcome, hooks, started)
-                raise
-            except Exception as error:  # noqa: BLE001 - isolation point: one turn never ends others
-                outcome = failed_outcome(turn, hooks, error)
-            outcome = self._tell_end(outcome, hooks, started)
-            if request.hooks:
-                await hooks.queues.drain(RUN_HOOKS_DRAIN_S)
+            outcome = await self._take_turn(request, turn, generation)
         await request.on_event(outcome)
         return outcome
 
-    async def answer_command(self, request: TurnRequest) -> TurnOutcome:
-        """Answer a control command at once, whatever else its session is doing."""
-        turn, message = _turn_of(request), request.message
+    async def _take_turn(
+        self, request: TurnRequest, turn: TurnInfo, generation: Generation
+    ) -> TurnOutcome:
+        started, hooks = time.perf_counter(), self._hooks_for(request, generation)
+        outcome = TurnOutcome(turn=turn, reply=None, stop_reason="cancelled")
+        try:
+            outcome = await self._answer(request, turn, hooks, generation)
+        except Exception as error:  # noqa: BLE001 - isolation point: one turn never ends others
+            outcome = failed_outcome(turn, hooks, error)
+        finally:
+            outcome = replace(outcome, duration_s=time.perf_counter() - started)
+            if hooks.after_turn:
+                hooks.after_turn(outcome)
+        if request.hooks:
+            await hooks.queues.drain(RUN_HOOKS_DRAIN_S)
+        return outcome
+
+    async def _answer_command(self, request: TurnRequest, turn: TurnInfo) -> TurnOutcome:
         async with self.host.snapshot() as generation:
             try:
                 session = await self.sessions.open(turn.session_key)
                 reply = await self.commands.answer(
-                    message.content, turn, session, is_owner=request.is_owner
+                    request.message.content, turn, session, is_owner=request.is_owner
                 )
             except Exception as error:  # noqa: BLE001 - isolation point: one never ends others
                 return failed_outcome(turn, generation.hooks, error)
-        return TurnOutcome(turn=turn, reply=reply)
+        # The plugin of the command may have been disabled after the message arrived.
+        return TurnOutcome(turn=turn, reply=UNKNOWN_COMMAND if reply is None else reply)
 
     async def delete_session(self, key: str) -> bool:
         """Delete a session for good; False if it does not exist.
@@ -198,15 +240,9 @@ class TurnPipeline:
             SessionError: a turn of it is under way, or the store cannot delete it.
         """
         if self._order.is_held(key):
-            raise SessionError(key, "a turn of it is under way; stop it with /stop and try again")
+            raise SessionError(key, "a turn is under way; stop it with /stop and try again")
         async with self._order.hold(key):
             return await self.sessions.delete(key)
-
-    def _tell_end(self, outcome: TurnOutcome, hooks: Hooks, started: float) -> TurnOutcome:
-        outcome = replace(outcome, duration_s=time.perf_counter() - started)
-        if hooks.after_turn:
-            hooks.after_turn(outcome)
-        return outcome
 
     def _hooks_for(self, request: TurnRequest, generation: Generation) -> Hooks:
         hooks = generation.hooks
@@ -247,7 +283,7 @@ class TurnPipeline:
         )
         try:
             if taken_up:
-                await self._tell_unknown(request, taken_up.interrupted)
+                await self._report_unknown(request, taken_up.interrupted)
                 await work.recorder.go_on(request.message.id, taken_up.interrupted)
             else:
                 await work.recorder.begin(work.message, is_queued=is_queued)
@@ -256,8 +292,9 @@ class TurnPipeline:
             result = await self._run(work)
             await work.recorder.end(result.messages[-1])
         except BaseException as error:
-            if not (self.is_draining and request.source == "chat"):
-                await work.recorder.break_off(stopped=isinstance(error, asyncio.CancelledError))
+            is_cancelled = isinstance(error, asyncio.CancelledError)
+            if not (is_cancelled and request.is_retried()):
+                await work.recorder.break_off(stopped=is_cancelled)
             raise
         since = (*(taken_up.progress if taken_up else ()), *result.messages)
         await keep_compaction(self.sessions, session, result.compaction, work.history, since)
@@ -276,14 +313,14 @@ class TurnPipeline:
     def _taken_up(
         self, request: TurnRequest, session: Session, tools: ToolRegistry
     ) -> Resumption | None:
-        """Return how to go on with a message that was worked on before, else ``None``."""
-        if request.source != "chat":  # only the message queue hands a message out again
+        """Return how to continue a message that a former process worked on, or ``None``."""
+        if request.source != "chat":  # only the message queue retries a message
             return None
 
         def is_repeatable(call: ToolCall) -> bool:
             entry = tools.get(call.name)
             repeatable = entry is not None and entry.traits.repeatable
-            return repeatable or self.awaits_approval(session.key, call.id)
+            return repeatable or self.ports.awaits_approval(session.key, call.id)
 
         return resume(session.stored, request.message.id, is_repeatable)
 
@@ -292,8 +329,8 @@ class TurnPipeline:
         metadata = work.session.state.metadata
         chosen = work.request.model or _text(metadata, "model") or defaults.model
         offered = await work.tools.offered()
-        files = await asyncio.to_thread(self.reach.guard_for, work.info)
-        messages = await self.requests.build(
+        files = await asyncio.to_thread(self.setup.reach.guard_for, work.info)
+        messages = await self.setup.requests.build(
             RequestParts(
                 turn=work.info,
                 message=work.message,
@@ -303,19 +340,19 @@ class TurnPipeline:
                 model=chosen or "",
                 summary=_text(metadata, "summary") or "",
                 memory=await self._remembered(work.session.key),
-                format_hint=self.format_hint(work.info.channel),
+                format_hint=self.ports.format_hint(work.info.channel),
                 workspace=files.workspace,
             ),
             work.hooks,
         )
-        return await self.runner.run(
+        return await self.setup.runner.run(
             AgentRunSpec(
                 turn=work.info,
                 messages=messages,
                 tools=offered,
                 hooks=work.hooks,
                 files=files,
-                results=self.reach.results,
+                results=self.setup.reach.results,
                 redact=self.redact,
                 model=chosen,
                 fallback_models=defaults.fallback_models,
@@ -339,41 +376,39 @@ class TurnPipeline:
         )
 
     async def _said_meanwhile(self, work: _Turn) -> Sequence[Message]:
-        """Return what arrived for the session, as the running turn takes it up."""
-        # After a crash the turn has some of it already, and is handed it again to acknowledge it.
+        """Return the messages that arrived for the session, as the turn stores them."""
+        # After a crash the turn has some of them, and gets them again to acknowledge them.
         known = {message.inbound_id for message in work.session.messages}
         arrived = [message for message in await work.request.more() if message.id not in known]
         stored = [await self._stored_form(message) for message in arrived]
         return [replace(message, extra={STEERED: True}) for message in stored]
 
     async def _send(self, work: _Turn, message: OutboundMessage) -> None:
-        """Send what a tool says; a chat that is no channel's is shown it by whoever watches."""
+        """Send the message of a tool; one to a terminal or a program goes to its event sink."""
         own = (message.channel, message.chat_id) == (work.info.channel, work.info.chat_id)
         if own and work.info.source != "chat":
             await work.request.on_event(MessageSent(message=message))
-        elif self.outbox is not None:
-            await self.outbox(message)
         else:
-            await no_chat(message)
+            await self.ports.send(message)
         work.sent.append(message)
 
     async def _recover(self, session: Session, request: TurnRequest) -> None:
-        """Give calls that a crash interrupted their result, so that the history is whole."""
+        """Give calls that a crash interrupted a result, so that the history is valid."""
         if session.state.checkpoint is None:
             return
         results = [unknown_outcome(call) for call in open_calls(session.stored)]
-        await self._tell_unknown(request, results)
+        await self._report_unknown(request, results)
         is_queued = request.source == "chat"
         await self.sessions.append(session, *results, checkpoint=None, wait_for_room=is_queued)
 
-    async def _tell_unknown(self, request: TurnRequest, results: Sequence[Message]) -> None:
-        """Tell the user of calls that may have taken effect; told first, for it is told once."""
+    async def _report_unknown(self, request: TurnRequest, results: Sequence[Message]) -> None:
+        """Report calls that may have taken effect, before they are stored: this happens once."""
         if not results:
             return
         message = request.message
         names = ", ".join(dict.fromkeys(result.name or "" for result in results))
         text = f"The last turn was interrupted; {UNKNOWN}: {names}"
-        if request.source != "chat" or self.outbox is None:
+        if request.source != "chat":
             await request.on_event(NoticeGiven(text=text))
             return
         notice = OutboundMessage(
@@ -384,11 +419,11 @@ class TurnPipeline:
             idempotency_key=f"{message.session_key}/{results[0].tool_call_id}/unknown",
         )
         try:
-            await self.outbox(notice)
+            await self.ports.send(notice)
         except ToolError as error:
             from loguru import logger
 
-            logger.bind(session=message.session_key).warning("{}; not told: {}", text, error)
+            logger.bind(session=message.session_key).warning("{}; not sent: {}", text, error)
 
     async def _consolidate(self, session: Session, *, wait_for_room: bool) -> None:
         if self.memory is None:
@@ -396,20 +431,20 @@ class TurnPipeline:
         defaults = self.settings.agents.defaults
         budget = input_budget(defaults.context_window_tokens, defaults.max_tokens)
         work = self.memory.consolidate(session.key, session.messages, budget)
-        if taken := await self._spared(work, 0):
+        if taken := await self._or_instead(work, 0):
             await self.sessions.mark_consolidated(session, taken, wait_for_room=wait_for_room)
 
     async def _remembered(self, session_key: str) -> Sequence[ContextBlock]:
-        return await self._spared(self.memory.context(session_key), ()) if self.memory else ()
+        return await self._or_instead(self.memory.context(session_key), ()) if self.memory else ()
 
-    async def _spared(self, work: Awaitable[T], instead: T) -> T:
-        """Return what memory gives; a memory that fails costs recall, never the answer."""
+    async def _or_instead(self, work: Awaitable[T], instead: T) -> T:
+        """Return the result of memory; the turn goes on without one that fails."""
         try:
             return await work
         except Exception as error:  # noqa: BLE001 - isolation point
             from loguru import logger
 
-            logger.warning("memory left out: {}: {}", type(error).__name__, error)
+            logger.warning("the turn goes on without memory: {}: {}", type(error).__name__, error)
             return instead
 
 

@@ -1,12 +1,14 @@
-"""What the sender of a message may reach in the file system."""
+"""What the sender of a message may use: files and tools."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.results import ResultFiles
 from nanobot_core.channels.access import first_part
+from nanobot_core.events import ToolsOffered
 from nanobot_core.folder import Folder
 from nanobot_core.paths import PathGuard
 from nanobot_core.sessions.folder import safe_name
@@ -15,10 +17,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.config.models import ToolsSettings
     from nanobot_core.events import TurnInfo
+    from nanobot_core.hooks.caller import Hooks
+    from nanobot_core.plugins.table import Generation
+    from nanobot_core.tools.registry import RegisteredTool, ToolRegistry
 
 MAX_GUARDS = 256
-"""Guards that are kept; making one asks the file system for links."""
+"""Guards that are kept, because making one reads links from the file system."""
 GUESTS_FOLDER = "guests"
 STEERING = (
     *("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md"),
@@ -30,10 +36,10 @@ STEERING = (
 class Reach:
     """Makes the guard of a turn from the configuration.
 
-    The owner may use the workspace; paths outside are refused where
-    ``tools.restrict_to_workspace`` says so, and asked about otherwise. A guest may use a folder of
-    their own, and nothing else unless ``tools.guests`` says so. Long results can be read in the
-    session that they belong to.
+    The owner may use the workspace; paths outside are refused under
+    ``tools.restrict_to_workspace``, and need an approval otherwise. A guest may use a folder of
+    their own, and nothing else unless ``tools.guests`` allows it. Long results can be read in
+    their own session.
 
     Attributes:
         results: where long results of tools are kept.
@@ -90,3 +96,62 @@ class Reach:
             guarded=guarded,
             read_roots=[results],
         )
+
+
+class TurnTools:
+    """The tools of one turn: those that the owner allows the sender, less those hooks remove.
+
+    Args:
+        generation: has the tools.
+        rules: what the owner allows.
+        turn: the turn.
+        hooks: the call points of the turn.
+    """
+
+    def __init__(
+        self, generation: Generation, rules: ToolsSettings, turn: TurnInfo, hooks: Hooks
+    ) -> None:
+        self._generation = generation
+        self._rules = rules
+        self._turn = turn
+        self._hooks = hooks
+        self._known = generation.tools
+
+    async def offered(self) -> ToolRegistry:
+        """Return what may be called, of the tools at the start of the turn."""
+        return await self._offered_of(self._known)
+
+    async def newer(self) -> ToolRegistry | None:
+        """Return what may be called now; ``None`` if nothing has changed since the last call."""
+        known, self._known = self._known, self._generation.newest_tools()
+        return None if self._known is known else await self._offered_of(self._known)
+
+    async def _offered_of(self, registry: ToolRegistry) -> ToolRegistry:
+        # By default nothing is removed, and no turn needs to look at every name.
+        if not self._turn.is_owner or "*" not in self._rules.allow or self._rules.deny:
+            names = [entry.definition.name for entry in registry if self._is_offered(entry)]
+            if len(names) != len(registry):
+                registry = registry.narrowed(names)
+        if not self._hooks.rewrite_tools:
+            return registry
+        event = ToolsOffered(turn=self._turn, tools=registry.get_definitions())
+        kept = {definition.name for definition in await self._hooks.rewrite_tools(event)}
+        return registry if len(kept) == len(registry) else registry.narrowed(kept)
+
+    def _is_offered(self, entry: RegisteredTool) -> bool:
+        """Whether the owner's settings offer a tool to the sender.
+
+        ``deny`` applies to every name of a tool, so that a plugin which takes the short name does
+        not bring it back.
+        """
+        rules, full = self._rules, f"{entry.plugin}/{entry.own_name}"
+        names = (entry.definition.name, full)
+        if not _match_any(names, rules.allow) or _match_any((*names, entry.own_name), rules.deny):
+            return False
+        if self._turn.is_owner or entry.traits.for_guests:
+            return True
+        return _match_any(names, rules.guests.allow)
+
+
+def _match_any(names: Iterable[str], globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob) for name in names for glob in globs)

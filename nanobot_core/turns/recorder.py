@@ -1,4 +1,4 @@
-"""TurnRecorder: a turn on disk while it runs, and what stays of it when it breaks off."""
+"""TurnRecorder: a turn on disk while it runs, and after it was interrupted."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from nanobot_core.contracts.store import Checkpoint
 from nanobot_core.errors import SessionError
 from nanobot_core.events import RunEvent, StreamRestarted, TextStreamed, TurnInfo
 from nanobot_core.messages import Message, ToolCall
-from nanobot_core.sessions.history import storable, unknown_outcome
+from nanobot_core.sessions.history import align, storable, unknown_outcome
 
 if TYPE_CHECKING:
+    from nanobot_core.agent.run import Compaction
     from nanobot_core.sessions.session import Session, Sessions
 
 STORED_RESULT_CHARS = 4_000
@@ -24,11 +25,11 @@ class TurnRecorder:
     """Stores a turn's messages as they come, with a checkpoint that a crash leaves behind.
 
     Args:
-        sessions: where to store.
+        sessions: stores them.
         session: the session of the turn.
         turn: the turn.
-        on_event: told of every event that `watch` gets.
-        redact: takes secrets out of what the model says.
+        on_event: receives every event that `watch` receives.
+        redact: removes secrets from what the model says.
     """
 
     def __init__(
@@ -54,9 +55,9 @@ class TurnRecorder:
 
         Args:
             message: the message.
-            is_queued: the message queue has it until the turn has ended. Then it is stored with
-                what comes next, since a crash before that leaves nothing to be taken up; a full
-                disk holds up the turn until there is room.
+            is_queued: the message queue keeps it until the turn has ended. It is then stored with
+                the next messages, since before them a crash loses nothing; on a full disk the turn
+                waits for room.
         """
         self._checkpoint = replace(self._checkpoint, inbound_id=message.inbound_id)
         self._unstored = (message,)
@@ -65,14 +66,14 @@ class TurnRecorder:
             await self._store((), self._checkpoint)
 
     async def go_on(self, inbound_id: str | None, interrupted: Sequence[Message]) -> None:
-        """Take up a turn that is stored as far as it came; `interrupted` are results to add."""
+        """Continue a turn that is stored in part; `interrupted` are results to add."""
         former = self._session.state.checkpoint
         iteration = former.iteration if former else 0
         self._checkpoint = replace(self._checkpoint, inbound_id=inbound_id, iteration=iteration)
         await self._sessions.append(self._session, *interrupted, checkpoint=self._checkpoint)
 
     async def watch(self, event: RunEvent) -> None:
-        """Pass `event` on, and remember what the user has read of the answer."""
+        """Pass `event` on, and remember the part of the answer that the user has seen."""
         if isinstance(event, TextStreamed):
             self._said.append(event.text)
         elif isinstance(event, StreamRestarted):
@@ -95,10 +96,10 @@ class TurnRecorder:
         await self._store((answer,), None)
 
     async def break_off(self, *, stopped: bool) -> None:
-        """Make the history legal for whoever comes next; where that fails, the checkpoint stays.
+        """Make the history valid for the next turn; if that fails, the checkpoint remains.
 
         Args:
-            stopped: on purpose, so that the open task is not to be taken up again.
+            stopped: on purpose, so the open task must not be continued.
         """
         if self._session.state.checkpoint is None and not self._unstored:
             return  # not begun, or ended by a step that was stored before it was cancelled
@@ -112,10 +113,12 @@ class TurnRecorder:
         except SessionError as error:
             from loguru import logger
 
-            logger.bind(session=self._session.key).warning("turn not ended on disk: {}", error)
+            logger.bind(session=self._session.key).warning(
+                "cannot store the end of the turn: {}", error
+            )
 
     async def _store(self, messages: Sequence[Message], checkpoint: Checkpoint | None) -> None:
-        """Store what waits and `messages`, in one step."""
+        """Store `messages` after those not yet stored, in one step."""
         count = self._stored_count
         stored = (storable(self._redacted(each), STORED_RESULT_CHARS) for each in messages)
         try:
@@ -124,15 +127,15 @@ class TurnRecorder:
                 *self._unstored,
                 *stored,
                 checkpoint=checkpoint,
-                # The queue forgets the message when the turn has ended, whatever came of it.
+                # The queue forgets the message when the turn has ended, also when it failed.
                 wait_for_room=self._waits_for_room and bool(self._unstored),
             )
         finally:
-            if self._stored_count > count:  # also where the step was done and then cancelled
+            if self._stored_count > count:  # also if it was stored and then cancelled
                 self._unstored = ()
 
     def _redacted(self, message: Message) -> Message:
-        # What tools give is redacted before the model reads it, and so is what users say.
+        # Results of tools and messages of users are redacted before the model reads them.
         if message.role != "assistant" or not isinstance(message.content, str):
             return message
         return replace(message, content=self._redact(message.content))
@@ -140,3 +143,44 @@ class TurnRecorder:
     @property
     def _stored_count(self) -> int:
         return self._session.stored.first_index + len(self._session.messages)
+
+
+async def keep_compaction(
+    sessions: Sessions,
+    session: Session,
+    compaction: Compaction | None,
+    history: Sequence[Message],
+    since: Sequence[Message],
+) -> None:
+    """Store the summary of a run, so that the next turn need not make it again.
+
+    The run counts messages of its own request, which may begin with a former summary and lacks
+    what repair removed. Both sides have the user's messages, so the remaining ones are counted
+    from the end.
+
+    Args:
+        sessions: stores them.
+        session: the session of the turn.
+        compaction: how the run shortened its request; ``None`` if it did not.
+        history: the messages before the turn that the run received.
+        since: the messages of the turn after its first one.
+    """
+    if compaction is None:
+        return
+    metadata = session.state.metadata
+    gone = max(compaction.messages - bool(metadata.get("summary")), 0)
+    remaining = 1 + sum(message.role == "user" for message in (*history[gone:], *since))
+    places = [
+        index
+        for index, message in enumerate(session.messages)
+        if message.role == "user" and align([message])
+    ]
+    try:
+        await sessions.append(session, metadata={**metadata, "summary": compaction.summary})
+        if len(places) >= remaining:
+            await sessions.mark_consolidated(session, places[-remaining])
+    except SessionError as error:
+        # The reply is stored; the next turn makes its own summary.
+        from loguru import logger
+
+        logger.bind(session=session.key).warning("cannot store the summary: {}", error)

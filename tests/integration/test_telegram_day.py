@@ -130,7 +130,7 @@ Nano: Commands:
    <code> /stop
    <code> /usage
 Anna: /new
-Nano: A new conversation begins.
+Nano: Started a new conversation.
 Anna: hello again
 Nano: You said: hello again
 """
@@ -186,7 +186,7 @@ The owner answers with /approve ID or /deny ID.
 }
    (Allow) (Deny)
 Anna presses (Deny)
-Nano: Refused.
+Nano: Denied.
 Nano: It gave: Error: exec was not approved by the owner
 
 [Analyse the error above and try a different approach.]
@@ -216,7 +216,7 @@ Nano: I looked around.
 Anna: tell
 Nano: That was the story.
 Anna: run
-Nano: The last turn was interrupted; nobody knows whether these calls took effect: exec
+Nano: The last turn was interrupted; these calls may or may not have taken effect: exec
 Nano: I do not know how it ended.
 Anna: bye
 Nano: You said: bye
@@ -346,7 +346,7 @@ async def test_a_group_with_topics_guests_and_an_owner_who_decides(tmp_path: Pat
     }
     ask = {"approval": [{"tool": "exec", "arguments": {"command": "echo*"}, "action": "ask"}]}
     group = bot_api.GROUP["id"]
-    # A draft of what the turn says next would stand above "Refused." where that takes longer.
+    # A draft of what the turn says next would stand above "Denied." where that takes longer.
     telegram = {"allow_from": ["1001", "1003"], "streaming": False}
     async with day(tmp_path / "home", answers, telegram=telegram, tools=ask) as today:
         here: dict[str, Any] = {"chat": bot_api.GROUP}

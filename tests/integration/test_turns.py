@@ -815,4 +815,4 @@ async def test_model_status_and_new_change_the_conversation(start: Start) -> Non
 async def test_status_names_plugins_in_trouble(start: Start) -> None:
     async with start("x", plugins__enabled=["ghost"]) as bot:
         status = (await say(bot, "/status")).reply or ""
-    assert "In trouble:\n- ghost: not-installed" in status
+    assert "Problems:\n- ghost: not-installed" in status

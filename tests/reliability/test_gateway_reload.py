@@ -163,7 +163,8 @@ class Operator:
         """Change the configuration, have it taken up, and return what is said of that."""
         await asyncio.to_thread(self.configure, *plugins, **settings)
         said = await ControlClient(self.home / "gateway").call("reload")
-        return str(said)
+        assert isinstance(said, dict)
+        return str(said["text"])
 
     async def idle(self) -> None:
         """Wait until nothing waits in the gateway; what Telegram shows may still be a draft."""

@@ -24,11 +24,10 @@ from nanobot_core import (
     on,
 )
 from nanobot_core.bus.sqlite import SqliteBus
-from nanobot_core.channels.inbox import Reception
+from nanobot_core.channels.inbox import InboxServices
 from nanobot_core.channels.manager import ChannelManager
 from nanobot_core.channels.outbox import Outbox
 from nanobot_core.channels.pairing import PairingStore
-from nanobot_core.channels.waiting import Waiting
 from nanobot_core.config.loading import load_config
 from nanobot_core.contracts.channel import Inbox
 from nanobot_core.contracts.service import RunStatus
@@ -168,6 +167,7 @@ async def station(home: Path) -> AsyncIterator[Station]:
         "channels.one.allow_from": ["*"],
         "channels.two.allow_from": ["*"],
         "agents.defaults.workspace": str(home / "workspace"),
+        "gateway.patience_s": 1_000_000,
     }
     loaded = load_config(None, environ={}, overrides=values, home=home)
     bot = Nanobot(loaded, clock=clock, environ={}, catalogue=Catalogue((), loaded.settings.plugins))
@@ -179,24 +179,24 @@ async def station(home: Path) -> AsyncIterator[Station]:
 
     async with bot:
         await bot.plugins.register(Channels(), plugin_id)
-        outbox = Outbox(bus, lambda: bot.plugins.hooks, lambda _name: True)
+        services = InboxServices(
+            bus=bus,
+            outbox=Outbox(bus, lambda: bot.plugins.hooks),
+            pairing=PairingStore(home / "pairing.json", clock),
+            hooks=lambda: bot.plugins.hooks,
+            is_control=lambda _text: False,
+            open_question=lambda _session_key: False,
+            clock=clock,
+        )
         channels = ChannelManager(
-            bot.plugins, lambda: loaded, spawn=owner.spawn, clock=clock, on_failed=on_failed
+            bot.plugins,
+            lambda: loaded,
+            services,
+            spawn=owner.spawn,
+            clock=clock,
+            on_failed=on_failed,
         )
-        waiting = Waiting(
-            channels.running, outbox, spawn=owner.spawn, clock=clock, patience_s=1_000_000
-        )
-        channels.start(
-            Reception(
-                bus=bus,
-                outbox=outbox,
-                pairing=PairingStore(home / "pairing.json", clock),
-                waiting=waiting,
-                hooks=lambda: bot.plugins.hooks,
-                is_control=lambda _text: False,
-                clock=clock,
-            )
-        )
+        channels.start_missing()
         try:
             async with asyncio.timeout(5):
                 while not (one.polls and two.polls):  # noqa: ASYNC110 - whatever it is, it wakes nobody

@@ -102,7 +102,7 @@ async def _stop_once(
     return time.monotonic() - started_s, answer() or ""
 
 
-NOTHING = "There is nothing to stop."
+NOTHING = "Nothing is running in this chat."
 
 
 async def _is_whole(bot: Nanobot, platform: Platform, number: int) -> None:

@@ -34,7 +34,7 @@ MODULES: Final = {
     "app": Size(1500, 2300),
     "cli": Size(2300, 3150),
     "bus": Size(1000, 1410),
-    "channels": Size(900, 1200),
+    "channels": Size(900, 1160),
     "clock": Size(250, 400),
     "config": Size(900, 1750),  # with the keys of all formats of the original
     "disk": Size(30, 90),
@@ -57,7 +57,7 @@ MODULES: Final = {
     "text": Size(250, 400),
     "thoughts": Size(150, 200),
     "tools": Size(600, 900),
-    "turns": Size(650, 1150),
+    "turns": Size(650, 1120),
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 

@@ -15,7 +15,7 @@ from tests.rules.test_hooks_documented import absent_plugins
 
 _NAMED = re.compile(r"(nanobot (?:plugins|gateway)|(?<![\w./])/plugins) ([a-z][a-z-]*)\b")
 IN_A_CHAT = {"enable", "disable", "reload"}
-"""What ``/plugins`` takes; see `GatewayControls.change_plugin`."""
+"""What ``/plugins`` takes; see `Gateway.change_plugin`."""
 
 
 def command_findings(root: Path, known: dict[str, set[str]]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+import yaml
 
 from nanobot_core.app.lock import is_running
 from nanobot_core.cli.service_file import service_file
@@ -239,7 +240,7 @@ def test_a_session_at_work_is_not_deleted(nanobot: CommandLine) -> None:
         with process.stdout as stdout:
             assert os.read(stdout.fileno(), 9) == b"It begins"
             told = nanobot("sessions", "delete", "cli:direct", "--yes", code=1).stderr
-            assert "a turn of it is under way; stop it with /stop and try again" in told
+            assert "a turn is under way; stop it with /stop and try again" in told
             process.send_signal(signal.SIGINT)
             assert process.wait(LIMIT_S) == 130
         nanobot("sessions", "delete", "cli:direct", "--yes")
@@ -336,11 +337,26 @@ def test_a_reload_refuses_a_configuration_that_was_emptied(
         else:
             file.write_text(left)
         told = nanobot("gateway", "reload", code=1).stderr
-        assert f"cannot read configuration '{file}': it is empty or gone" in told
+        assert f"cannot read configuration '{file}': the file is empty or missing" in told
         file.write_text(former)
         # The plugins that the file enabled still answer.
         assert nanobot("agent", "-m", "call it").stdout == "The tool said: pong once\n"
         assert "nothing has changed" in nanobot("gateway", "reload").stdout
+
+
+def test_a_reload_names_the_settings_that_it_changed(nanobot: CommandLine) -> None:
+    with running(nanobot):
+        file = nanobot.home / "config.yaml"
+        changed = yaml.safe_load(file.read_text())
+        changed["owner"] = ["cli:me"]
+        changed.setdefault("tools", {})["approval"] = [{"tool": "*", "action": "deny"}]
+        changed.setdefault("gateway", {})["host"] = "127.0.0.2"
+        file.write_text(yaml.safe_dump(changed))
+
+        told = nanobot("gateway", "reload").stdout
+
+        assert told == "changed: owner, tools.approval\nrequires a restart: gateway.host\n"
+        assert nanobot("gateway", "reload").stdout == "nothing has changed\n"
 
 
 def test_a_reload_that_fails_leaves_the_log_as_it_was(nanobot: CommandLine) -> None:

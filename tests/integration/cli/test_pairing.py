@@ -20,7 +20,7 @@ def request(nanobot: CommandLine, sender: str = "5|eve") -> str:
 
 
 def test_nobody_waits_at_first(bare: CommandLine) -> None:
-    assert bare("pairing", "list").stdout == "Nobody waits, and nobody was let in by a code.\n"
+    assert bare("pairing", "list").stdout == "No pending requests and no approved senders.\n"
     assert json.loads(bare("pairing", "list", "--json").stdout) == {"pending": [], "approved": []}
 
 

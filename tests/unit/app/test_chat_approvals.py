@@ -97,13 +97,13 @@ async def test_only_the_owners_word_counts_and_only_once(tmp_path: Path) -> None
             await platform.say(f"/approve {id_of(question)}", sender="8")
             await platform.shows("/approve is for the owner only.")
             await platform.say("/approve nothing", chat="2")
-            await platform.shows("There is no open question nothing", chat="2")
+            await platform.shows("There is no pending request nothing", chat="2")
             assert notes(tmp_path) == []
             # From another chat, and both words at once.
             await platform.say(f"/approve {id_of(question)}", chat="2")
             await platform.say(f"/deny {id_of(question)}", chat="3")
             await platform.shows("The tool said: noted once")
-            await platform.shows("There is no open question", chat="3")
+            await platform.shows("There is no pending request", chat="3")
             assert notes(tmp_path) == ["once"]
 
 
@@ -132,7 +132,7 @@ async def test_no_answer_in_time_is_a_no_and_a_late_one_counts_for_nothing(
                     await clock.advance(600)
                     await asyncio.sleep(0.01)
             await platform.say(f"/approve {id_of(question)}")
-            await platform.shows("There is no open question")
+            await platform.shows("There is no pending request")
 
             assert notes(tmp_path) == []
             assert json.loads((tmp_path / "gateway" / "approvals.json").read_text()) == []
@@ -183,7 +183,7 @@ async def test_an_answer_that_a_restart_cuts_off_counts_in_the_next_process(
 
             assert notes(tmp_path) == ["once"]
             await platform.say(f"/approve {id_of(question)}")
-            await platform.shows("There is no open question")
+            await platform.shows("There is no pending request")
         assert len([text for text in platform.texts() if "Run note?" in text]) == 1
 
 
@@ -196,7 +196,7 @@ async def test_stop_ends_the_waiting_and_closes_the_question(tmp_path: Path) -> 
             await platform.say("/stop")
             await platform.shows("Stopped.")
             await platform.say(f"/approve {id_of(question)}")
-            await platform.shows("There is no open question")
+            await platform.shows("There is no pending request")
             # The same call with the same id is another one, and is asked about anew.
             platform.sent.clear()
             await platform.say(CALL)
@@ -311,7 +311,7 @@ async def test_a_yes_that_cannot_be_stored_is_none(tmp_path: Path) -> None:
             question = await platform.shows("Run note?")
             with unwritable(tmp_path / "gateway" / "approvals.json"):
                 await platform.say(f"/approve {id_of(question)}")
-                await platform.shows("cannot be stored")
+                await platform.shows("cannot store")
             async with asyncio.timeout(20):
                 while not any("not approved" in text for text in platform.texts()):
                     await clock.advance(600)

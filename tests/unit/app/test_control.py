@@ -85,7 +85,11 @@ async def test_commands_name_those_of_the_gateway_too(tmp_path: Path) -> None:
         (b'{"do": "turn"}\n', "is missing"),
         (b'{"do": "turn", "text": "", "session": "a"}\n', "'text' is missing"),
         (b'{"do": "retry"}\n', "'id' is missing"),
-        (b'{"do": "send", "channel": "nowhere"}\n', "there is no channel 'nowhere'"),
+        (b'{"do": "send", "channel": "nowhere"}\n', "'chat_id' is missing"),
+        (
+            b'{"do": "send", "channel": "nowhere", "chat_id": "1", "text": "x"}\n',
+            "channel 'nowhere' does not exist",
+        ),
     ],
 )
 async def test_what_is_wrong_is_told_and_ends_nothing(
@@ -406,7 +410,7 @@ async def test_a_session_at_work_is_not_deleted(tmp_path: Path) -> None:
 
         turn = group.create_task(client.turn(asked("stream words"), hear))
         await asyncio.wait_for(begun.wait(), 10)
-        with pytest.raises(ControlError, match="a turn of it is under way"):
+        with pytest.raises(ControlError, match="a turn is under way"):
             await client.call("delete_session", key="cli:t")
         assert (await bot.pipeline.sessions.open("cli:t")).messages
         turn.cancel()

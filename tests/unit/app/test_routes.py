@@ -53,8 +53,7 @@ async def test_a_route_is_another_one_after_a_reload_of_its_plugin(tmp_path: Pat
         assert keeper.route() == before
 
         file.write_text(CODE.replace("FIRST", "SECOND"))
-        assert bot.commands.controls is not None
-        await bot.commands.controls.change_plugin(["reload", "mine"])
+        await bot.run("/plugins reload mine")
 
         after = keeper.route()
         assert after != before

@@ -138,9 +138,9 @@ async def test_a_missing_need_and_a_circle_are_left_out_and_told(
 
         assert [status.name for status in runner.statuses()] == ["e"]
     text = "".join(log)
-    assert "service a is left out: it needs nowhere, which is not there" in text
-    assert "service d is left out: it needs a" in text
-    assert "services that need each other are left out" in text
+    assert "service a does not start: it needs nowhere" in text
+    assert "service d does not start: it needs a" in text
+    assert "services do not start, because they need each other" in text
 
 
 async def test_two_plugins_with_one_service_name_run_neither(
@@ -150,7 +150,7 @@ async def test_two_plugins_with_one_service_name_run_neither(
         await heard("b begins")
 
         assert [status.name for status in runner.statuses()] == ["b"]
-    assert "several plugins claim service 'a'" in "".join(log)
+    assert "several plugins provide service 'a'" in "".join(log)
 
 
 async def test_a_crash_is_followed_by_a_new_start(tmp_path: Path) -> None:

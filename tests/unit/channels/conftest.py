@@ -12,10 +12,10 @@ import pytest
 
 from nanobot_core import Channel, ChannelCapabilities, InboundMessage, OutboundMessage
 from nanobot_core.bus.queues import MemoryBus
-from nanobot_core.channels.inbox import ChannelInbox, Reception
+from nanobot_core.channels.inbox import ChannelInbox, InboxServices
+from nanobot_core.channels.live import WaitIndicator
 from nanobot_core.channels.outbox import Outbox
 from nanobot_core.channels.pairing import PairingStore
-from nanobot_core.channels.waiting import Waiting
 from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Draft, Inbox
 from nanobot_core.errors import HookError
@@ -89,26 +89,28 @@ class Bench:
     running: StubChannel | None = field(default_factory=StubChannel)
     reported: list[HookError] = field(default_factory=list)
     patience_s: float = 30.0
+    asked: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.bus = MemoryBus(self.clock)
         self.hooks = Hooks(self._runtime())
-        self.outbox = Outbox(self.bus, lambda: self.hooks, lambda name: name == "test")
+        self.outbox = Outbox(self.bus, lambda: self.hooks)
         self.pairing = PairingStore(self.folder / "pairing.json", self.clock)
-        self.waiting = Waiting(
+        self.indicator = WaitIndicator(
             lambda _name: self.running,
             self.outbox,
             spawn=self.owner.spawn,
             clock=self.clock,
+            open_question=lambda key: key in self.asked,
             patience_s=self.patience_s,
         )
-        self.reception = Reception(
+        self.services = InboxServices(
             bus=self.bus,
             outbox=self.outbox,
             pairing=self.pairing,
-            waiting=self.waiting,
             hooks=lambda: self.hooks,
             is_control=lambda text: text.startswith("/stop"),
+            open_question=lambda key: key in self.asked,
             clock=self.clock,
         )
 
@@ -124,7 +126,7 @@ class Bench:
     def inbox(self, **settings: Any) -> ChannelInbox:
         """Return an inbox that lets everybody in, unless `settings` say something else."""
         found = ChannelSettings(**{"allow_from": ["*"], **settings})
-        return ChannelInbox(found, self.reception, lambda: None)
+        return ChannelInbox(found, self.services, self.indicator, lambda: None)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str = "test") -> asyncio.Task[T]:
         return self.owner.spawn(work, name=name)

@@ -299,5 +299,5 @@ async def test_what_waits_for_a_channel_that_is_not_there_is_buried(
     await bury_orphans(bench.bus, "gone")
     letters = await bench.bus.dead_letters()
     assert [letter.message.content for letter in letters] == ["2", "1", "0"]
-    assert {letter.reason for letter in letters} == {"channel 'gone' is not there or switched off"}
+    assert {letter.reason for letter in letters} == {"channel 'gone' does not exist or is disabled"}
     assert (await bench.bus.depth()).outbound == 1

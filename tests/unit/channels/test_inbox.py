@@ -119,7 +119,7 @@ async def test_no_code_is_offered_where_nobody_may_ask(
 
 async def test_who_cannot_be_looked_up_is_offered_again(bench: Bench) -> None:
     (bench.folder / "pairing.json").mkdir()
-    with pytest.raises(BusError, match="who may write"):
+    with pytest.raises(BusError, match="approved senders"):
         await bench.inbox(allow_from=[]).publish(inbound())
 
 
@@ -181,7 +181,7 @@ async def test_what_must_be_rewritten_and_cannot_be_is_offered_again(bench: Benc
             raise RuntimeError("broken")
 
     bench.plug(Redacts())
-    with pytest.raises(BusError, match="could not prepare"):
+    with pytest.raises(BusError, match="failed to process"):
         await bench.inbox().publish(inbound())
     assert (await bench.bus.depth()).inbound == 0
 
@@ -223,15 +223,15 @@ async def test_the_text_of_a_plugin_decides_whether_it_is_a_command(
 
 async def test_a_gateway_that_ends_takes_nothing_in(bench: Bench) -> None:
     inbox = bench.inbox()
-    bench.reception.is_open = False
-    with pytest.raises(BusError, match="about to end"):
+    bench.services.is_open = False
+    with pytest.raises(BusError, match="is stopping"):
         await inbox.publish(inbound())
 
 
 async def test_a_full_queue_is_told_to_the_platform(bench: Bench) -> None:
     from nanobot_core.bus.queues import MemoryBus
 
-    bench.reception.bus = MemoryBus(bench.clock, max_waiting=1)
+    bench.services.bus = MemoryBus(bench.clock, max_waiting=1)
     await bench.inbox().publish(inbound())
     with pytest.raises(BusFull):
         await bench.inbox().publish(inbound())
@@ -244,7 +244,9 @@ async def test_a_message_shows_that_the_platform_is_there_even_when_it_is_refuse
     from nanobot_core.config.models import ChannelSettings
 
     heard: list[int] = []
-    inbox = ChannelInbox(ChannelSettings(), bench.reception, lambda: heard.append(1))
+    inbox = ChannelInbox(
+        ChannelSettings(), bench.services, bench.indicator, lambda: heard.append(1)
+    )
     assert not await inbox.publish(inbound())
     inbox.alive()
     assert heard == [1, 1]
@@ -272,7 +274,7 @@ async def test_an_id_that_names_two_is_refused_whoever_may_write(
     assert (await bench.bus.depth()).inbound == 0
     assert await bench.outgoing() == []
     (line,) = lines
-    assert line.startswith("test: a message was refused: the ")
+    assert line.startswith("test: refused a message: the ")
     assert line.count("\n") == 1
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nanobot_core import BusError, MessageComposed, OutboundMessage, ToolFailed, on
+from nanobot_core import MessageComposed, OutboundMessage, on
 from tests.unit.channels.conftest import Bench, outbound
 
 pytestmark = pytest.mark.anyio
@@ -52,21 +52,3 @@ async def test_without_content_nothing_is_sent_but_a_file_is(bench: Bench) -> No
     await bench.outbox.publish(outbound("x", media=("photo.png",)))
     (message,) = await bench.outgoing()
     assert message.media == ("photo.png",)
-
-
-async def test_a_tool_hears_that_there_is_no_such_channel(bench: Bench) -> None:
-    with pytest.raises(ToolFailed, match="no channel 'nowhere'"):
-        await bench.outbox.publish_for_tool(outbound(channel="nowhere"))
-    await bench.outbox.publish_for_tool(outbound())
-    assert len(await bench.outgoing()) == 1
-
-
-async def test_a_tool_hears_that_its_message_is_not_stored(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refuse(message: OutboundMessage) -> bool:
-        raise BusError("the disk is full")
-
-    monkeypatch.setattr(bench.bus, "publish_outbound", refuse)
-    with pytest.raises(ToolFailed, match="the disk is full"):
-        await bench.outbox.publish_for_tool(outbound())

@@ -32,8 +32,8 @@ from nanobot_core import (
     ToolCall,
     on,
 )
-from nanobot_core.app import application, gateway as gateway_module
-from nanobot_core.app.gateway import Gateway
+from nanobot_core.app import application, runner as runner_module
+from nanobot_core.app.runner import GatewayRunner
 from nanobot_core.bus.sqlite import SqliteBus
 from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.contracts.bus import Bus, InboundLease, Lease, OutboundLease
@@ -43,6 +43,7 @@ from nanobot_core.contracts.store import SessionState, SessionStore
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.sessions.jsonl import JsonlSessionStore
 from nanobot_core.testing import FakeClock
+from nanobot_core.turns.pipeline import TurnPorts
 
 Answer = Callable[[ChatRequest], Awaitable[LLMResponse]]
 LIMIT_S = 10.0
@@ -220,11 +221,10 @@ class DeskBot(Nanobot):
 
     with_plugins: Sequence[tuple[str, object]] = ()
 
-    async def __aenter__(self) -> DeskBot:
-        await super().__aenter__()
+    async def start(self, ports: TurnPorts) -> None:
+        await super().start(ports)
         for plugin_id, plugin in self.with_plugins:
             await self.plugins.register(plugin, plugin_id)
-        return self
 
 
 async def echo(request: ChatRequest) -> LLMResponse:
@@ -264,7 +264,7 @@ class Desk:
     drafts: list[Draft] = field(default_factory=list)
     requests: list[ChatRequest] = field(default_factory=list)
     inbox: Inbox | None = None
-    gateway: Gateway | None = None
+    gateway: GatewayRunner | None = None
     access: GatewayAccess | None = None
     bot: DeskBot | None = None
 
@@ -312,7 +312,7 @@ class Desk:
         """Let a gateway live, and end it in peace, or leave it dead."""
         DoomedBus.death = DoomedStore.death = self.death
         self.bot = self._bot()
-        self.gateway = Gateway(self.bot, self.clock)
+        self.gateway = GatewayRunner(self.bot, self.clock)
         self._is_stopping = False
         asyncio.get_running_loop().set_exception_handler(_tell_but_death)
         ready = asyncio.Event()
@@ -375,6 +375,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     async def create_store(host: object, loaded: LoadedConfig, clock: FakeClock) -> SessionStore:
         return DoomedStore(loaded.workspace / "sessions", clock=clock)
 
-    monkeypatch.setattr(gateway_module, "create_bus", create_bus)
+    monkeypatch.setattr(runner_module, "create_bus", create_bus)
     monkeypatch.setattr(application, "create_session_store", create_store)
     return Desk(tmp_path / "h")

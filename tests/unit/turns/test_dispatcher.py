@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from nanobot_core import ChatRequest, LLMResponse, ToolCall, ToolContext, tool
-from nanobot_core.turns import dispatcher as module
+from nanobot_core.turns import dispatcher as module, running
+from nanobot_core.turns.pipeline import UNKNOWN_COMMAND
 from tests.unit.turns.conftest import Desk, DoomedBus, asks, echo, wish_of
 
 pytestmark = pytest.mark.anyio
@@ -98,7 +99,7 @@ async def test_stop_ends_a_model_call_and_the_next_message_works(desk: Desk, gat
         await desk.say("next")
         assert await desk.replies(2) == ["Stopped.", "re: next"]
         await desk.say("/stop")
-        assert (await desk.replies(3))[2] == "There is nothing to stop."
+        assert (await desk.replies(3))[2] == "Nothing is running in this chat."
 
 
 async def test_stop_ends_a_tool_and_its_effect_never_shows(desk: Desk) -> None:
@@ -149,13 +150,13 @@ async def test_what_is_said_after_a_stop_is_answered(desk: Desk) -> None:
     async with desk.open():
         await desk.say("/stop")
         await desk.say("next")
-        assert sorted(await desk.replies(2)) == ["There is nothing to stop.", "re: next"]
+        assert sorted(await desk.replies(2)) == ["Nothing is running in this chat.", "re: next"]
 
 
 async def test_a_tool_that_ignores_its_end_does_not_hold_up_the_answer_to_stop(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TURN_END_S", 0.05)
+    monkeypatch.setattr(running, "TURN_END_S", 0.05)
     begun, gate = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -234,7 +235,7 @@ async def test_a_command_said_meanwhile_waits_for_the_end_of_the_turn(desk: Desk
         await begun.wait()
         await desk.say("/new")
         gate.set()
-        assert await desk.replies(2) == ["re: one", "A new conversation begins."]
+        assert await desk.replies(2) == ["re: one", "Started a new conversation."]
 
 
 async def test_turns_under_way_end_before_the_gateway_does(desk: Desk, gates: Gates) -> None:
@@ -282,7 +283,7 @@ async def test_a_message_that_ends_the_process_again_and_again_is_given_up(desk:
     (letter,) = await bus.dead_letters()
     await bus.aclose()
     assert (letter.message.content, letter.attempts) == ("poison", module.MAX_ATTEMPTS + 1)
-    assert letter.reason == "handed out 5 times without an answer"
+    assert letter.reason == "tried 5 times without an answer"
 
 
 async def test_a_full_disk_at_the_end_of_a_turn_costs_time_and_no_answer(
@@ -374,7 +375,7 @@ async def test_a_question_outlives_the_process(desk: Desk) -> None:
     async with desk.open():
         await desk.until(lambda: desk.bot is not None and desk.inbox is not None)
         await desk.say(question.buttons[0][0].value)
-        assert sorted(await desk.replies(2)) == ["Allowed.", "did it"]
+        assert sorted(await desk.replies(2)) == ["Approved.", "did it"]
     assert done == ["x"]
     assert desk.texts(kind="notice") == [question.content], "it is not asked twice"
 
@@ -390,4 +391,4 @@ async def test_a_control_command_whose_plugin_has_gone_is_answered(desk: Desk) -
         await desk.until(lambda: desk.inbox is not None)
         assert desk.access is not None
         await desk.access.publish(desk.message("/gone", is_control=True))
-        assert await desk.replies(1) == [module.UNKNOWN_COMMAND]
+        assert await desk.replies(1) == [UNKNOWN_COMMAND]

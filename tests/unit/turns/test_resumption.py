@@ -164,7 +164,7 @@ async def judge(desk: Desk, work: Work, death: Death) -> None:
         assert work.done[f"stamp {wish}"] <= 1, died_at
         if f"stamp=<{OUTCOME_UNKNOWN}>" in text:
             notices = [m.content for m in desk.sent if m.kind == "notice"]
-            assert sum("took effect: stamp" in notice for notice in notices) == 1, died_at
+            assert sum("taken effect: stamp" in notice for notice in notices) == 1, died_at
         else:
             assert "stamp=<stamped>" in text, died_at
             assert work.done[f"stamp {wish}"] == 1, died_at
@@ -258,7 +258,7 @@ async def test_a_crash_around_a_question_to_the_owner_costs_nothing(
         else:
             assert f"stamp=<{OUTCOME_UNKNOWN}>" in text, (died_at, text)
             notices = [m.content for m in one.sent if m.kind == "notice"]
-            assert sum("took effect: stamp" in notice for notice in notices) == 1, died_at
+            assert sum("taken effect: stamp" in notice for notice in notices) == 1, died_at
         told["stamped" if "stamp=<stamped>" in text else "unknown"] += 1
     assert told["stamped"] > 10
     assert told["unknown"] > 0

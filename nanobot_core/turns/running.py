@@ -1,0 +1,133 @@
+"""RunningTurns: the turns that are under way, and how many may run at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from nanobot_core.tasks import TURN_END_S, Spawn
+
+if TYPE_CHECKING:
+    from nanobot_core.contracts.bus import InboundLease
+
+
+class RunningTurn:
+    """A message that is being answered.
+
+    Attributes:
+        steered: messages that arrived meanwhile and were added to the turn.
+        is_stopped: its user stopped it and expects no answer.
+        is_closed: no more messages are added to it.
+        has_slot: it runs, and counts towards the limit of turns.
+    """
+
+    def __init__(self, lease: InboundLease, slots: asyncio.Semaphore) -> None:
+        self.lease: InboundLease = lease
+        self.steered: list[InboundLease] = []
+        self.is_stopped: bool = False
+        self.is_closed: bool = False
+        self.has_slot: bool = False
+        self._slots = slots
+        self._taking = asyncio.Lock()
+
+    async def take_slot(self) -> None:
+        """Wait until the turn may run; does nothing if it has a slot."""
+        # Several calls of one turn may have waited for a person, and all of them continue.
+        async with self._taking:
+            if not self.has_slot:
+                await self._slots.acquire()
+                self.has_slot = True
+
+    def release_slot(self) -> None:
+        """Let another turn run; does nothing without a slot."""
+        if self.has_slot:
+            self.has_slot = False
+            self._slots.release()
+
+
+_target_turn: ContextVar[RunningTurn | None] = ContextVar("nanobot_target_turn")
+"""The turn that was under way when the command arrived that is being answered."""
+
+
+class RunningTurns:
+    """The turns under way, at most one for each session.
+
+    Args:
+        spawn: starts tasks that the application owns.
+        max_turns: turns that run at the same time.
+    """
+
+    def __init__(self, spawn: Spawn, max_turns: int) -> None:
+        self._spawn = spawn
+        self._slots = asyncio.Semaphore(max_turns)
+        self._turns: dict[str, tuple[RunningTurn, asyncio.Task[None]]] = {}
+        """By session key."""
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """The tasks of all turns."""
+        return {task for _, task in self._turns.values()}
+
+    def start(
+        self,
+        lease: InboundLease,
+        answer: Callable[[RunningTurn], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Answer a message in a task of its own."""
+        key, turn = lease.message.session_key, RunningTurn(lease, self._slots)
+        task = self._spawn(answer(turn), name=f"turn:{key}")
+        self._turns[key] = (turn, task)
+
+    def end(self, turn: RunningTurn) -> None:
+        """Forget a turn that has ended, and release its slot."""
+        turn.release_slot()
+        key = turn.lease.message.session_key
+        if key in self._turns and self._turns[key][0] is turn:
+            del self._turns[key]
+
+    @contextmanager
+    def as_target(self, session_key: str) -> Iterator[None]:
+        """Let `stop`, in tasks that are started here, stop the present turn and no later one."""
+        turn, _ = self._turns.get(session_key, (None, None))
+        token = _target_turn.set(turn)
+        try:
+            yield
+        finally:
+            _target_turn.reset(token)
+
+    async def stop(self, session_key: str) -> bool:
+        """Stop the turn of a session; False if there is none.
+
+        A command does not stop a turn that began after it arrived. Returns when the turn and all
+        that it started have ended, within `TURN_END_S`.
+        """
+        turn, task = self._turns.get(session_key, (None, None))
+        if turn is None or task is None or turn is not _target_turn.get(turn):
+            return False
+        turn.is_stopped = True
+        task.cancel()
+        await asyncio.wait({task}, timeout=TURN_END_S)
+        return True
+
+    def cancel_waiting(self) -> None:
+        """Cancel the turns without a slot: they wait for a person, or have not begun."""
+        for turn, task in self._turns.values():
+            if not turn.has_slot:
+                task.cancel()
+
+    @asynccontextmanager
+    async def without_slot(self, session_key: str) -> AsyncIterator[None]:
+        """Let another turn run while that of a session waits for a person."""
+        turn, _ = self._turns.get(session_key, (None, None))
+        if turn is None:
+            yield
+            return
+        turn.release_slot()
+        yield
+        await turn.take_slot()
