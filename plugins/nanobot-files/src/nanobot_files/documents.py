@@ -49,9 +49,6 @@ class Documents:
     """Reads documents, and keeps the newest texts, so that another page needs no parser.
 
     Blocking; call it in a thread.
-
-    Args:
-        settings: the limits.
     """
 
     def __init__(self, settings: FilesSettings) -> None:
@@ -63,8 +60,6 @@ class Documents:
         """Return the text of a document, or ``None`` for an archive that is not a document.
 
         Args:
-            file: the open document.
-            path: where it is.
             watch: checked while the parser works.
 
         Raises:

@@ -22,7 +22,6 @@ def render_lines(lines: Sequence[str], total: int, max_chars: int, remedy: str) 
 
     Args:
         lines: at most `total` of them, in order.
-        total: how many there are.
         max_chars: characters to give.
         remedy: what to do to see the others.
     """

@@ -39,7 +39,6 @@ class Notebook:
         """Read a notebook.
 
         Args:
-            data: content of the file.
             shown: its path, for the error.
 
         Raises:

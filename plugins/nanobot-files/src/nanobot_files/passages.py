@@ -37,7 +37,6 @@ def find_spans(text: str, wanted: str) -> list[Span]:
     space at the ends of lines or in typographic quotes.
 
     Args:
-        text: the whole file.
         wanted: the passage, not empty.
     """
     exact = [Span(found.start(), found.end()) for found in re.finditer(re.escape(wanted), text)]

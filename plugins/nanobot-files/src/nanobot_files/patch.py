@@ -85,7 +85,6 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], shown: str, newline: str) -> s
     """Return `text` with the hunks applied; lines that they do not touch stay as they are.
 
     Args:
-        text: the file.
         hunks: in the order of the patch.
         shown: the file's path, for the error.
         newline: line ending of new lines.

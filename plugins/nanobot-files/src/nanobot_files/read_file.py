@@ -78,8 +78,6 @@ def read_page(file: IO[bytes], encoding: Encoding, limits: PageLimits, watch: Wa
     Args:
         file: positioned after its byte order mark; closed afterwards.
         encoding: of the file; bytes that do not fit it are shown replaced.
-        limits: which page.
-        watch: checked while reading.
     """
     lines: list[str] = []
     room = limits.max_chars

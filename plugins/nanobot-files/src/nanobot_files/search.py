@@ -78,8 +78,6 @@ async def search(
 
     Args:
         root: folder that the names are relative to.
-        names: files to search.
-        query: what to look for.
         ripgrep: path of ripgrep, or ``None`` to do without.
         limit_s: seconds for all files together.
 

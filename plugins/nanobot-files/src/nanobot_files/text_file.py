@@ -77,7 +77,6 @@ class TextFile:
         """Decode a file.
 
         Args:
-            data: its content.
             shown: its path, for the error.
 
         Raises:

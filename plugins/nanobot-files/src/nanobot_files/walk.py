@@ -33,7 +33,6 @@ class IgnoreRules:
     """The rules of one ``.gitignore`` and of those in the folders above it.
 
     Args:
-        lines: of the file.
         base: folder that holds it.
         above: rules of the folders above, which count where this file says nothing.
     """

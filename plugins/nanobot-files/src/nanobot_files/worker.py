@@ -49,7 +49,6 @@ async def run_to_end(work: Callable[[], T], watch: Watch | None = None) -> T:
     """Return what `work` returns in a thread.
 
     Args:
-        work: blocking function.
         watch: what `work` checks, if it can take long.
 
     Cancellation:

@@ -39,7 +39,6 @@ class ClientRates:
 
     Args:
         per_minute: requests that a client may make a minute; as many at once after a pause.
-        clock: source of time.
     """
 
     def __init__(self, per_minute: int, clock: Clock) -> None:
@@ -96,7 +95,6 @@ class Caller:
 
     Args:
         rates: how often clients may ask.
-        client: address of the client.
         mount: path of the open mount; empty if there is none.
     """
 

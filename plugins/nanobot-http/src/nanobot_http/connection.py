@@ -26,7 +26,6 @@ class BodyLimit:
 
     Args:
         app: reads the body, if it wants to.
-        max_bytes: largest body.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:

@@ -30,8 +30,6 @@ class Gate:
 
     Args:
         app: the application behind the gate.
-        ctx: provides clock and logger.
-        settings: the limits.
         counts: learns each answer's status.
         access: knows whose requests carry the secret.
         open_mount: returns the open mount that a path falls under, or an empty string.

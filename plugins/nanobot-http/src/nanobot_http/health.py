@@ -95,10 +95,8 @@ class HealthRoutes:
     """``/health``, ``/health/ready`` and ``/metrics``.
 
     Args:
-        gateway: knows how it is.
         access: who may see more than yes or no.
         counts: the answers so far.
-        clock: source of time.
     """
 
     def __init__(

@@ -57,7 +57,6 @@ class PluginMounts:
     Args:
         gateway: knows the routes, which may change while the server runs.
         access: knows whose requests carry the secret.
-        ctx: provides clock and logger.
     """
 
     def __init__(self, gateway: GatewayAccess, access: Access, ctx: PluginContext) -> None:

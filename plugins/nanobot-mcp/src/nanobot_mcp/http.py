@@ -35,7 +35,6 @@ class OriginGuard(httpx2.AsyncBaseTransport):
     are checked and the connection goes to a checked one.
 
     Args:
-        url: the configured address.
         policy: other addresses that may be reached.
         max_bytes: size of the largest body; event streams are bounded by the SDK, event by event.
         trouble: collects statuses.

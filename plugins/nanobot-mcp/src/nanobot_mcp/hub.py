@@ -81,9 +81,6 @@ HEAD_START_S = 1.0
 class Hub:
     """Connects the configured servers and publishes what they offer.
 
-    Args:
-        ctx: the plugin's context.
-
     Attributes:
         servers: the servers that are on and can be used, by name.
         problems: why the settings of the others cannot be used, by name.

@@ -63,10 +63,6 @@ class StandIn:
 class PluginProcess:
     """The process of one plugin.
 
-    Args:
-        plugin: the plugin.
-        ctx: its context.
-
     Attributes:
         connection: starts it, keeps it and ends it.
         title: its name in messages.

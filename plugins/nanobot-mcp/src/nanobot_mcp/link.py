@@ -95,11 +95,6 @@ async def open_link(
 ) -> AsyncIterator[Link]:
     """Connect and shake hands; on leaving, everything that was started has ended.
 
-    Args:
-        server: which one.
-        equipment: resources of the connection.
-        trouble: collects problems.
-
     Raises:
         Exception: anything of the SDK's, often inside nested groups.
     """

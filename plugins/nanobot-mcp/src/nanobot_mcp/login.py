@@ -57,8 +57,6 @@ class TokenFile:
 
     Args:
         ctx: folder and clock.
-        name: the server's name.
-        server: its settings.
     """
 
     def __init__(self, ctx: PluginContext, name: str, server: ServerSettings) -> None:
@@ -170,9 +168,6 @@ async def log_in(
     """Connect with a new login, if the server asks for one, and keep its tokens.
 
     Args:
-        name: the server's name.
-        server: its settings.
-        equipment: resources of its connections.
         show: receives the address that a person must open in a browser.
 
     Returns:

@@ -72,9 +72,7 @@ def reading_offer(
     """Return the offer of a resource, a template or a prompt: texts in, nothing changed.
 
     Args:
-        kind: kind of offer.
         name: its name at the server.
-        address: see `Offer`.
         description: in the server's words.
         arguments: name, description, and whether it is required.
     """

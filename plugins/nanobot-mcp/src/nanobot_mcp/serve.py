@@ -42,7 +42,6 @@ class PluginServer:
 
     Args:
         agent: an agent that has this plugin alone.
-        plugin_id: its id.
     """
 
     def __init__(self, agent: Nanobot, plugin_id: str) -> None:

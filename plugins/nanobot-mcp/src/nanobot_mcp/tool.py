@@ -112,8 +112,6 @@ class ConnectTool(Tool):
     """Connects a server, which makes its tools known.
 
     Args:
-        name: name of the tool.
-        connection: the server.
         offered: returns the tools of the server that are published now.
     """
 

@@ -29,7 +29,6 @@ class Attachments:
     """Makes copies of the files that a model names.
 
     Args:
-        ctx: the plugin's context.
         settings: which files may be sent.
     """
 

@@ -60,7 +60,6 @@ def parse_message(text: str, tools: Container[str]) -> Reading:
     """Read what the user wrote.
 
     Args:
-        text: the user's own words.
         tools: names of the tools that are offered.
 
     Returns:

@@ -52,10 +52,8 @@ class ScriptedProvider(LLMProvider):
     """Replays a script: each call takes its next step, whichever session it comes from.
 
     Args:
-        name: the provider's name.
         clock: source of time for delays.
         file: path of the script, for messages.
-        steps: the script.
     """
 
     def __init__(self, name: str, clock: Clock, file: str, steps: Sequence[Step]) -> None:

@@ -99,7 +99,6 @@ class FailureReader:
         """Return the error for a response with `status`, which is not 200.
 
         Args:
-            status: HTTP status.
             headers: names in lower case.
             body: its beginning; it may be cut or be no JSON.
         """

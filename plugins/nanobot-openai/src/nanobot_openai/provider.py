@@ -41,7 +41,6 @@ class OpenAIProvider(LLMProvider):
 
     Args:
         spec: the vendor's row of the table.
-        endpoint: where requests go.
         failures: turns what the service says into errors.
     """
 

@@ -54,7 +54,6 @@ def find_escape(reading: Reading, files: PathGuard, folder: Path) -> str:
     """Return why a line cannot be confined to the workspace, or an empty string; blocking.
 
     Args:
-        reading: the line.
         files: what may be read and written.
         folder: where it starts, free of links.
     """

@@ -42,7 +42,6 @@ class Guard:
         """Return why a command must not run and what to do instead; empty when it may.
 
         Args:
-            reading: the command line.
             folder: where it starts, free of links.
         """
         ground = find_ground(self.files.workspace, folder, reading)

@@ -90,7 +90,6 @@ def launch(
     """Return the command that runs `argv` by way of the launcher.
 
     Args:
-        argv: program and arguments.
         families: kinds of sockets that it may make.
         read: files and folders that it may read; ``None`` leaves files to another sandbox.
         write: files and folders that it may write.

@@ -43,7 +43,6 @@ class Plan:
         parent: process with which the command ends.
         abi: newest version of Landlock to use.
         is_strict: restrict files to those below; without it, something else does.
-        families: kinds of sockets.
         read: files and folders that may be read.
         write: files and folders that may be written.
         devices: devices that may be read and written.

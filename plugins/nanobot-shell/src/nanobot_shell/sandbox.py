@@ -58,7 +58,6 @@ def probe_sandbox(wanted: SandboxName, view: View, path: str) -> Probe:
     """Start a shell in each sandbox that `wanted` allows until one works; blocking.
 
     Args:
-        wanted: the owner's choice.
         view: what is visible inside; without a workspace.
         path: folders in which programs are looked for, separated by colons.
     """

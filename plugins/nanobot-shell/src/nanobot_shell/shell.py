@@ -113,7 +113,6 @@ class Shell:
         """Decide on what would run outside of a sandbox.
 
         Args:
-            context: circumstances of the call.
             what: a question of one line.
             subject: what "always" remembers.
         """

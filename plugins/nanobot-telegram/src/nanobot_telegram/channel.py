@@ -33,7 +33,6 @@ class TelegramChannel(Channel):
     """A Telegram bot.
 
     Args:
-        ctx: the plugin's context.
         limits: how long calls to Telegram may take.
     """
 

@@ -100,7 +100,6 @@ class Client:
 
         Args:
             offset: the first that is wanted; those before it are never offered again.
-            kinds: kinds of updates.
             wait: with none there, wait for the next for as long as a question may stay open.
         """
         wait_s = self._limits.poll_s if wait else 0.0

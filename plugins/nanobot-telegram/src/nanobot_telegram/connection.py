@@ -123,10 +123,8 @@ class Connection:
         limits: time limits.
 
     Args:
-        token: token of the bot.
         api_base: address of the Bot API server.
         proxy: address of a proxy for both pools, or ``None``.
-        limits: see above.
     """
 
     def __init__(self, token: str, api_base: str, proxy: str | None, limits: TimeLimits) -> None:

@@ -32,7 +32,6 @@ class Delivery:
     """Sends over one connection.
 
     Args:
-        writer: what sends.
         memory: what was sent over this and earlier connections.
         spawn: runs work that must not be interrupted.
         quotes_question: answers quote the message that they answer.

@@ -51,10 +51,7 @@ class Intake:
     """Publishes updates. Each chat has its turn by itself, so a long download delays no other.
 
     Args:
-        ctx: the plugin's context.
         client: fetches files and answers presses.
-        inbox: where messages go.
-        bot: the bot itself.
         group: owner of the tasks.
     """
 
@@ -81,7 +78,6 @@ class Intake:
         One that cannot be stored is tried again and again, and its chat waits for it.
 
         Args:
-            update: as it came.
             done: called once, when Telegram may forget it; never where the work ends before.
         """
         received = self._read(update)

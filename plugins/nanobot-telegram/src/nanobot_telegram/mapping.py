@@ -106,7 +106,6 @@ def read_update(update: wire.Update, bot: wire.User) -> Received | None:
     """Return what `update` says, or ``None`` if it has nothing for an agent.
 
     Args:
-        update: as Telegram sent it.
         bot: the bot itself, to know when it is addressed.
     """
     if update.callback_query is not None:

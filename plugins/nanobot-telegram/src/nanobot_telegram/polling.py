@@ -79,8 +79,6 @@ class Poller:
     """Receives by asking.
 
     Args:
-        ctx: the plugin's context.
-        client: asks.
         inbox: receives the state after every answer.
         intake: takes the updates.
         kinds: kinds of updates to ask for.

@@ -23,7 +23,6 @@ class Client:
     """Sends recordings to one endpoint. Making it takes tens of milliseconds of CPU.
 
     Args:
-        endpoint: where they go.
         proxy: URL of the proxy, or ``None``.
         clock: for dates in ``Retry-After``.
     """

@@ -37,11 +37,8 @@ def failure_of_status(
     """Return the error for a response with `status`, which is not 200.
 
     Args:
-        endpoint: the service.
-        status: HTTP status.
         headers: names in any case.
         body: its beginning; it may be cut or be no JSON.
-        now: the current instant, aware.
     """
     message, code = _read(body)
     waits = headers.get("retry-after")

@@ -66,9 +66,6 @@ class _TurnAccount:
 class Books:
     """The books of one application. Made by ``ctx.shared(Books)`` in a thread, since it blocks.
 
-    Args:
-        ctx: the plugin's context.
-
     Raises:
         sqlite3.Error: the store cannot be opened.
         StoreTooNewError: a later release wrote it.

@@ -37,7 +37,6 @@ def nano_usd_of(model: str, usage: Usage, prices: Mapping[str, Price]) -> int | 
 
     Args:
         model: name of the model, with or without the provider before it.
-        usage: what the service reports.
         prices: pattern to price; patterns are compared with the name and with its last part.
     """
     if usage.cost_usd is not None:

@@ -97,7 +97,6 @@ class SearchBackend(ABC):
 
         Args:
             access: how the service is reached.
-            query: the search terms.
             count: wanted results, 1 to 10.
 
         Raises:

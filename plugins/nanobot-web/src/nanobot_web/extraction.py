@@ -41,7 +41,6 @@ def decode(content: bytes, charset: str) -> str:
     where the bytes are that, else Windows-1252 (WHATWG Encoding and HTML standards).
 
     Args:
-        content: the body.
         charset: from the header, or empty.
     """
     for mark, encoding in MARKS:
@@ -126,7 +125,6 @@ def extract(content: bytes, content_type: str, url: str, mode: ExtractMode) -> E
     """Return the text of `content`. Its first bytes decide on its type before the header does.
 
     Args:
-        content: the body.
         content_type: the header of that name, or empty.
         url: where it comes from, for links that are relative.
         mode: keep headings, links, lists and tables as Markdown, or only the text.

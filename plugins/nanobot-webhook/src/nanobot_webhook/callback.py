@@ -28,9 +28,7 @@ class Callback:
     Uses httpx's transport and not its client, which logs every address with its query at INFO.
 
     Args:
-        url: where to post.
         key: signs what is posted.
-        clock: source of time.
         timeout_s: limit of one request in seconds.
     """
 

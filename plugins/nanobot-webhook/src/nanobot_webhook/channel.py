@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 class WebhookChannel(Channel):
-    """Takes what `nanobot_webhook.intake` receives while it runs, and posts replies.
-
-    Args:
-        ctx: the plugin's context.
-    """
+    """Takes what `nanobot_webhook.intake` receives while it runs, and posts replies."""
 
     name = CHANNEL
 

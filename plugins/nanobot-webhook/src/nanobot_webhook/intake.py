@@ -58,11 +58,7 @@ def build_app(ctx: PluginContext) -> AsgiApp:
 
 
 class Intake:
-    """Answers 200 once a message is stored, or was before, and never earlier.
-
-    Args:
-        ctx: the plugin's context.
-    """
+    """Answers 200 once a message is stored, or was before, and never earlier."""
 
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx

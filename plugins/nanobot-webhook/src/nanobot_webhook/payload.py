@@ -136,7 +136,6 @@ def build_inbound(payload: MessagePayload, message_id: str, sent_at: datetime) -
     """Return the message for the agent, its files left out.
 
     Args:
-        payload: what was said.
         message_id: the sender's id of it.
         sent_at: when it was sent, where the payload does not say when it was written.
     """
