@@ -24,7 +24,7 @@ from nanobot_core.messages import ContentBlock, ImageBlock, Message, TextBlock
 from nanobot_core.record import dataclass
 from nanobot_core.text import truncate_middle
 
-BOOTSTRAP_FILES = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md")
+BOOTSTRAP_FILES = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md", "TOOLS.md")
 OWNERS_FILES = frozenset({"USER.md"})
 """What describes the owner, and guests are not to learn."""
 SEPARATOR = "\n\n---\n\n"

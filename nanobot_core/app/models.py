@@ -21,7 +21,7 @@ from nanobot_core.provider_match import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.hooks.caller import Hooks
@@ -68,8 +68,21 @@ class ConfiguredModels:
             NoProvider: none can; the error says which setting to add.
         """
         defaults = self._loaded.settings.agents.defaults
-        forced = defaults.provider if name in {None, defaults.model} else None
-        return match_provider(name or defaults.model, forced, self.rows(), self.access)
+        rows = self.rows()
+        forced = defaults.provider
+        if forced and name not in {None, defaults.model} and (own := self._own_prefix(name, rows)):
+            forced = own
+        return match_provider(name or defaults.model, forced, rows, self.access)
+
+    def _own_prefix(self, name: str | None, rows: Sequence[ProviderRow]) -> str | None:
+        """Return the provider that a model's name begins with, if it has what it needs."""
+        prefix = (name or "").partition("/")[0].replace("-", "_")
+        for row in rows:
+            if row.spec.name == prefix and "/" in (name or ""):
+                access = self.access(row.spec)
+                has_base = access.has_base or row.spec.default_base is not None
+                return prefix if access.has_key or (not row.spec.needs_key and has_base) else None
+        return None
 
     def access(self, spec: ProviderSpec) -> ProviderAccess:
         """Return what the configuration says about a provider."""

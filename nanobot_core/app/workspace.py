@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loguru import logger
@@ -12,6 +13,7 @@ from nanobot_core.disk import make_folder
 if TYPE_CHECKING:
     from nanobot_core.folder import Folder
 
+TEMPLATES = Path(__file__).parent / "templates"
 RECORDS = (".nanobot", "memory", "sessions")
 """Folders of the agent's own records. They exist before the first command runs, because a sandbox
 can protect a folder that is there, and not a name that a command may take."""
@@ -33,6 +35,20 @@ def prepare_workspace(workspace: Folder) -> None:
             workspace.make(name)
         except OSError as error:
             _replace(workspace, name, error)
+
+
+def sync_templates(workspace: Folder) -> list[str]:
+    """Prepare the workspace and copy the templates that it lacks; return their names. Blocks."""
+    prepare_workspace(workspace)
+    try:
+        found = {entry.name for entry in workspace.scan()}
+        missing = [path for path in sorted(TEMPLATES.glob("*.md")) if path.name not in found]
+        for path in missing:
+            workspace.replace(path.name, path.read_bytes(), mode=0o600)
+    except OSError as error:
+        logger.warning("templates cannot be copied to {}: {}", workspace.path, error)
+        return []
+    return [path.name for path in missing]
 
 
 def _replace(workspace: Folder, name: str, error: OSError) -> None:

@@ -83,7 +83,7 @@ def agent(
     outcome = run_async(_answer(options_of(ctx), talk, text, as_json=as_json))
     if as_json:
         print_json(_outcome_json(outcome))
-    if outcome.error:
+    if outcome.error or outcome.stop_reason == "budget":
         raise typer.Exit(1)
 
 

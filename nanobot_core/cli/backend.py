@@ -56,7 +56,12 @@ async def open_backend(options: Options, view: View) -> AsyncIterator[Backend]:
     if client := running_gateway(options):
         yield _Gateway(client, view)
         return
-    async with open_agent(options) as bot:
+    from nanobot_core.app.workspace import sync_templates
+    from nanobot_core.folder import Folder
+
+    agent = open_agent(options)
+    await asyncio.to_thread(sync_templates, Folder(agent.loaded.workspace))
+    async with agent as bot:
         if _has_terminal():
             from nanobot_core.cli.approval import TerminalApproval
 

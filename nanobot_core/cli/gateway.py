@@ -64,11 +64,14 @@ def run(ctx: typer.Context) -> None:
     """Run the gateway until it is stopped."""
     from nanobot_core.app.logging import configure_logging
     from nanobot_core.app.runner import GatewayRunner
+    from nanobot_core.app.workspace import sync_templates
     from nanobot_core.clock import SystemClock
     from nanobot_core.config.loading import load_config
+    from nanobot_core.folder import Folder
 
     options = options_of(ctx)
     bot = open_agent(options)
+    sync_templates(Folder(bot.loaded.workspace))
     log = partial(configure_logging, level="DEBUG" if options.debug else "INFO", in_thread=True)
     log(bot.loaded)
 

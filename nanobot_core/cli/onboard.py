@@ -1,18 +1,18 @@
-"""``nanobot onboard``: a configuration and a workspace to begin with."""
+"""``nanobot onboard``: a first configuration and workspace."""
 
 from __future__ import annotations
 
 import sys
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import Path, PurePath
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanobot_core.app.workspace import prepare_workspace
+from nanobot_core.app.workspace import sync_templates
 from nanobot_core.cli.options import Options, open_agent, options_of
 from nanobot_core.cli.output import fail, run_async
+from nanobot_core.config.environment import expand_home
 from nanobot_core.folder import Folder
 
 if TYPE_CHECKING:
@@ -32,14 +32,17 @@ def onboard(
         str | None,
         typer.Option("--api-key", help="Key of the provider, or ${NAME} of a variable with it."),
     ] = None,
+    api_base: Annotated[
+        str | None, typer.Option("--api-base", help="Base URL of the provider.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
 ) -> None:
     """Create a configuration and a workspace; what exists is kept.
 
-    On a terminal it asks for provider, model and key. It may be run again at any time.
+    On a terminal it asks for provider, base URL, model and key. It may be run again at any time.
     """
     options = options_of(ctx)
-    agent = open_agent(_existing(options))
+    agent = open_agent(_existing(options), lenient=True)
     agent.plugins.catalogue.examine_undescribed(agent.loaded.home / "cache")
     specs = {row.spec.name: row.spec for row in agent.models.rows()}
     may_ask = sys.stdin.isatty() and not yes
@@ -47,22 +50,25 @@ def onboard(
         provider = _ask_provider(agent, specs)
     spec = _known(provider, specs) if provider else None
     if spec is not None and may_ask:
+        api_base = api_base or _ask_base(agent, spec)
         model = model or _ask_model(agent, spec)
         api_key = api_key or _ask_key(agent, spec)
-    if api_key and spec is None:
-        fail("--api-key needs --provider, which says whose key it is", 2)
-    path = _write_config(options, agent, spec, model, api_key)
-    made = _fill_workspace(Folder(agent.loaded.workspace))
-    _tell(agent, path, made)
-    _tell_checks(options)
+    if (api_key or api_base) and spec is None:
+        fail("--api-key and --api-base need --provider, which says whose they are", 2)
+    if spec is not None and not api_base and _needs_base(agent, spec):
+        fail(f"provider '{spec.name}' needs its address; add --api-base URL", 2)
+    path = _write_config(options, agent, spec, model, {"api_key": api_key, "api_base": api_base})
+    made = sync_templates(Folder(agent.loaded.workspace))
+    _show_result(agent, path, made)
+    _show_checks(options)
     typer.echo('\nNext: nanobot agent -m "Hello", or nanobot doctor when something is wrong.')
 
 
 def _existing(options: Options) -> Options:
-    """`options` without the name of a file that is still to be made."""
+    """Return `options` without the name of a file that does not exist yet."""
     from dataclasses import replace
 
-    is_new = options.config is not None and not options.config.expanduser().exists()
+    is_new = options.config is not None and not expand_home(options.config).exists()
     return replace(options, config=None) if is_new else options
 
 
@@ -73,12 +79,12 @@ def _known(name: str, specs: dict[str, ProviderSpec]) -> ProviderSpec:
         return specs[name]
     close = " or ".join(f"'{word}'" for word in nearest(name, specs)) or ", ".join(specs)
     hint = f"choose {close}" if close else "pip install 'nanobot-core[standard]'"
-    return fail(f"no installed plugin brings the provider '{name}'; {hint}", 2)
+    return fail(f"no enabled plugin provides '{name}'; {hint}", 2)
 
 
 def _ask_provider(agent: Nanobot, specs: dict[str, ProviderSpec]) -> str:
     ready = [name for name, spec in specs.items() if agent.models.access(spec).has_key]
-    typer.echo("Which service shall answer?\n")
+    typer.echo("Which service should answer?\n")
     for name, spec in specs.items():
         note = "  (its key is set)" if name in ready else ""
         typer.echo(f"  {name:<14}{spec.summary}{note}")
@@ -86,6 +92,17 @@ def _ask_provider(agent: Nanobot, specs: dict[str, ProviderSpec]) -> str:
     while (name := str(typer.prompt("\nProvider", default=default))) not in specs:
         typer.echo(f"There is no '{name}' in the list.")
     return name
+
+
+def _needs_base(agent: Nanobot, spec: ProviderSpec) -> bool:
+    has_default = spec.needs_key or spec.demo or spec.default_base is not None
+    return not has_default and not agent.models.access(spec).has_base
+
+
+def _ask_base(agent: Nanobot, spec: ProviderSpec) -> str | None:
+    if not _needs_base(agent, spec):
+        return None
+    return str(typer.prompt("Base URL of the service, such as http://127.0.0.1:8000/v1"))
 
 
 def _ask_model(agent: Nanobot, spec: ProviderSpec) -> str | None:
@@ -114,9 +131,9 @@ def _write_config(
     agent: Nanobot,
     spec: ProviderSpec | None,
     model: str | None,
-    api_key: str | None,
+    access: Mapping[str, str | None],
 ) -> Path:
-    """Write what was chosen, and on a new file the list of plugins that are here now."""
+    """Write what was chosen, and to a new file the list of the plugins that are installed now."""
     from nanobot_core.config.editing import add_to_list, set_value
     from nanobot_core.config.environment import process_environment, resolve_config_path
     from nanobot_core.disk import replace_file
@@ -129,50 +146,29 @@ def _write_config(
                 add_to_list(path, "plugins.enabled", selection.plugin.id)
     if spec is not None:
         set_value(path, "agents.defaults.provider", spec.name)
-        if api_key:
-            set_value(path, f"providers.{spec.name}.api_key", api_key)
+        for key, value in access.items():
+            if value:
+                set_value(path, f"providers.{spec.name}.{key}", value)
     if model:
         set_value(path, "agents.defaults.model", model)
     return path
 
 
-def _fill_workspace(workspace: Folder) -> list[str]:
-    """Copy the templates that are not there yet; return their names."""
-    made: list[str] = []
-    prepare_workspace(workspace)
-
-    def copy(source: Traversable, target: PurePath) -> None:
-        if source.is_dir():
-            workspace.make(target)
-            there = {entry.name for entry in workspace.scan(target)}
-            for inner in sorted(source.iterdir(), key=lambda item: item.name):
-                if inner.is_dir() or inner.name not in there:
-                    copy(inner, target / inner.name)
-        elif source.name.endswith(".md"):
-            workspace.replace(target, source.read_bytes(), mode=0o600)
-            made.append(str(target))
-
-    copy(files("nanobot_core.app") / "templates", PurePath())
-    return made
-
-
-def _tell_checks(options: Options) -> None:
-    """Print what plugins find on this machine, such as the sandbox that commands run in."""
+def _show_checks(options: Options) -> None:
+    """Print what plugins report on this machine, such as the sandbox that commands run in."""
     from nanobot_core.cli.checkup import check_plugins, show_findings
 
-    found = run_async(check_plugins(open_agent(_existing(options))))
+    found = run_async(check_plugins(open_agent(_existing(options), lenient=True)))
     checks = [each for each in found if each.source != "core" and each.name != "check_health"]
     if checks:
         typer.echo("")
         show_findings(checks)
 
 
-def _tell(agent: Nanobot, path: Path, made: list[str]) -> None:
+def _show_result(agent: Nanobot, path: Path, made: list[str]) -> None:
     typer.echo(f"Configuration  {path}")
     typer.echo(f"Workspace      {agent.loaded.workspace}")
     if made:
         typer.echo(f"New files      {', '.join(made)}")
     if not agent.plugins.catalogue.selections:
-        typer.echo(
-            "\nNo plugin is installed: pip install 'nanobot-core[standard]' brings the usual."
-        )
+        typer.echo("\nNo plugin is installed; run pip install 'nanobot-core[standard]'")

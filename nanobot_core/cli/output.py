@@ -91,8 +91,8 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> No
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=index == 0)
     for row in texts:
         table.add_row(*map(Text, row))
     stdout().print(table)

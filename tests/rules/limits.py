@@ -31,7 +31,7 @@ MODULES: Final = {
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     "agent": Size(1100, 1750),
-    "app": Size(1500, 2300),
+    "app": Size(1500, 2330),
     "cli": Size(2300, 3150),
     "bus": Size(1000, 1410),
     "channels": Size(900, 1160),

@@ -177,7 +177,7 @@ async def test_other_text_is_reported_how_to_get_a_model(provider: LLMProvider, 
 
     assert content.startswith(INTRODUCTION)
     assert "nanobot onboard" in content
-    assert "OPENAI_API_KEY" in content
+    assert "pip install nanobot-openai" in content
     assert "agents.defaults.model" in content
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.cli.conftest import CommandLine
 
-TEMPLATES = {"AGENTS.md", "HEARTBEAT.md", "SOUL.md", "TOOLS.md", "USER.md", "memory/MEMORY.md"}
+TEMPLATES = {"AGENTS.md", "SOUL.md", "TOOLS.md", "USER.md"}
 
 
 @pytest.fixture
@@ -74,3 +74,27 @@ def test_an_unknown_provider_is_wrong_use(fresh: CommandLine) -> None:
 
 def test_a_key_needs_its_provider(fresh: CommandLine) -> None:
     assert "--provider" in fresh("onboard", "--yes", "--api-key", "abcd1234", code=2).stderr
+
+
+def test_a_provider_without_an_address_needs_one(fresh: CommandLine) -> None:
+    pytest.importorskip("nanobot_openai")
+
+    done = fresh("onboard", "--yes", "--provider", "custom", "--model", "m", code=2)
+    assert "needs its address; add --api-base URL" in done.stderr
+    fresh("onboard", "--yes", "--provider", "custom", "--model", "m", "--api-base", "http://a/v1")
+    assert "api_base: http://a/v1" in (fresh.home / "config.yaml").read_text()
+
+
+def test_an_agent_brings_the_templates_that_are_missing(fresh: CommandLine) -> None:
+    fresh("onboard", "--yes", "--provider", "scripted", "--model", "m-1", "--api-key", "abcd1234")
+    (fresh.home / "workspace" / "SOUL.md").unlink()
+    fresh("agent", "-m", "say hello")
+
+    assert (fresh.home / "workspace" / "SOUL.md").exists()
+
+
+def test_an_unknown_user_in_a_path_is_part_of_the_name(fresh: CommandLine) -> None:
+    inside = CommandLine(fresh.home, fresh.environ, fresh.command, folder=fresh.home)
+    inside("--config", "~nobody-here.yaml", "onboard", "--yes")
+
+    assert (fresh.home / "~nobody-here.yaml").exists()

@@ -67,6 +67,16 @@ def test_explain_tells_every_step(nanobot: CommandLine) -> None:
     ]
 
 
+def test_another_model_keeps_the_configured_provider(nanobot: CommandLine) -> None:
+    file = nanobot.home / "config.yaml"
+    file.write_text(file.read_text() + "agents: {defaults: {provider: near, model: small}}\n")
+
+    assert "served by 'near'" in nanobot("providers", "explain", "large").stdout
+    assert "served by 'near'" in nanobot("providers", "explain", "cloud/large").stdout
+    keyed = CommandLine(nanobot.home, nanobot.environ, changes={"CLOUD_KEY": "of-the-test"})
+    assert "served by 'cloud'" in keyed("providers", "explain", "cloud/large").stdout
+
+
 def test_without_a_model_the_demonstration_is_explained(nanobot: CommandLine) -> None:
     assert "any model is served by 'toy'" in nanobot("providers", "explain").stdout
 

@@ -49,6 +49,12 @@ def builder(bench: Bench) -> RequestBuilder:
     return RequestBuilder(Folder(bench.workspace), "Europe/Berlin", bench.clock)
 
 
+async def test_an_identity_file_is_read_if_there_is_one(bench: Bench) -> None:
+    (bench.workspace / "IDENTITY.md").write_text("called Bo")
+    sent = await builder(bench).build(parts(), bench.hooks)
+    assert "## IDENTITY.md\n\ncalled Bo" in sent[0].text
+
+
 async def test_parts_stand_in_their_order_joined_by_rules(bench: Bench) -> None:
     (bench.workspace / "AGENTS.md").write_text("be kind")
     (bench.workspace / "USER.md").write_text("likes tea")

@@ -59,9 +59,9 @@ _HOW_TO_CALL = 'Write one as `tool {"argument": "value"}`; join several with `th
 _HOW_TO_GET_A_MODEL = """\
 To talk to a model, do one of these:
 
-- run `nanobot onboard`, which asks for what is needed;
-- set the key of a service in the environment, such as `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`;
-- set `agents.defaults.model` and `providers.<name>.api_key` in the configuration.
+- install a provider, such as `python3 -m pip install nanobot-openai`;
+- run `nanobot onboard`, which asks for provider, model and key;
+- or set `agents.defaults.model` and `providers.<name>.api_key` in the configuration.
 
 Until then, `help` lists the tools that I can run for you."""
 _CONTEXT_BLOCK = re.compile(
