@@ -152,7 +152,6 @@ if TYPE_CHECKING:
         NoProvider as NoProvider,
         Overloaded as Overloaded,
         PluginError as PluginError,
-        PluginIncompatible as PluginIncompatible,
         PluginLoadFailed as PluginLoadFailed,
         PluginNotFound as PluginNotFound,
         PluginRejected as PluginRejected,
@@ -278,7 +277,7 @@ _HOMES = {
             "AnswerTooLong AuthenticationFailed BadRequest BudgetExceeded BusError BusFull "
             "ChannelError ConfigError ConfigInvalid ConfigProblem ConfigUnreadable ContextTooLong "
             "DeliveryError HookError LimitError NameConflict NanobotError NoProvider "
-            "Overloaded PluginError PluginIncompatible PluginLoadFailed PluginNotFound "
+            "Overloaded PluginError PluginLoadFailed PluginNotFound "
             "PluginRejected ProviderError ProviderProtocolError ProviderTimeout RateLimited "
             "SessionError ToolDenied ToolError ToolFailed ToolInputError ToolTimeout "
             "Unreachable"

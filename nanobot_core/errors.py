@@ -10,7 +10,6 @@
     ├── PluginError                  the plugin's author, or the owner who installed it
     │   ├── PluginNotFound           named but not installed
     │   ├── PluginLoadFailed         its code does not import or start
-    │   ├── PluginIncompatible       made for another core
     │   ├── PluginRejected           what it contributes breaks a rule
     │   └── NameConflict             two plugins claim one name
     ├── HookError                    a hook implementation failed where failing closed is the rule
@@ -136,10 +135,6 @@ class PluginNotFound(PluginError):
 
 class PluginLoadFailed(PluginError):
     """A plugin's code does not import, or its start failed."""
-
-
-class PluginIncompatible(PluginError):
-    """A plugin was made for another core or lacks what it requires."""
 
 
 class PluginRejected(PluginError):

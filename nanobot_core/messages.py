@@ -378,3 +378,10 @@ def _instant_or_none(value: JsonValue) -> datetime | None:
         return datetime.fromisoformat(value)
     except ValueError:
         return None
+
+
+def json_type(value: object) -> str:
+    """Return the JSON name of the type of `value`."""
+    names = {type(None): "null", bool: "boolean", int: "integer", float: "number"}
+    names |= {str: "string", list: "array", dict: "object"}
+    return names.get(type(value), type(value).__name__)

@@ -283,6 +283,8 @@ class _Run:
     async def _finish(self, ending: _Ending) -> AgentRunResult:
         hooks, content, answer = self.spec.hooks, ending.content, ending.answer
         if hooks.finalize_content:
+            await hooks.on_stream.settle()
+            await hooks.on_stream_end.settle()
             content = await hooks.finalize_content(
                 ContentReady(turn=self.spec.turn, content=content)
             )

@@ -20,14 +20,14 @@ class DeclaredTool:
         definition: what the model is told.
         read_only: a call changes nothing.
         compactable: old results may be left out of later requests.
-        repeatable: a call may be run again after a crash.
+        idempotent: a call may be run again after a crash.
         for_guests: offered to senders who are not the owner, too.
     """
 
     definition: ToolDefinition
     read_only: bool = False
     compactable: bool = False
-    repeatable: bool = False
+    idempotent: bool = False
     for_guests: bool = False
 
 

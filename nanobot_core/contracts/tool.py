@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.contracts.plugin import Allow, Ask, Deny
@@ -17,6 +20,8 @@ from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from nanobot_core.contracts.context import PluginContext
     from nanobot_core.paths import PathGuard
 
@@ -131,7 +136,9 @@ class Tool(ABC):
         for_guests: offered to senders who are not the owner, too. Such a tool shows and changes
             nothing but what belongs to the sender; see `ToolContext.is_owner`.
         source: where it comes from besides its plugin, such as ``MCP server 'time'``; shown to the
-            owner.
+            owner. Tools with a source come after all others in a request.
+        parameters_model: the pydantic model that `parameters` describes. Arguments are then
+            validated by it; ``None`` validates them by `parameters`.
     """
 
     name: str
@@ -145,10 +152,20 @@ class Tool(ABC):
     max_result_chars: int | None = None
     for_guests: bool = False
     source: str = ""
+    parameters_model: type[BaseModel] | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        execute = cls.__dict__.get("execute")
+        if isinstance(execute, FunctionType) and _takes_parameters(execute):
+            setattr(cls, "execute", _with_parameters(execute))  # noqa: B010 - a method
 
     @abstractmethod
     async def execute(self, context: ToolContext, arguments: JsonObject) -> ToolOutput:
         """Run one call.
+
+        A tool that needs no context may take its parameters by name instead:
+        ``async def execute(self, path, **params)``.
 
         Args:
             context: the circumstances of the call.
@@ -194,6 +211,27 @@ class Tool(ABC):
     def to_schema(self) -> JsonObject:
         """Return the OpenAI function-calling form."""
         return self.definition.to_schema()
+
+
+def _takes_parameters(execute: FunctionType) -> bool:
+    """Whether `execute` takes the parameters by name, and not the context and the arguments."""
+    code = execute.__code__
+    names = code.co_varnames[1 : code.co_argcount]
+    if len(names) != 2 or code.co_kwonlyargcount or code.co_flags & inspect.CO_VARKEYWORDS:
+        return True
+    annotation = execute.__annotations__.get(names[0], "")
+    is_context = "context" in names[0] or names[0] in {"_", "ctx"}
+    return not is_context and "ToolContext" not in str(annotation)
+
+
+def _with_parameters(
+    execute: Callable[..., Awaitable[ToolOutput]],
+) -> Callable[..., Awaitable[ToolOutput]]:
+    @functools.wraps(execute)
+    async def with_parameters(self: Tool, *given: Any, **params: Any) -> ToolOutput:
+        return await execute(self, **(given[1] if given else params))
+
+    return with_parameters
 
 
 @dataclass(frozen=True, slots=True)

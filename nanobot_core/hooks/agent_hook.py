@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nanobot_core.hooks import specs
@@ -12,72 +12,90 @@ from nanobot_core.hooks.markers import HookPoint
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
-    from nanobot_core.contracts.plugin import Decision
+    from nanobot_core.contracts.plugin import ContextBlock, Decision
+    from nanobot_core.contracts.provider import ChatRequest, LLMResponse, ModelCallRequested
     from nanobot_core.events import (
         ContentReady,
+        ContextRequested,
         IterationFinished,
         IterationStarted,
+        ModelRequested,
         StreamEnded,
         TextStreamed,
         ToolBatchStarted,
+        ToolCallFinished,
         ToolCallProposed,
+        ToolDefinition,
+        ToolOutcome,
+        ToolResultReady,
+        ToolsOffered,
     )
-
-RUN_HOOKS = (
-    "before_iteration",
-    "on_stream",
-    "on_stream_end",
-    "before_execute_tools",
-    "authorize_tool_call",
-    "after_iteration",
-    "finalize_content",
-)
 
 
 class AgentHook:
-    """Override what you want to hear; order, limits and isolation are those of the plugin hooks.
+    """The hooks of a run as methods. Override the ones you need; the others cost nothing.
 
-    Methods that a subclass does not override cost nothing.
+    Each method does what the plugin hook of the same name does, with the same order, time limits
+    and isolation. To change what is sent to the model, override `wrap_model_call`.
     """
 
+    async def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock] | None:
+        """See ``on.gather_context``."""
+
+    async def rewrite_tools(self, event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
+        """See ``on.rewrite_tools``."""
+
+    async def choose_model(self, event: ModelRequested) -> str | None:
+        """See ``on.choose_model``."""
+
     async def before_iteration(self, event: IterationStarted) -> None:
-        """A model call is about to be made."""
+        """See ``on.before_iteration``."""
+
+    async def wrap_model_call(
+        self, event: ModelCallRequested, call_next: Callable[[ChatRequest], Awaitable[LLMResponse]]
+    ) -> LLMResponse:
+        """See ``on.wrap_model_call``."""
+        return await call_next(event.request)
 
     async def on_stream(self, event: TextStreamed) -> None:
-        """Deltas of the last 50 ms or more."""
+        """See ``on.on_stream``."""
 
     async def on_stream_end(self, event: StreamEnded) -> None:
-        """The stream of one model call is over."""
-
-    async def before_execute_tools(self, event: ToolBatchStarted) -> None:
-        """The tool calls of one response are about to run."""
-
-    async def authorize_tool_call(self, event: ToolCallProposed) -> Decision | None:
-        """Allow, rewrite, ask about or deny a call; None means no opinion."""
+        """See ``on.on_stream_end``."""
 
     async def after_iteration(self, event: IterationFinished) -> None:
-        """A model call gave an answer."""
+        """See ``on.after_iteration``."""
+
+    async def before_execute_tools(self, event: ToolBatchStarted) -> None:
+        """See ``on.before_execute_tools``."""
+
+    async def authorize_tool_call(self, event: ToolCallProposed) -> Decision | None:
+        """See ``on.authorize_tool_call``."""
+
+    async def rewrite_tool_result(self, event: ToolResultReady) -> ToolOutcome | None:
+        """See ``on.rewrite_tool_result``."""
+
+    async def after_execute_tool(self, event: ToolCallFinished) -> None:
+        """See ``on.after_execute_tool``."""
 
     async def finalize_content(self, event: ContentReady) -> str | None:
-        """Replace the complete answer; None leaves it."""
+        """See ``on.finalize_content``."""
 
     def implementations(self, clock: Clock) -> Mapping[str, Sequence[Implementation]]:
-        """Return what this object implements, by hook name."""
+        """Return the overridden methods as implementations, by hook name."""
         found: dict[str, Sequence[Implementation]] = {}
-        for name in RUN_HOOKS:
-            if getattr(type(self), name) is getattr(AgentHook, name):
-                continue
-            point = getattr(specs, name)
-            limit_s = point.limit_s if isinstance(point, HookPoint) else None
-            found[name] = (
-                Implementation(
-                    plugin="run",
-                    hook=name,
-                    function=getattr(self, name),
-                    limit_s=limit_s,
-                    circuit=Circuit(clock.monotonic_s),
-                ),
-            )
+        for name, method in vars(AgentHook).items():
+            point = vars(specs).get(name)
+            if isinstance(point, HookPoint) and getattr(type(self), name) is not method:
+                found[name] = (
+                    Implementation(
+                        plugin="run",
+                        hook=name,
+                        function=getattr(self, name),
+                        limit_s=point.limit_s,
+                        circuit=Circuit(clock.monotonic_s),
+                    ),
+                )
         return found
 
 
@@ -88,7 +106,7 @@ class CompositeHook(AgentHook):
         self._hooks = hooks
 
     def implementations(self, clock: Clock) -> Mapping[str, Sequence[Implementation]]:
-        """Return what the members implement, by hook name."""
+        """Return the implementations of all members, by hook name."""
         joined: dict[str, list[Implementation]] = {}
         for hook in self._hooks:
             for name, found in hook.implementations(clock).items():

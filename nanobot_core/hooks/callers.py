@@ -90,6 +90,10 @@ class Detached(Caller, Generic[E]):
         for implementation in self.implementations:
             self.queues.put(implementation, event)
 
+    async def settle(self) -> None:
+        """Wait until what was queued so far has been handled, within a limit."""
+        await self.queues.settle(each.plugin for each in self.implementations)
+
 
 class Chain(Caller, Generic[E, V]):
     """Passes one field of the event from implementation to implementation."""

@@ -159,52 +159,14 @@ def declare_contribution(
     return HookPoint(declaration, Kind.CONTRIBUTE, f"takes part in {declaration.__name__}")
 
 
-def contribute(reaches: str) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
-    """Declare a hook by which plugins give something."""
-    return lambda declaration: HookPoint(declaration, Kind.CONTRIBUTE, reaches)
-
-
-def own(declaration: Callable[P, R]) -> HookPoint[P, R]:
-    """Declare a hook of a plugin's own life, which shows it nothing but its own context."""
-    return HookPoint(declaration, Kind.OWN, "")
-
-
-def observe(reaches: str) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
-    """Declare a hook that is told of something and waited for."""
-    return lambda declaration: HookPoint(declaration, Kind.OBSERVE, reaches)
-
-
-def detached(reaches: str) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
-    """Declare a hook that is told of something later."""
-    return lambda declaration: HookPoint(declaration, Kind.DETACHED, reaches)
-
-
-def gate(reaches: str, *result: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
-    """Declare a hook that may refuse, answering with one of `result`."""
-    return lambda declaration: HookPoint(declaration, Kind.GATE, reaches, result=result)
-
-
-def first(
-    reaches: str, result: type, *, waits_for_person: bool = False
+def declare(
+    kind: Kind,
+    reaches: str = "",
+    *result: type,
+    field: str = "",
+    waits_for_person: bool = False,
 ) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
-    """Declare a hook whose first answer counts."""
+    """Declare a hook of `kind`; the arguments are attributes of `HookPoint`."""
     return lambda declaration: HookPoint(
-        declaration, Kind.FIRST, reaches, result=(result,), waits_for_person=waits_for_person
-    )
-
-
-def gather(reaches: str, item: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
-    """Declare a hook that collects instances of `item` side by side."""
-    return lambda declaration: HookPoint(declaration, Kind.GATHER, reaches, result=(item,))
-
-
-def wrap(reaches: str, result: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
-    """Declare a hook that stands around something which gives a `result`."""
-    return lambda declaration: HookPoint(declaration, Kind.WRAP, reaches, result=(result,))
-
-
-def chain(reaches: str, field: str, result: type) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
-    """Declare a hook whose implementations replace `field` of the event one after another."""
-    return lambda declaration: HookPoint(
-        declaration, Kind.CHAIN, reaches, field=field, result=(result,)
+        declaration, kind, reaches, result=result, field=field, waits_for_person=waits_for_person
     )

@@ -17,18 +17,8 @@ from typing import TYPE_CHECKING
 from nanobot_core.contracts.plugin import Allow, Ask, ContextBlock, Deny, Refuse, Rewrite, Ticket
 from nanobot_core.contracts.provider import LLMResponse
 from nanobot_core.events import ToolOutcome
-from nanobot_core.hooks.markers import (
-    HookPoint,
-    chain,
-    contribute,
-    detached,
-    first,
-    gate,
-    gather,
-    observe,
-    own,
-    wrap,
-)
+from nanobot_core.hooks.kinds import Kind
+from nanobot_core.hooks.markers import HookPoint, declare
 from nanobot_core.messages import InboundMessage, OutboundMessage
 from nanobot_core.text import nearest
 
@@ -95,7 +85,7 @@ def __getattr__(name: str) -> object:
 # --- what a plugin gives ---------------------------------------------------------------------
 
 
-@contribute("")
+@declare(Kind.CONTRIBUTE)
 def contribute_hookspecs() -> Iterable[ContributionHook[object]]:
     """Name the hooks of the plugin's own, made with `declare_contribution`.
 
@@ -104,72 +94,72 @@ def contribute_hookspecs() -> Iterable[ContributionHook[object]]:
     """
 
 
-@contribute("")
+@declare(Kind.CONTRIBUTE)
 def describe_plugin() -> PluginFacts:
     """State what the code cannot tell: needs, order, what the plugin reaches."""
 
 
-@contribute("")
+@declare(Kind.CONTRIBUTE)
 def contribute_settings() -> Iterable[SettingsSection]:
     """Say where the plugin's settings stand and which models they have."""
 
 
-@contribute("gives the model tools")
+@declare(Kind.CONTRIBUTE, "gives the model tools")
 def contribute_tools(ctx: PluginContext) -> Iterable[Tool | LazyTool]:
     """Give tools. Called before the first turn that may use tools."""
 
 
-@contribute("receives and sends messages")
+@declare(Kind.CONTRIBUTE, "receives and sends messages")
 def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
     """Give channels. Each is created when its section enables it."""
 
 
-@contribute("sends conversations to a model service")
+@declare(Kind.CONTRIBUTE, "sends conversations to a model service")
 def contribute_providers(ctx: PluginContext) -> Iterable[ProviderSpec]:
     """Give providers. One is created when a model resolves to it."""
 
 
-@contribute("keeps what is remembered")
+@declare(Kind.CONTRIBUTE, "keeps what is remembered")
 def contribute_memory(ctx: PluginContext) -> Iterable[MemorySpec]:
     """Give memory backends; ``memory.backend`` chooses one."""
 
 
-@contribute("keeps conversations")
+@declare(Kind.CONTRIBUTE, "keeps conversations")
 def contribute_stores(ctx: PluginContext) -> Iterable[StoreSpec]:
     """Give session stores and buses; the settings choose one of each."""
 
 
-@contribute("runs as long as the gateway")
+@declare(Kind.CONTRIBUTE, "runs as long as the gateway")
 def contribute_services(ctx: PluginContext) -> Iterable[ServiceSpec]:
     """Give services that run as long as the gateway."""
 
 
-@contribute("answers slash commands")
+@declare(Kind.CONTRIBUTE, "answers slash commands")
 def contribute_commands(ctx: PluginContext) -> Iterable[SlashCommand]:
     """Give slash commands."""
 
 
-@contribute("adds commands to the terminal")
+@declare(Kind.CONTRIBUTE, "adds commands to the terminal")
 def contribute_cli() -> Iterable[CliGroup]:
     """Give subcommands of ``nanobot``."""
 
 
-@contribute("answers HTTP requests")
+@declare(Kind.CONTRIBUTE, "answers HTTP requests")
 def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
     """Give HTTP applications to mount in the gateway."""
 
 
-@contribute("hears voice messages")
+@declare(Kind.CONTRIBUTE, "hears voice messages")
 def contribute_transcribers(ctx: PluginContext) -> Iterable[TranscriberSpec]:
     """Give transcription providers."""
 
 
-@contribute("")
+@declare(Kind.CONTRIBUTE)
 def contribute_checks() -> Iterable[Check]:
     """Give checks for ``nanobot doctor``."""
 
 
-@contribute("runs other plugins")
+@declare(Kind.CONTRIBUTE, "runs other plugins")
 def contribute_isolators() -> Iterable[IsolatorSpec]:
     """Give ways to run tool plugins in processes of their own; the first by plugin id is used."""
 
@@ -177,7 +167,7 @@ def contribute_isolators() -> Iterable[IsolatorSpec]:
 # --- a plugin's own life ---------------------------------------------------------------------
 
 
-@own
+@declare(Kind.OWN)
 def start(ctx: PluginContext) -> None:
     """Called after the contributions are accepted, before they are visible; 30 s.
 
@@ -185,17 +175,17 @@ def start(ctx: PluginContext) -> None:
     """
 
 
-@own
+@declare(Kind.OWN)
 def check_health(ctx: PluginContext) -> Health:
     """Say how the plugin is; called by ``nanobot doctor`` and after a hot load."""
 
 
-@own
+@declare(Kind.OWN)
 def settings_changed(ctx: PluginContext, change: SettingsChange) -> Applied | NeedsReload:
     """The plugin's own section changed in a running host. Default: the plugin is reloaded."""
 
 
-@own
+@declare(Kind.OWN)
 def stop(ctx: PluginContext, reason: StopCause) -> None:
     """Called once after the last use; 10 s. What the host lent is taken back afterwards anyway."""
 
@@ -203,32 +193,32 @@ def stop(ctx: PluginContext, reason: StopCause) -> None:
 # --- the work of the agent -------------------------------------------------------------------
 
 
-@gate("reads every message and decides who is let in", Refuse)
+@declare(Kind.GATE, "reads every message and decides who is let in", Refuse)
 def admit_message(event: MessageReceived) -> Refuse | None:
     """Refuse a message that the access lists let in; None has nothing against it."""
 
 
-@chain("reads and changes messages to the agent", "message", InboundMessage)
+@declare(Kind.CHAIN, "reads and changes messages to the agent", InboundMessage, field="message")
 def rewrite_inbound(event: MessageReceived) -> InboundMessage | None:
     """Replace a message before it is stored; channel, chat and ids must stay as they are."""
 
 
-@observe("reads messages")
+@declare(Kind.OBSERVE, "reads messages")
 def before_turn(event: TurnStarted) -> None:
     """The user's message is stored and the request is not yet built."""
 
 
-@detached("reads answers")
+@declare(Kind.DETACHED, "reads answers")
 def after_turn(event: TurnOutcome) -> None:
     """A turn is over, its messages are stored and its reply is on the way."""
 
 
-@detached("reads errors")
+@declare(Kind.DETACHED, "reads errors")
 def on_error(event: ErrorRaised) -> None:
     """A turn, a channel, a job or a plugin failed."""
 
 
-@gather("reads conversations and adds to what the model reads", ContextBlock)
+@declare(Kind.GATHER, "reads conversations and adds to what the model reads", ContextBlock)
 def gather_context(event: ContextRequested) -> Iterable[ContextBlock] | None:
     """Add passages to what the model reads; None or empty adds nothing.
 
@@ -237,7 +227,7 @@ def gather_context(event: ContextRequested) -> Iterable[ContextBlock] | None:
     """
 
 
-@chain("takes tools from the model", "tools", tuple)
+@declare(Kind.CHAIN, "takes tools from the model", tuple, field="tools")
 def rewrite_tools(event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
     """Return fewer tools than ``event.tools``; additions are ignored.
 
@@ -246,17 +236,17 @@ def rewrite_tools(event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
     """
 
 
-@first("chooses the model", str)
+@declare(Kind.FIRST, "chooses the model", str)
 def choose_model(event: ModelRequested) -> str | None:
     """Name another model for this call; None leaves it to others and to the configuration."""
 
 
-@observe("follows each model call")
+@declare(Kind.OBSERVE, "follows each model call")
 def before_iteration(event: IterationStarted) -> None:
     """A model call is about to be made."""
 
 
-@wrap("reads and changes model requests and responses", LLMResponse)
+@declare(Kind.WRAP, "reads and changes model requests and responses", LLMResponse)
 def wrap_model_call(
     event: ModelCallRequested, call_next: Callable[[ChatRequest], Awaitable[LLMResponse]]
 ) -> LLMResponse:
@@ -268,27 +258,27 @@ def wrap_model_call(
     """
 
 
-@detached("reads answers while they are written")
+@declare(Kind.DETACHED, "reads answers while they are written")
 def on_stream(event: TextStreamed) -> None:
     """Deltas of the last 50 ms or more."""
 
 
-@detached("follows each model call")
+@declare(Kind.DETACHED, "follows each model call")
 def on_stream_end(event: StreamEnded) -> None:
     """The stream of one model call is over."""
 
 
-@observe("reads tool calls")
+@declare(Kind.OBSERVE, "reads tool calls")
 def after_iteration(event: IterationFinished) -> None:
     """A model call gave an answer."""
 
 
-@observe("reads tool calls")
+@declare(Kind.OBSERVE, "reads tool calls")
 def before_execute_tools(event: ToolBatchStarted) -> None:
     """The tool calls of one response are about to run; `authorize_tool_call` is the veto."""
 
 
-@gate("decides on tool calls and changes them", Allow, Rewrite, Ask, Deny)
+@declare(Kind.GATE, "decides on tool calls and changes them", Allow, Rewrite, Ask, Deny)
 def authorize_tool_call(event: ToolCallProposed) -> Decision | None:
     """Allow, rewrite, ask about or deny one call, on every path that can run a tool.
 
@@ -297,17 +287,19 @@ def authorize_tool_call(event: ToolCallProposed) -> Decision | None:
     """
 
 
-@chain("reads and changes tool results", "result", ToolOutcome)
+@declare(Kind.CHAIN, "reads and changes tool results", ToolOutcome, field="result")
 def rewrite_tool_result(event: ToolResultReady) -> ToolOutcome | None:
     """Replace a result before the model, the store or any other hook sees it."""
 
 
-@detached("reads tool calls and their results")
+@declare(Kind.DETACHED, "reads tool calls and their results")
 def after_execute_tool(event: ToolCallFinished) -> None:
     """A call is over and its result stored."""
 
 
-@first("answers approval questions in the owner's name", Ticket, waits_for_person=True)
+@declare(
+    Kind.FIRST, "answers approval questions in the owner's name", Ticket, waits_for_person=True
+)
 def choose_approval(event: ApprovalRequested) -> Ticket | None:
     """Ask the owner about a call and wait for the answer; nobody answering means no.
 
@@ -315,26 +307,26 @@ def choose_approval(event: ApprovalRequested) -> Ticket | None:
     """
 
 
-@detached("reads approval questions and their answers")
+@declare(Kind.DETACHED, "reads approval questions and their answers")
 def after_approval(event: ApprovalResolved) -> None:
     """A question about a call was answered or expired."""
 
 
-@chain("reads and changes answers", "content", str)
+@declare(Kind.CHAIN, "reads and changes answers", str, field="content")
 def finalize_content(event: ContentReady) -> str | None:
     """Replace the complete answer before it is stored and sent."""
 
 
-@chain("reads and changes messages from the agent", "message", OutboundMessage)
+@declare(Kind.CHAIN, "reads and changes messages from the agent", OutboundMessage, field="message")
 def rewrite_outbound(event: MessageComposed) -> OutboundMessage | None:
     """Replace a message before it is stored for delivery; without content nothing is sent."""
 
 
-@detached("reads messages from the agent")
+@declare(Kind.DETACHED, "reads messages from the agent")
 def after_delivery(event: DeliveryFinished) -> None:
     """A message was delivered, or given up."""
 
 
-@detached("reads what model calls cost")
+@declare(Kind.DETACHED, "reads what model calls cost")
 def on_usage(event: UsageRecorded) -> None:
     """One model call of any source was paid for."""

@@ -284,9 +284,9 @@ class ActivePlugin:
                     "publish the tool itself",
                 )
             definition = tool_definition(declared[tool.name])
-            traits = declared_traits(declared[tool.name])
+            traits, source = declared_traits(declared[tool.name]), ""
         else:
-            definition, traits = tool.definition, ToolTraits.of(tool)
+            definition, traits, source = tool.definition, ToolTraits.of(tool), tool.source
         return RegisteredTool(
             replace(definition, name=name),
             lambda: self._load(tool),
@@ -294,6 +294,7 @@ class ActivePlugin:
             version=self.registrant.version,
             own_name=tool.name,
             traits=traits,
+            source=source,
         )
 
     def _load(self, tool: Tool | LazyTool) -> Tool:

@@ -27,19 +27,21 @@ _ARGUMENT = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 class FunctionTool(Tool):
     """A tool that calls a function; made by `tool`."""
 
+    parameters_model: type[BaseModel]
+
     def __init__(self, function: ToolFunction, name: str) -> None:
         description, arguments = _parse_docstring(inspect.getdoc(function) or "")
         self.name = name
         self.description = description
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)
-        self._context_parameter, self._model = _build_model(function, arguments)
-        self._fields = tuple(self._model.model_fields)
-        self.parameters: JsonObject = model_schema(self._model)
+        self._context_parameter, self.parameters_model = _build_model(function, arguments)
+        self._fields = tuple(self.parameters_model.model_fields)
+        self.parameters: JsonObject = model_schema(self.parameters_model)
 
     async def execute(self, context: ToolContext, arguments: JsonObject) -> ToolOutput:
         """Call the function with validated arguments, in a thread when it is not async."""
-        params = validate_model(self._model, arguments)
+        params = validate_model(self.parameters_model, arguments)
         values = {name.removeprefix(_FIELD_PREFIX): getattr(params, name) for name in self._fields}
         if self._context_parameter:
             values[self._context_parameter] = context

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nanobot_core.contracts.tool import Tool, ToolContext, ToolOutput
 from nanobot_core.errors import ToolInputError
-from nanobot_core.messages import JsonObject, JsonValue
+from nanobot_core.messages import JsonObject, JsonValue, json_type
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -24,7 +25,7 @@ class ModelTool(Tool, Generic[P]):
     """
 
     parameters: JsonObject
-    parameters_model: ClassVar[type[BaseModel]]
+    parameters_model: type[BaseModel]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -51,7 +52,21 @@ def validate_model(model: type[BaseModel], arguments: JsonObject) -> BaseModel:
     try:
         return model.model_validate(arguments)
     except ValidationError as error:
-        raise ToolInputError("; ".join(_findings(error))) from error
+        raise ToolInputError("; ".join(_findings(error, arguments))) from error
+
+
+def model_findings(model: type[BaseModel], arguments: JsonObject) -> list[str]:
+    """Return what is wrong with `arguments`, in the words of `validate_params`.
+
+    Unlike `validate_model` nothing is converted: JSON types must fit as they are.
+    """
+    from pydantic import ValidationError
+
+    try:
+        model.model_validate_json(json.dumps(arguments), strict=True)
+    except ValidationError as error:
+        return _findings(error, arguments)
+    return []
 
 
 def model_schema(model: type[BaseModel]) -> JsonObject:
@@ -93,8 +108,58 @@ def _simplify(node: JsonValue, definitions: JsonObject, seen: tuple[str, ...]) -
     return result
 
 
-def _findings(error: ValidationError) -> list[str]:
-    return [
-        f"{'.'.join(str(part) for part in item['loc']) or 'arguments'}: {item['msg']}"
-        for item in error.errors(include_url=False, include_context=False, include_input=False)
-    ]
+_KINDS = {"int": "integer", "float": "number", "bool": "boolean", "list": "array"} | dict.fromkeys(
+    ("dict", "model", "model_attributes"), "object"
+)
+_RULES = {
+    "missing": "is required",
+    "greater_than_equal": "must be >= {ge}",
+    "greater_than": "must be > {gt}",
+    "less_than_equal": "must be <= {le}",
+    "less_than": "must be < {lt}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+    "string_pattern_mismatch": "must match the pattern {pattern}",
+}
+"""Type of a pydantic error to what `validate_params` says."""
+
+
+def _findings(error: ValidationError, arguments: JsonObject) -> list[str]:
+    """Return one finding for each place; of a union, those of the alternative that was meant."""
+    kinds: dict[str, list[str]] = {}
+    findings: dict[str, str] = {}
+    for item in error.errors(include_url=False):
+        path = _path(item["loc"], arguments)
+        kind = item["type"].removesuffix("_type")
+        if kind != item["type"]:
+            kinds.setdefault(path, []).append(_KINDS.get(kind, kind))
+            wanted = " or ".join(dict.fromkeys(kinds[path]))
+            found = json_type(item["input"])
+            # A rule that the value breaks says more than the types of the other alternatives.
+            findings.setdefault(path, "")
+            if not findings[path] or " should be " in findings[path]:
+                findings[path] = f"{path} should be {wanted}, found {found}"
+        elif item["type"] == "extra_forbidden":
+            findings[path] = f"{path} is unknown"
+        elif item["type"] in {"literal_error", "enum"}:
+            allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+            findings[path] = f"{path} must be one of {allowed}"
+        elif rule := _RULES.get(item["type"]):
+            findings[path] = f"{path} {rule.format_map(item.get('ctx', {}))}"
+        else:
+            findings[path] = f"{path}: {item['msg'][:300]}"
+    return list(findings.values())
+
+
+def _path(loc: tuple[int | str, ...], arguments: JsonValue) -> str:
+    """Return the place in `arguments`, without the names that pydantic gives to alternatives."""
+    path, value = "", arguments
+    for number, part in enumerate(loc):
+        is_last = number == len(loc) - 1
+        if isinstance(value, dict) and isinstance(part, str) and (part in value or is_last):
+            path, value = f"{path}.{part}" if path else part, value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            path, value = f"{path}[{part}]", value[part]
+    return path or "arguments"

@@ -13,6 +13,7 @@ from nanobot_core.messages import JsonObject
 from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
 from nanobot_core.tools.casting import cast_params
+from nanobot_core.tools.model import model_findings
 from nanobot_core.tools.validation import ParameterSchema
 
 RETRY_HINT = "\n\n[Analyse the error above and try a different approach.]"
@@ -30,14 +31,14 @@ class ToolTraits:
 
     read_only: bool = False
     compactable: bool = False
-    repeatable: bool = False
+    idempotent: bool = False
     for_guests: bool = False
 
     @classmethod
     def of(cls, tool: Tool) -> ToolTraits:
         """Return the traits of `tool`."""
-        repeatable = tool.read_only if tool.idempotent is None else tool.idempotent
-        return cls(tool.read_only, tool.compactable, repeatable, tool.for_guests)
+        idempotent = tool.read_only if tool.idempotent is None else tool.idempotent
+        return cls(tool.read_only, tool.compactable, idempotent, tool.for_guests)
 
 
 class RegisteredTool:
@@ -49,6 +50,7 @@ class RegisteredTool:
         plugin: id of the plugin that it comes from.
         version: version of that plugin, empty for what a program registered.
         traits: what is known of it without its code.
+        source: see `Tool.source`.
         schema: the compiled parameters.
     """
 
@@ -61,8 +63,10 @@ class RegisteredTool:
         version: str = "",
         own_name: str = "",
         traits: ToolTraits | None = None,
+        source: str = "",
     ) -> None:
         self.definition = definition
+        self.source = source
         self.own_name: str = own_name or definition.name
         self.traits: ToolTraits = traits or ToolTraits()
         self.plugin = plugin
@@ -90,9 +94,18 @@ class RegisteredTool:
         return self._tool
 
     def _prepare(self) -> Tool:
-        # The first check imports the validator and compiles the schema, for tens of milliseconds.
-        self.schema.findings({})
-        return self._load()
+        tool = self._load()
+        if tool.parameters_model is None:
+            # The first check imports the validator and compiles the schema: tens of milliseconds.
+            self.schema.findings({})
+        return tool
+
+    def findings(self, arguments: object) -> list[str]:
+        """Return what is wrong with `arguments`, each with its path; empty if nothing is."""
+        model = self._tool.parameters_model if self._tool else None
+        if model is not None and isinstance(arguments, dict):
+            return model_findings(model, arguments)
+        return self.schema.findings(arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +159,7 @@ class ToolRegistry:
                 plugin=plugin,
                 version=version,
                 traits=ToolTraits.of(tool),
+                source=tool.source,
             )
         )
         name = entry.definition.name
@@ -210,19 +224,14 @@ class ToolRegistry:
         return iter([self._tools[name] for name in self.names()])
 
     def get_definitions(self) -> tuple[ToolDefinition, ...]:
-        """Return what the model is told: native tools by name, then those of MCP servers.
+        """Return the tools' definitions by name, those with a `source` after all others.
 
         Equal from turn to turn until the registry changes, since prompt caches depend on it.
         """
         if self._definitions is None:
-            entries = sorted(self._tools, key=lambda name: (name.startswith("mcp_"), name))
+            entries = sorted(self._tools, key=lambda name: (bool(self._tools[name].source), name))
             self._definitions = tuple(self._tools[name].definition for name in entries)
         return self._definitions
-
-    def is_repeatable(self, name: str) -> bool:
-        """Whether a call of that tool may be run again after a crash."""
-        entry = self._tools.get(name)
-        return entry is not None and entry.traits.repeatable
 
     def compactable_names(self) -> frozenset[str]:
         """Return the tools whose old results may be left out of requests."""
@@ -239,10 +248,10 @@ class ToolRegistry:
         if entry is None:
             return PreparedCall(None, {}, with_hint(self._unknown(name)))
         if not isinstance(params, dict):
-            findings = entry.schema.findings(params)
+            findings = entry.findings(params)
             return PreparedCall(entry, {}, with_hint(f"Error: {name}: {'; '.join(findings)}"))
         cast = cast_params(entry.definition.parameters, params)
-        findings = entry.schema.findings(cast)
+        findings = entry.findings(cast)
         if findings:
             problem = f"Error: invalid arguments for {name}: {'; '.join(findings)}"
             return PreparedCall(entry, cast, with_hint(problem))

@@ -1,11 +1,12 @@
-"""Schema fragments for tools whose parameters are written by hand."""
+"""Schema fragments for tools whose parameters are written by hand.
+
+Each fragment is a dict: the JSON Schema itself. A ready-made dict works wherever a fragment does.
+"""
 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from nanobot_core.contracts.tool import Tool
@@ -14,147 +15,142 @@ from nanobot_core.messages import JsonObject, JsonValue
 ToolT = TypeVar("ToolT", bound=type[Tool])
 
 
-@dataclass(frozen=True, kw_only=True)
-class SchemaFragment(ABC):
-    """One parameter. `nullable` admits JSON null as well."""
+class SchemaFragment(dict[str, JsonValue]):
+    """One parameter. `nullable` also accepts JSON null; keywords that are ``None`` are omitted."""
 
-    description: str = ""
-    nullable: bool = False
-
-    @abstractmethod
-    def _type(self) -> str: ...
-
-    @abstractmethod
-    def _keywords(self) -> Mapping[str, JsonValue]: ...
-
-    def to_json(self) -> JsonObject:
-        """Return the JSON Schema of this parameter."""
-        kind = self._type()
-        schema: JsonObject = {"type": [kind, "null"] if self.nullable else kind}
-        if self.description:
-            schema["description"] = self.description
-        schema.update({key: value for key, value in self._keywords().items() if value is not None})
-        return schema
+    def __init__(
+        self, kind: str, description: str, *, nullable: bool = False, **keywords: JsonValue
+    ) -> None:
+        super().__init__(type=[kind, "null"] if nullable else kind)
+        if description:
+            self["description"] = description
+        self.update({key: value for key, value in keywords.items() if value is not None})
 
 
-@dataclass(frozen=True, kw_only=True)
 class StringSchema(SchemaFragment):
     """Text; lengths are in characters."""
 
-    min_length: int | None = None
-    max_length: int | None = None
-    enum: Sequence[str] | None = None
-
-    def _type(self) -> str:
-        return "string"
-
-    def _keywords(self) -> Mapping[str, JsonValue]:
-        return {
-            "minLength": self.min_length,
-            "maxLength": self.max_length,
-            "enum": None if self.enum is None else list(self.enum),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class IntegerSchema(SchemaFragment):
-    """A whole number; bounds are inclusive."""
-
-    minimum: int | None = None
-    maximum: int | None = None
-    enum: Sequence[int] | None = None
-
-    def _type(self) -> str:
-        return "integer"
-
-    def _keywords(self) -> Mapping[str, JsonValue]:
-        return {
-            "minimum": self.minimum,
-            "maximum": self.maximum,
-            "enum": None if self.enum is None else list(self.enum),
-        }
+    def __init__(
+        self,
+        description: str = "",
+        *,
+        min_length: int | None = None,
+        max_length: int | None = None,
+        enum: Sequence[str] | None = None,
+        nullable: bool = False,
+    ) -> None:
+        super().__init__(
+            "string",
+            description,
+            nullable=nullable,
+            minLength=min_length,
+            maxLength=max_length,
+            enum=None if enum is None else list(enum),
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
 class NumberSchema(SchemaFragment):
-    """A number; bounds are inclusive."""
+    """A number; bounds are inclusive. `value` is an example that the schema does not contain."""
 
-    minimum: float | None = None
-    maximum: float | None = None
+    _kind = "number"
 
-    def _type(self) -> str:
-        return "number"
+    def __init__(
+        self,
+        value: str | float = "",
+        *,
+        description: str = "",
+        minimum: float | None = None,
+        maximum: float | None = None,
+        enum: Sequence[float] | None = None,
+        nullable: bool = False,
+    ) -> None:
+        super().__init__(
+            self._kind,
+            value if isinstance(value, str) and value else description,
+            nullable=nullable,
+            minimum=minimum,
+            maximum=maximum,
+            enum=None if enum is None else list(enum),
+        )
 
-    def _keywords(self) -> Mapping[str, JsonValue]:
-        return {"minimum": self.minimum, "maximum": self.maximum}
+
+class IntegerSchema(NumberSchema):
+    """A whole number; otherwise as `NumberSchema`."""
+
+    _kind = "integer"
 
 
-@dataclass(frozen=True, kw_only=True)
 class BooleanSchema(SchemaFragment):
     """True or false."""
 
-    def _type(self) -> str:
-        return "boolean"
+    def __init__(
+        self, description: str = "", *, default: bool | None = None, nullable: bool = False
+    ) -> None:
+        super().__init__("boolean", description, nullable=nullable, default=default)
 
-    def _keywords(self) -> Mapping[str, JsonValue]:
-        return {}
 
-
-@dataclass(frozen=True, kw_only=True)
 class ArraySchema(SchemaFragment):
     """A list of `items`."""
 
-    items: SchemaFragment
-    min_items: int | None = None
-    max_items: int | None = None
+    def __init__(
+        self,
+        items: JsonObject | None = None,
+        *,
+        description: str = "",
+        min_items: int | None = None,
+        max_items: int | None = None,
+        nullable: bool = False,
+    ) -> None:
+        super().__init__(
+            "array",
+            description,
+            nullable=nullable,
+            items=items,
+            minItems=min_items,
+            maxItems=max_items,
+        )
 
-    def _type(self) -> str:
-        return "array"
 
-    def _keywords(self) -> Mapping[str, JsonValue]:
-        return {
-            "items": self.items.to_json(),
-            "minItems": self.min_items,
-            "maxItems": self.max_items,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
 class ObjectSchema(SchemaFragment):
-    """An object; `required` names keys of `properties`."""
+    """An object; `required` names keys of `properties`, which keywords may add to."""
 
-    properties: Mapping[str, SchemaFragment] = field(default_factory=dict)
-    required: Sequence[str] = ()
-    additional_properties: bool = False
-
-    def _type(self) -> str:
-        return "object"
-
-    def _keywords(self) -> Mapping[str, JsonValue]:
-        return {
-            "properties": {name: part.to_json() for name, part in self.properties.items()},
-            "required": list(self.required),
-            "additionalProperties": self.additional_properties,
-        }
+    def __init__(
+        self,
+        properties: Mapping[str, JsonObject] | None = None,
+        *,
+        required: Sequence[str] | None = None,
+        description: str = "",
+        additional_properties: bool | JsonObject = False,
+        nullable: bool = False,
+        **more: JsonObject,
+    ) -> None:
+        super().__init__(
+            "object",
+            description,
+            nullable=nullable,
+            properties={**(properties or {}), **more},
+            required=list(required or ()),
+            additionalProperties=additional_properties,
+        )
 
 
 def tool_parameters_schema(
-    *, required: Sequence[str] = (), **fragments: SchemaFragment
+    *, required: Sequence[str] | None = None, description: str = "", **properties: JsonObject
 ) -> JsonObject:
-    """Return the schema of a tool's parameters, given by name.
+    """Return the schema of a tool's parameters, each given by name as a fragment or a dict.
 
     Raises:
         ValueError: `required` names a parameter that is not given.
     """
-    unknown = [name for name in required if name not in fragments]
+    unknown = [name for name in required or () if name not in properties]
     if unknown:
         msg = f"required names unknown parameters: {', '.join(unknown)}"
         raise ValueError(msg)
-    return ObjectSchema(properties=fragments, required=required).to_json()
+    return ObjectSchema(properties, required=required, description=description)
 
 
 class _FrozenSchema:
-    """Class attribute that hands out a fresh copy at each access, so that no caller can bend it."""
+    """Class attribute that returns a fresh copy on each access, so that no caller changes it."""
 
     def __init__(self, schema: JsonObject) -> None:
         self._schema = copy.deepcopy(schema)

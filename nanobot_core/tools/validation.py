@@ -6,7 +6,7 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from nanobot_core.messages import JsonObject
+from nanobot_core.messages import JsonObject, json_type
 from nanobot_core.tools.bounded import (
     CheckTooCostly,
     build_schema_validator,
@@ -28,6 +28,17 @@ _CHECK_LIMIT_S = 0.25
 """CPU seconds. A schema is checked once, in a thread; arguments while the loop waits."""
 
 
+_RULES = {
+    "minimum": "must be >= {}",
+    "maximum": "must be <= {}",
+    "minLength": "must have at least {} characters",
+    "maxLength": "must have at most {} characters",
+    "minItems": "must have at least {} items",
+    "maxItems": "must have at most {} items",
+    "pattern": "must match the pattern {}",
+}
+
+
 class ParameterSchema:
     """The schema of one tool's parameters, compiled at the first check.
 
@@ -45,7 +56,7 @@ class ParameterSchema:
         if self.schema.get("type") != "object":
             return ["the tool's schema is no object schema, so it cannot be called"]
         if not isinstance(params, dict):
-            return [f"arguments must be an object, found {_json_type(params)}"]
+            return [f"arguments must be an object, found {json_type(params)}"]
         if self._problem is None:
             self._problem = self._compile()
         if self._problem or self._validator is None:
@@ -56,7 +67,7 @@ class ParameterSchema:
         except _schema_errors() as error:
             return [f"the tool's schema cannot be used: {_reason(error)}"]
         errors.sort(key=lambda error: error.json_path)
-        return [_in_words(error) for error in errors[:_MAX_FINDINGS]]
+        return [_in_words(_meant(error)) for error in errors[:_MAX_FINDINGS]]
 
     def _compile(self) -> str:
         """Make the validator; return what is wrong with the schema, or an empty string."""
@@ -110,6 +121,23 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:300]}"
 
 
+def _meant(error: ValidationError) -> ValidationError:
+    """Return the error in the one alternative whose type the value has, or `error` itself."""
+    while error.validator in {"anyOf", "oneOf"}:
+        branches: dict[object, list[ValidationError]] = {}
+        for inner in islice(error.context or (), _MAX_ERRORS):
+            branches.setdefault(inner.schema_path[0], []).append(inner)
+        fitting = [
+            found
+            for found in branches.values()
+            if not any(each.validator == "type" and not each.path for each in found)
+        ]
+        if len(fitting) != 1:
+            break
+        error = fitting[0][0]
+    return error
+
+
 def _in_words(error: ValidationError) -> str:
     path = "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path
@@ -122,24 +150,22 @@ def _in_words(error: ValidationError) -> str:
             return f"{path}.{missing} is required" if path else f"{missing} is required"
         case "type":
             wanted = " or ".join(str(kind) for kind in limit) if isinstance(limit, list) else limit
-            return f"{place} should be {wanted}, found {_json_type(error.instance)}"
+            return f"{place} should be {wanted}, found {json_type(error.instance)}"
+        case "anyOf" | "oneOf" if wanted := _alternatives(error):
+            return f"{place} should be {wanted}, found {json_type(error.instance)}"
         case "enum" if isinstance(limit, list):
             return f"{place} must be one of {_listed(limit)}"
-        case "minimum":
-            return f"{place} must be >= {limit}"
-        case "maximum":
-            return f"{place} must be <= {limit}"
-        case "minLength":
-            return f"{place} must have at least {limit} characters"
-        case "maxLength":
-            return f"{place} must have at most {limit} characters"
-        case "minItems":
-            return f"{place} must have at least {limit} items"
-        case "maxItems":
-            return f"{place} must have at most {limit} items"
-        case "pattern":
-            return f"{place} must match the pattern {str(limit)[:300]}"
+    if rule := _RULES.get(str(error.validator)):
+        return f"{place} {rule.format(str(limit)[:300])}"
     return f"{place}: {error.message[:300]}"
+
+
+def _alternatives(error: ValidationError) -> str:
+    """Return the types of which the value has none; empty if something else is wrong."""
+    found = list(islice(error.context or (), _MAX_LISTED))
+    if all(each.validator == "type" and not each.path for each in found):
+        return " or ".join(dict.fromkeys(str(each.validator_value) for each in found))
+    return ""
 
 
 def _listed(values: list[object]) -> str:
@@ -152,9 +178,3 @@ def _missing_name(error: ValidationError) -> str:
     """The property that one finding misses; the library tells it only in its message."""
     names = error.validator_value if isinstance(error.validator_value, list) else []
     return next((name for name in names if error.message.startswith(repr(name))), error.message)
-
-
-def _json_type(value: object) -> str:
-    names = {type(None): "null", bool: "boolean", int: "integer", float: "number"}
-    names |= {str: "string", list: "array", dict: "object"}
-    return names.get(type(value), type(value).__name__)

@@ -319,7 +319,7 @@ class TurnPipeline:
 
         def is_repeatable(call: ToolCall) -> bool:
             entry = tools.get(call.name)
-            repeatable = entry is not None and entry.traits.repeatable
+            repeatable = entry is not None and entry.traits.idempotent
             return repeatable or self.ports.awaits_approval(session.key, call.id)
 
         return resume(session.stored, request.message.id, is_repeatable)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +17,7 @@ import pytest
 from nanobot_core import (
     AgentHook,
     AuthenticationFailed,
+    ChatRequest,
     ConfigInvalid,
     ContentReady,
     ContextRequested,
@@ -24,10 +26,13 @@ from nanobot_core import (
     InboundMessage,
     IterationFinished,
     IterationStarted,
+    LLMResponse,
     MemoryBackend,
     Message,
+    ModelCallRequested,
     Nanobot,
     PluginRejected,
+    StreamEnded,
     TextStreamed,
     ToolBatchStarted,
     ToolCall,
@@ -572,11 +577,26 @@ async def test_hooks_of_a_run_hear_that_run_alone(start: Start) -> None:
 
     class Listens(AgentHook):
         async def on_stream(self, event: TextStreamed) -> None:
+            await asyncio.sleep(0)
             heard.append(event.text)
+
+        async def on_stream_end(self, event: StreamEnded) -> None:
+            heard.append("end")
 
     class Shouts(AgentHook):
         async def finalize_content(self, event: ContentReady) -> str | None:
+            heard.append("final")
             return event.content.upper()
+
+        async def wrap_model_call(
+            self,
+            event: ModelCallRequested,
+            call_next: Callable[[ChatRequest], Awaitable[LLMResponse]],
+        ) -> LLMResponse:
+            extra = Message(role="user", content="be brief")
+            return await call_next(
+                replace(event.request, messages=(*event.request.messages, extra))
+            )
 
         async def authorize_tool_call(self, event: ToolCallProposed) -> Deny:
             return Deny("not today")
@@ -586,7 +606,9 @@ async def test_hooks_of_a_run_hear_that_run_alone(start: Start) -> None:
         outcome = await bot.run("hi", hooks=[CompositeHook(Listens(), Shouts())])
         assert (await bot.run("hi")).reply == "quiet"
     assert outcome.reply == "DONE"
-    assert heard == ["done"]
+    assert heard == ["end", "done", "end", "final"]
+    sent = [request.messages[-1].text for request in script.provider.requests]
+    assert [text.endswith("be brief") for text in sent] == [True, True, False]
 
 
 class Recall(MemoryBackend):

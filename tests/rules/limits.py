@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 19_540
+CORE: Final = 19_650
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 22
@@ -40,8 +40,8 @@ MODULES: Final = {
     "disk": Size(30, 90),
     "errors": Size(250, 400),
     "folder": Size(150, 250),
-    "events": Size(150, 250),
-    "hooks": Size(800, 1200),
+    "events": Size(150, 210),
+    "hooks": Size(800, 1180),
     "media": Size(120, 220),
     "messages": Size(300, 450),
     "ids": Size(10, 30),
@@ -56,7 +56,8 @@ MODULES: Final = {
     "testing": Size(1800, 3100),
     "text": Size(250, 400),
     "thoughts": Size(150, 200),
-    "tools": Size(600, 900),
+    # Findings of pydantic in our words, and the original's form of tools and fragments.
+    "tools": Size(600, 945),
     "turns": Size(650, 1120),
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""

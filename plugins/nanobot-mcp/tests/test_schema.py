@@ -223,9 +223,9 @@ def test_the_registry_takes_what_was_hostile() -> None:
 def test_hints_are_believed_only_when_they_are_given() -> None:
     plain = tool_offer("a", "d", {}, {"read_only": None, "idempotent": None})
     reading = tool_offer("a", "d", {}, {"read_only": True})
-    repeatable = tool_offer("a", "d", {}, {"idempotent": True})
+    again = tool_offer("a", "d", {}, {"idempotent": True})
 
-    assert [(o.read_only, o.repeatable) for o in (plain, reading, repeatable)] == [
+    assert [(o.read_only, o.idempotent) for o in (plain, reading, again)] == [
         (False, False),
         (True, True),
         (False, True),

@@ -97,7 +97,7 @@ async def test_slips_in_the_configuration_are_told(
     host = make_host(
         {
             "plugins.enabled": ["telegram"],
-            "plugins.order": {"before_trun": ["a"]},
+            "plugins.order": {"gather_contxt": ["a"]},
             "plugins.limits": {"a.wrap_model_cal": 3, "files.before_turn": 3},
         }
     )
@@ -105,7 +105,10 @@ async def test_slips_in_the_configuration_are_told(
     await host.start()
 
     assert [told.strip() for told in warnings] == [
-        "plugins.order names hook 'before_trun', which does not exist; did you mean 'before_turn'?",
+        (
+            "plugins.order names hook 'gather_contxt', which does not exist; "
+            "did you mean 'gather_context'?"
+        ),
         (
             "plugins.limits names hook 'wrap_model_cal', which does not exist; "
             "did you mean 'wrap_model_call'?"

@@ -32,16 +32,20 @@ def registry_of(*names: str) -> ToolRegistry:
 
 
 def test_definitions_are_ordered_and_the_same_until_the_registry_changes() -> None:
-    registry = registry_of("write", "mcp_b_x", "exec", "mcp_a_y")
+    registry = registry_of("write", "exec")
+    for name in ("mcp_b_x", "a_y"):
+        served = make(name)
+        served.source = "MCP server 'time'"
+        registry.register(served)
 
     first = registry.get_definitions()
 
-    assert [definition.name for definition in first] == ["exec", "write", "mcp_a_y", "mcp_b_x"]
+    assert [definition.name for definition in first] == ["exec", "write", "a_y", "mcp_b_x"]
     assert registry.get_definitions() is first
-    assert registry.names() == ["exec", "write", "mcp_a_y", "mcp_b_x"]
+    assert registry.names() == ["exec", "write", "a_y", "mcp_b_x"]
     assert registry.unregister("exec")
     assert not registry.unregister("exec")
-    assert registry.names() == ["write", "mcp_a_y", "mcp_b_x"]
+    assert registry.names() == ["write", "a_y", "mcp_b_x"]
 
 
 def test_a_registry_is_a_collection_of_its_tools() -> None:
@@ -170,6 +174,6 @@ def test_what_is_known_of_a_tool_before_its_code_decides_on_repeating_and_compac
 
     registry.register(put)
 
-    assert [name for name in registry.names() if registry.is_repeatable(name)] == ["look", "put"]
-    assert not registry.is_repeatable("absent")
+    idempotent = [each.definition.name for each in registry if each.traits.idempotent]
+    assert idempotent == ["look", "put"]
     assert registry.compactable_names() == {"put"}

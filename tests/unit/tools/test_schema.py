@@ -1,30 +1,33 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from jsonschema import Draft202012Validator
 
+from nanobot_core.testing import call_in
 from nanobot_core.tools import (
     ArraySchema,
-    BooleanSchema,
     IntegerSchema,
     NumberSchema,
     ObjectSchema,
     StringSchema,
     Tool,
     ToolContext,
+    ToolRegistry,
     tool_parameters,
     tool_parameters_schema,
 )
 
 SCHEMA = tool_parameters_schema(
     required=["path"],
-    path=StringSchema(description="file", min_length=1, max_length=9),
+    path=StringSchema("file", min_length=1, max_length=9),
     mode=StringSchema(enum=["read", "write"]),
     level=IntegerSchema(enum=[1, 2], minimum=0, nullable=True),
     share=NumberSchema(minimum=0, maximum=0.5),
-    deep=BooleanSchema(),
+    deep={"type": "boolean"},
     rows=ArraySchema(
-        items=ObjectSchema(properties={"n": IntegerSchema(maximum=3)}, required=["n"]),
+        ObjectSchema({"n": IntegerSchema(1, maximum=3)}, required=["n"]),
         min_items=1,
         max_items=2,
     ),
@@ -81,3 +84,40 @@ def test_nobody_can_bend_the_parameters_of_a_tool() -> None:
 
     assert Reader().to_schema() == before
     assert Reader.parameters["type"] == "object"
+
+
+@tool_parameters(
+    tool_parameters_schema(
+        query=StringSchema("Search query"),
+        count=IntegerSchema(1, description="Results (1-10)", minimum=1, maximum=10),
+        kind={"type": "string", "enum": ["web", "news"]},
+        required=["query"],
+    )
+)
+class SearchTool(Tool):
+    @property
+    def name(self) -> str:  # type: ignore[override]  # as tools of the original are written
+        return "search"
+
+    @property
+    def description(self) -> str:  # type: ignore[override]  # as above
+        return "Search."
+
+    async def execute(self, query: str, count: int = 5, **params: object) -> str:  # type: ignore[override]  # as above
+        return f"{query} {count} {params}"
+
+
+@pytest.mark.anyio
+async def test_a_tool_in_the_form_of_the_original_takes_its_parameters_by_name(
+    tmp_path: Path,
+) -> None:
+    tool: Tool = SearchTool()
+    registry = ToolRegistry()
+    registry.register(tool)
+
+    assert registry.names() == ["search"]
+    result = await tool.execute(call_in(tmp_path), {"query": "x", "kind": "news"})
+    assert result == "x 5 {'kind': 'news'}"
+    assert await SearchTool().execute(query="x", count=2) == "x 2 {}"
+    refused = registry.prepare_call("search", {"query": "x", "count": 11})
+    assert "count must be <= 10" in str(refused.error)

@@ -194,3 +194,21 @@ def test_remote_references_are_never_fetched(keyword: str) -> None:
     assert asked == []
     assert len(findings) == 1
     assert "cannot be used" in findings[0]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "finding"),
+    [
+        (999, "timeout must be <= 600"),
+        ("soon", "timeout should be integer or null, found string"),
+        (True, "timeout should be integer or null, found boolean"),
+    ],
+)
+def test_an_optional_parameter_is_judged_by_the_alternative_that_was_meant(
+    timeout: object, finding: str
+) -> None:
+    limited: JsonObject = {"type": "integer", "maximum": 600}
+    optional: JsonObject = {"anyOf": [limited, {"type": "null"}]}
+    schema: JsonObject = {"type": "object", "properties": {"timeout": optional}}
+
+    assert validate_params(schema, {"timeout": timeout}) == [finding]

@@ -123,7 +123,7 @@ class IsolatedTool(Tool):
         self.parameters = declared.definition.parameters
         self.read_only = declared.read_only
         self.compactable = declared.compactable
-        self.idempotent = declared.repeatable
+        self.idempotent = declared.idempotent
         self.for_guests = declared.for_guests
         self.timeout_s = LONGEST_CALL_S
         self._process = process

@@ -30,7 +30,7 @@ class Offer:
         description: in the server's words.
         parameters: JSON Schema of the arguments, in normal form.
         read_only: using it changes nothing, as the server says.
-        repeatable: it may be used again when it is unknown whether it worked.
+        idempotent: it may be used again when it is unknown whether it worked.
         notes: parts of the server's schema that the normal form lacks.
     """
 
@@ -40,7 +40,7 @@ class Offer:
     description: str
     parameters: JsonObject
     read_only: bool = False
-    repeatable: bool = False
+    idempotent: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -57,7 +57,7 @@ def tool_offer(
         description=_bounded(description or f"The tool '{name}' of an MCP server."),
         parameters=parameters,
         read_only=read_only,
-        repeatable=read_only or hints.get("idempotent") is True,
+        idempotent=read_only or hints.get("idempotent") is True,
         notes=notes,
     )
 
@@ -119,7 +119,7 @@ def offer_from_json(record: object) -> Offer:
         record["description"],
         normalise_schema(record.get("parameters"))[0],
         record.get("read_only") is True,
-        record.get("repeatable") is True,
+        record.get("idempotent") is True,
         tuple(str(note) for note in notes) if isinstance(notes, list) else (),
     )
 

@@ -40,7 +40,7 @@ class McpTool(Tool):
         self.description = offer.description
         self.parameters = offer.parameters
         self.read_only = offer.read_only
-        self.idempotent = offer.repeatable
+        self.idempotent = offer.idempotent
         limits = connection.server
         # Time to connect and to try a second time after a connection that ended in the call.
         self.timeout_s = 2 * (limits.connect_timeout_s + limits.tool_timeout_s) + SLACK_S
