@@ -49,7 +49,7 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> ChildRu
     Raises:
         ChildError: it failed, or did not end within `LIMIT_S` seconds.
     """
-    # The largest resident set is inherited from whoever starts a process, and this one is large.
+    # A child inherits the largest resident set of its parent, and this process is large.
     with tempfile.NamedTemporaryFile("r", suffix=".json") as report:
         starter = [sys.executable, "-I", "-S", str(PROGRAMS / "start.py"), report.name, *command]
         process = subprocess.Popen(

@@ -159,7 +159,7 @@ async def _delta_row(scale: int) -> Row:
 
 
 def _generation_row(scale: int) -> Row:
-    """Load one plugin into a host with 19 others; pluggy registers all of them anew."""
+    """Load one plugin into a host with 19 others; pluggy registers all of them again."""
     plugins = [Plugin() for _ in range(GENERATION)]
     ledger = Ledger(time.monotonic)
     registrants = [Registrant(f"plugin{n}", "1", plugin) for n, plugin in enumerate(plugins)]

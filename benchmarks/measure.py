@@ -74,7 +74,7 @@ class Row:
         ours: our figure.
         floor: what it is compared with.
         ratio: median of ours to floor, round by round.
-        goal: what was to be reached, or ``None`` for a figure that only informs.
+        goal: the ratio to reach, or ``None`` for a figure that is for information only.
     """
 
     name: str

@@ -22,7 +22,7 @@ ROUNDS = 3
 
 
 def rows(scale: int) -> Iterator[Row]:
-    """Measure both in turn; the peer stands in the place of the floor."""
+    """Measure both in turn; the peer takes the place of the floor."""
     peer = str(_installed())
     with model_server() as server, nanobot_home(server.url) as home:
         _configure_peer(home, server.url)

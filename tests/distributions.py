@@ -1,4 +1,4 @@
-"""Installed distributions, written by hand into a folder that stands on ``sys.path``."""
+"""Installed distributions, written by hand into a folder on ``sys.path``."""
 
 from __future__ import annotations
 

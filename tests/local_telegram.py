@@ -84,7 +84,7 @@ def write_config(home: Path, api: LocalApi, model_url: str, **sections: Any) -> 
         home: nanobot's folder.
         api: the local Telegram.
         model_url: base URL of the model.
-        sections: further sections; ``telegram`` and ``plugins`` add to what stands there.
+        sections: further sections; ``telegram`` and ``plugins`` extend the existing ones.
     """
     home.mkdir(parents=True, exist_ok=True)
     telegram = {"token": load_token(), "api_base": api.url, "allow_from": ["1001"]}

@@ -26,7 +26,7 @@ from nanobot_core.testing.clock import FakeClock
 
 T = TypeVar("T")
 
-pytestmark = pytest.mark.timeout(600)  # a failure is told only when its example is small
+pytestmark = pytest.mark.timeout(600)  # a failure is reported only when its example is small
 
 MAX_WAITING = 6
 CHATS = st.sampled_from(["a", "b", "c"])

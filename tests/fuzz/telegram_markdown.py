@@ -67,7 +67,7 @@ def _check_spans(rich: RichText) -> None:
 
 
 def _check_nesting(spans: Sequence[Span]) -> None:
-    """Spans lie within each other or apart, and code stands in nothing but a quote."""
+    """Spans are nested or separate, and only a quote contains code."""
     open_spans: list[Span] = []
     for span in spans:
         while open_spans and open_spans[-1].end <= span.offset:

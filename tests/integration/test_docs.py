@@ -208,7 +208,7 @@ def test_each_event_of_a_hook_stands_in_the_reference_with_its_fields() -> None:
 
     assert "### `ToolCallProposed`" in reference
     assert "| `origin` | `str` | required | `plugin@version` that the tool" in reference
-    assert "### `TurnInfo`" in reference, "what stands in the fields is explained as well"
+    assert "### `TurnInfo`" in reference, "the types of fields are documented too"
 
 
 def test_each_core_setting_stands_in_the_configuration_page() -> None:
@@ -228,7 +228,7 @@ def test_sections_of_plugins_stand_in_the_configuration_page_with_what_is_inside
     telegram = page.partition("#### `channels.telegram`")[2].partition("### nanobot-")[0]
     assert "| `token` | secret text |" in telegram
     assert "#### `channels.telegram.webhook`" in telegram
-    assert "`allow_from`" not in telegram, "what every channel has is told once"
+    assert "`allow_from`" not in telegram, "the fields of every channel are documented once"
 
 
 def test_what_the_pages_want_generated_can_be_generated() -> None:

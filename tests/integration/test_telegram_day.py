@@ -1,7 +1,7 @@
 """A day of a Telegram bot: what people see who write to a real gateway.
 
 The gateway is a process of its own; Telegram and the model are local servers. Each test compares a
-whole conversation with what stands below it. ``pytest -s`` prints them all.
+whole conversation with the text below it. ``pytest -s`` prints them all.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ Nano: You said: bye
 
 @dataclass
 class Day:
-    """A gateway, and what there is around it.
+    """A gateway and its surroundings.
 
     Attributes:
         api: the local Telegram.
@@ -346,7 +346,7 @@ async def test_a_group_with_topics_guests_and_an_owner_who_decides(tmp_path: Pat
     }
     ask = {"approval": [{"tool": "exec", "arguments": {"command": "echo*"}, "action": "ask"}]}
     group = bot_api.GROUP["id"]
-    # A draft of what the turn says next would stand above "Denied." where that takes longer.
+    # A draft of what the turn says next would appear above "Denied." where that takes longer.
     telegram = {"allow_from": ["1001", "1003"], "streaming": False}
     async with day(tmp_path / "home", answers, telegram=telegram, tools=ask) as today:
         here: dict[str, Any] = {"chat": bot_api.GROUP}

@@ -79,7 +79,7 @@ async def _answer(platform: Platform, count: int, number: int) -> None:
 
 
 async def _settle() -> None:
-    """Let tasks end that were told to: until their number stays."""
+    """Wait until cancelled tasks have ended: until their number stays the same."""
     count, same = -1, 0
     while same < 10:
         await asyncio.sleep(0.01)

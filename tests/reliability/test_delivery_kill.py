@@ -126,7 +126,7 @@ class Home:
             opened.write(json.dumps(line) + "\n")
 
     def lines(self, name: str) -> list[dict[str, str]]:
-        """Return what stands in a file of the mailbox."""
+        """Return the content of a file of the mailbox."""
         file = self.mail / name
         text = file.read_text("utf-8") if file.exists() else ""
         # A kill may fall into the last line of a life; the next one goes on behind it.
@@ -205,7 +205,7 @@ def judge_answers(home: Home, found: Findings) -> None:
 
 
 def judge_effects(home: Home, found: Findings) -> None:
-    """What has an effect was done once at most; where that is not known, both sides are told."""
+    """Each effect happened at most once; if that is unknown, both sides are informed."""
     effects = Counter(line["id"] for line in home.lines("effects.jsonl"))
     found.doubled_effects = sum(count - 1 for count in effects.values())
     found.wrong += [f"{one} was stamped {n} times" for one, n in effects.items() if n > 1]

@@ -127,7 +127,7 @@ class Talk:
 
 
 class Operator:
-    """Whoever changes the configuration of a running gateway.
+    """The person who changes the configuration of a running gateway.
 
     Attributes:
         home: nanobot's folder.
@@ -253,7 +253,7 @@ def check_answers(talk: Talk, *, is_ordered: bool) -> None:
 
     Args:
         talk: what was said.
-        is_ordered: whether on Telegram the order counts too; a draft may stand above an earlier
+        is_ordered: whether on Telegram the order counts too; a draft may appear above an earlier
             answer that could not be sent at once.
     """
     for number in range(CHATS):

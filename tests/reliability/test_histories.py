@@ -33,7 +33,7 @@ def conversation(rng: random.Random) -> list[Message]:
         text = f"<{turn}> {rng.choice(FLAVOURS)} {rng.choice(FLAVOURS)}"
         messages.append(Message(role="user", content=text, timestamp=START))
         for iteration in range(rng.randint(0, 2)):
-            # Half of the services count their calls anew in each response.
+            # Half of the services number their calls from the start in each response.
             prefix = "call" if rng.random() < 0.5 else f"t{turn}i{iteration}"
             calls = [
                 ToolCall(f"{prefix}_{number}", "look", {"at": {"role": "user", "content": "no"}})

@@ -266,13 +266,13 @@ class PacedClock(FakeClock):
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A running agent that is told which tool to call."""
+    """A running agent that calls the tool that a message names."""
 
     bot: Nanobot
     clock: PacedClock
 
     async def call(self, name: str) -> str:
-        """Call a tool in a turn of its own and return what the model was told."""
+        """Call a tool in a separate turn and return the result for the model."""
         outcome = await self.bot.run(f"{name} {{}}")
         assert outcome.error is None
         assert outcome.tools_used == (name,)

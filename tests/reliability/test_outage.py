@@ -1,4 +1,4 @@
-"""A network that is away, a platform that hangs, a connection that dies without a word."""
+"""A network that is away, a platform that hangs, a connection that dies silently."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Station:
         self._original = {name: self._file(name).read_text() for name in ("plugin", "reading")}
 
     def publish(self, edition: int, *, broken: str = "") -> None:
-        """Write another edition; `broken` stands at the end of its entry module."""
+        """Write another edition; `broken` is the end of its entry module."""
         plugin = self._original["plugin"].replace("-- the weather", f"-- edition {edition}")
         reading = self._original["reading"].replace("°C", f"°C by edition {edition}")
         assert plugin != self._original["plugin"]

@@ -9,18 +9,21 @@ import pytest
 from tests.rules.checks.english import CODE, NO_NOUN, PAGES, TESTS, files, idiom_findings, prose_of
 
 PENDING: tuple[str, ...] = (
-    "benchmarks/",
     "docs/configuration.md",
     "docs/performance.md",
     "docs/plugins/",
     "nanobot_core/",
     "plugins/",
-    "tests/",
+    "tests/integration/cli/test_config_command.py",
+    "tests/integration/cli/test_pairing.py",
+    "tests/integration/test_telegram_day.py",
+    "tests/integration/test_turns.py",
+    "tests/unit/",
 )
 """Folders and files that still have to be rewritten."""
 LIST = "tests/rules/checks/english.py"
 HERE = "tests/rules/test_plain_english.py"
-NO_NOUN_LIMIT = 25
+NO_NOUN_LIMIT = 12
 """Occurrences of "is no NOUN" per 10,000 words; the documentation of tox has 0.7."""
 
 

@@ -18,7 +18,7 @@ class Probe:
         look: returns its content.
         witness: text that is there, which shows that the right content was read.
         allowed: secrets that belong there.
-        fault: what is known to be wrong there, until it is mended.
+        fault: a known fault, until it is fixed.
         is_long: for the long form alone, since another looks nearly there.
     """
 

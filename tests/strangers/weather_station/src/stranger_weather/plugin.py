@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class WeatherPlugin:
-    """One instance belongs to one application; it writes down what it was told in `log`."""
+    """One instance belongs to one application; it records its events in `log`."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
