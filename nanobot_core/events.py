@@ -54,7 +54,7 @@ class TurnInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition(Repaired):
-    """What the model is told of a tool: name, description, JSON Schema of the parameters."""
+    """A tool as the model sees it: name, description, JSON Schema of the parameters."""
 
     name: str
     description: str

@@ -131,7 +131,7 @@ class PathGuard:
         """Return the path that `text` means, and whether it needs the owner's approval.
 
         Args:
-            access: what is to be done.
+            access: the intended operation.
             text: as for `resolve_read`.
 
         Raises:
@@ -289,7 +289,7 @@ class PathGuard:
         if _longest_prefix(folded, self._folded_protected) > opened:
             return _CLOSED
         if access == "write" and ".git" in folded:
-            return "it belongs to git, which runs what stands in its files; use git itself"
+            return "it belongs to git, which runs programs from its files; use git itself"
         if reason := self._record_objection(access, folded):
             return reason
         if self._restricted and self._below_workspace(folded)[:1] == (_CONVERSATIONS,):

@@ -15,7 +15,7 @@ class ProviderAccess:
     """What the configuration says of one provider.
 
     Attributes:
-        has_key: a key stands in its section or in one of its environment variables.
+        has_key: its section or one of its environment variables has a key.
         has_base: its section names a base URL.
         key_hint: first characters of the key, for recognising gateways; may be empty.
         base: the base URL of its section, or an empty string.

@@ -198,7 +198,7 @@ def is_finite(value: object) -> bool:
 def repair_json_object(
     text: str, *, max_repair_chars: int = _REPAIR_LIMIT_CHARS
 ) -> dict[str, Any] | None:
-    """Return the object that `text` was meant to be, or ``None`` where that cannot be told.
+    """Return the object that `text` was meant to be, or ``None`` if that is uncertain.
 
     Strict JSON is taken as it is; the rest goes through json-repair, whose answer counts only when
     it is an object. An object of more than `MAX_JSON_DEPTH` levels is none.

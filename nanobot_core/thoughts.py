@@ -1,7 +1,7 @@
 """Thoughts set apart from an answer, in the forms in which models write them, in linear time.
 
-A model's server should give its thinking in a field of its own. Where it does not, the thinking
-stands in the text, between tags that depend on the model. An answer may speak of such tags as well,
+A model's server should give its thinking in a separate field. If it does not, the thinking is part
+of the text, between tags that depend on the model. An answer may speak of such tags as well,
 so they count only where models put them:
 
 - at the beginning of the answer, and again behind a passage of thinking there;

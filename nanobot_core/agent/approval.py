@@ -48,7 +48,7 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A call that is to be decided on.
+    """A call that needs a decision.
 
     Attributes:
         call: the call, arguments cast and valid.

@@ -99,7 +99,7 @@ class AgentRunner:
 
         Cancellation:
             Running tools are cancelled and awaited. What ``spec.record`` got is all that is
-            known of the run; calls without a result are to be told as interrupted.
+            known of the run; calls without a result must be reported as interrupted.
         """
         approver = Approver(spec.turn, spec.hooks, self._policy)
         return await _Run(spec, self._models, self._clock, self.estimator, approver).go()

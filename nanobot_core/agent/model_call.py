@@ -291,7 +291,7 @@ class _Attempt:
         )
 
     async def _provided(self, model: Model, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield what the provider gives; what it should not raise is told as its plugin's fault."""
+        """Yield what the provider gives; an unexpected exception is the fault of its plugin."""
         stream: AsyncIterator[StreamEvent] | None = None
         try:
             if not self._spec.stream:

@@ -92,7 +92,7 @@ def with_attachments(text: str, media: Sequence[str]) -> str:
     """Return the user's words with the places of attached files, as they are stored.
 
     The history then still tells of files whose content a later request leaves out, and of
-    messages without a word.
+    messages without text.
     """
     return "\n\n".join([*([text] if text else []), *(f"Attached file: {path}" for path in media)])
 
@@ -101,9 +101,9 @@ class RequestBuilder:
     """Builds requests whose beginning does not change unless its sources do.
 
     Args:
-        workspace: the agent's folder; its bootstrap files are read when they have changed. What
-            stands there may be a model's work: links are not followed.
-        timezone: IANA name for the time that the model is told.
+        workspace: the agent's folder; its bootstrap files are read when they have changed. Files
+            there may be a model's work: links are not followed.
+        timezone: IANA name for the time in the request.
         clock: source of time.
     """
 

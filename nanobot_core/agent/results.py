@@ -30,7 +30,7 @@ def normalise_output(tool: str, output: ToolOutput) -> ToolResult:
 
     Args:
         tool: name of the tool.
-        output: what its ``execute`` returned; anything else is told as an error.
+        output: what its ``execute`` returned; anything else is an error.
     """
     result = output if isinstance(output, ToolResult) else ToolResult(output)  # type: ignore[arg-type]  # checked below
     content: object = result.content
@@ -49,7 +49,7 @@ class ResultFiles:
     """Keeps results that are too long for the model, one file each, below the workspace.
 
     Args:
-        workspace: the agent's folder. What stands in it may be a model's work: links are not
+        workspace: the agent's folder. Its files may be a model's work: links are not
             followed.
     """
 

@@ -98,7 +98,7 @@ class AgentRunSpec:
         tool_timeout_s: limit for tools without one of their own.
         max_tool_result_chars: longer results are cut, the whole goes to a file.
         max_parallel: calls that run at the same time.
-        max_repeats: equal calls with equal results before the model is told to stop it.
+        max_repeats: equal calls with equal results before the model is asked to stop.
         pending: calls of the last assistant message to run before the first model call.
         more: asked between iterations for what the user has said meanwhile; recorded by the run.
         newer_tools: asked between iterations for what may be called from then on; ``None`` where

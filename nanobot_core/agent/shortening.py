@@ -115,7 +115,7 @@ async def compact(
 
 
 def summary_message(summary: str) -> Message:
-    """Return the entry that stands in a request for what `summary` tells."""
+    """Return the entry of a request that contains `summary`."""
     return Message(role="user", content=f"{SUMMARY_HEADING}\n{summary}")
 
 

@@ -177,7 +177,7 @@ class ControlServer:
 
     @on.choose_approval
     async def choose_approval(self, event: ApprovalRequested) -> Ticket | None:
-        """Ask whoever started the turn over the socket."""
+        """Ask the client that started the turn over the socket."""
         connection = _connection.get(None)
         if connection is None:
             return None
@@ -214,7 +214,7 @@ class ControlServer:
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> JsonObject | None:
-        """Return what a caller is told, or ``None`` when it has asked for nothing."""
+        """Return the answer to a caller, or ``None`` if it asked for nothing."""
         try:
             async with asyncio.timeout(REQUEST_LIMIT_S):
                 request = await read_line(reader)

@@ -14,7 +14,7 @@ from nanobot_core.errors import NanobotError
 from nanobot_core.record import dataclass
 
 PROBE_GRACE_S = 1.0
-"""Seconds that a start waits for the lock: whoever asks whether a gateway runs holds it shortly."""
+"""Seconds that a start waits for the lock, which a check for a running gateway holds briefly."""
 
 
 class GatewayRunning(NanobotError):

@@ -30,7 +30,7 @@ TELL_S: Final = 60.0
 class ThreadedSink:
     """A sink for loguru that hands lines to another one, those of a moment together.
 
-    An event loop that logs must not wait for whoever takes the lines: a pipe that nobody reads is
+    An event loop that logs must not wait for the reader of the lines: a pipe that nobody reads is
     full one day.
 
     Beyond `MAX_WAITING` lines, newer ones are dropped, and a warning says how many. Lines that the
@@ -104,7 +104,7 @@ class ThreadedSink:
             logger.warning("{} lines were not logged: {}", refused, error)
 
     def _tell_dropped(self) -> None:
-        # Whoever stops a sink holds the lock that a log call takes.
+        # The code that stops a sink holds the lock that a log call takes.
         dropped = self._dropped - self._told
         if dropped and not self._stopping.is_set():
             self._told += dropped

@@ -70,7 +70,7 @@ class Transactions:
         """
         try:
             return self._attempt(operations)
-        except Exception as error:  # noqa: BLE001 - isolation point: every caller must hear of it
+        except Exception as error:  # noqa: BLE001 - isolation point: every caller must get the error
             if len(operations) == 1:
                 return [(None, self._translate(error))]
         return [outcome for one in operations for outcome in self.run([one])]

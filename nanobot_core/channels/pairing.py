@@ -38,7 +38,7 @@ class PairingRequest:
         code: what the owner types.
         channel: channel that the stranger wrote on.
         sender_id: whole sender id, names included.
-        chat_id: chat that the stranger is told in.
+        chat_id: chat in which the stranger gets the code.
         expires_at: ISO 8601, after which the code is void.
     """
 
@@ -149,7 +149,7 @@ class PairingStore:
             yield
 
     def _look(self) -> _Book:
-        """Return what stands in the file, without the lock unless it is damaged."""
+        """Return the content of the file, without the lock unless it is damaged."""
         try:
             return self._read()
         except _Damaged:
@@ -157,7 +157,7 @@ class PairingStore:
                 return self._mended()
 
     def _mended(self) -> _Book:
-        """Return what stands in the file; a damaged one is put aside. Needs the lock."""
+        """Return the content of the file; a damaged one is put aside. Needs the lock."""
         try:
             return self._read()
         except _Damaged as damage:
@@ -168,7 +168,7 @@ class PairingStore:
                 number += 1
             self._file.replace(kept)
             logger.error(
-                "'{}' is damaged and kept as '{}'; nobody counts as paired, approve them anew: {}",
+                "'{}' is damaged and kept as '{}'; nobody counts as paired, approve them again: {}",
                 self._file,
                 kept,
                 damage,

@@ -46,7 +46,7 @@ def list_(
 
 @app.command()
 def approve(ctx: typer.Context, code: Annotated[str, typer.Argument(help="The code.")]) -> None:
-    """Let in whoever was given this code."""
+    """Admit the person who has this code."""
     asked = _store(ctx).approve(code)
     if asked is None:
         fail("no such code is valid; codes live for an hour, see nanobot pairing list")

@@ -73,7 +73,7 @@ class Bus(ABC):
     A cancelled call may have been done or not, and is so as a whole.
 
     One process works on a bus. What was handed out and not given back when that process died is
-    handed out again, oldest first, by whoever opens the bus next.
+    handed out again, oldest first, by the process that opens the bus next.
     """
 
     @abstractmethod
@@ -97,14 +97,14 @@ class Bus(ABC):
         """Wait for the next message, oldest first; of one session one is out at a time.
 
         A control command waits for no other of its session, and comes before all that are not but
-        one: what its session is to be given next, if that arrived before it.
+        one: the next message of its session, if that arrived before it.
         """
 
     @abstractmethod
     async def take_inbound(self, session_key: str) -> InboundLease | None:
         """Return the next message of a session at once, even while another of it is out.
 
-        For whoever works on the session and can take more; ``None`` when nothing waits, or what
+        For the turn of the session, which can include more; ``None`` when nothing waits, or what
         waits is delayed.
         """
 

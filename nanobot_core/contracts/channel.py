@@ -28,7 +28,7 @@ class Inbox(Protocol):
 
         Returns:
             True when it is stored, False when it is refused for good or was stored before. Either
-            way the platform may be told that it has arrived.
+            way it may be acknowledged to the platform.
 
         Raises:
             BusError: it is not stored. The platform must not be told, so that it offers it again.
@@ -84,7 +84,7 @@ class Draft:
 
 
 class Channel(ABC):
-    """One connection to a platform. Created at gateway start, anew for each start of it."""
+    """One connection to a platform. Each start creates a new one."""
 
     name: str
     capabilities: ChannelCapabilities = ChannelCapabilities()

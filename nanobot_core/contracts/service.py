@@ -69,7 +69,7 @@ class Route:
         plugin: id of the plugin that gives it.
         mount: where it stands and who may call it.
         load: returns the application, its plugin activated; a new one for each call.
-        instance: changes when the plugin is loaded anew, so that an application that was made
+        instance: changes when the plugin is loaded again, so that an application that was made
             before is out of date.
     """
 
@@ -142,7 +142,7 @@ class GatewayAccess(Protocol):
 
     @property
     def secret(self) -> SecretStr | None:
-        """What whoever calls the HTTP server must know, or ``None``."""
+        """The secret that clients of the HTTP server must send, or ``None``."""
 
     async def status(self) -> GatewayStatus:
         """Return how the gateway is."""

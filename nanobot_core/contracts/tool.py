@@ -32,7 +32,7 @@ class ToolResult(Repaired):
 
     Attributes:
         content: what the model reads.
-        is_error: the call failed; the model is told so.
+        is_error: the call failed, and the model gets an error.
         media: local paths of files for the user.
         data: facts for programs (hooks, ``--json``), never shown to the model.
     """
@@ -203,7 +203,7 @@ class Tool(ABC):
 
     @property
     def definition(self) -> ToolDefinition:
-        """What the model is told."""
+        """The description for the model."""
         return ToolDefinition(
             name=self.name, description=self.description, parameters=self.parameters
         )

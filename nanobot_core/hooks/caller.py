@@ -78,7 +78,7 @@ def judged_by(hook: str) -> str:
 class Hooks:
     """The call points of one generation.
 
-    A call stands behind its guard, so that the event is built only if somebody listens::
+    Each call is guarded, so that the event is built only if somebody listens::
 
         if hooks.before_turn:
             await hooks.before_turn(TurnStarted(...))

@@ -23,7 +23,7 @@ _POINT = "nanobot_point"
 
 hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
 hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
-"""Marks an implementation by its name alone; ``on.<hook>`` does the same with types."""
+"""Marks an implementation by its name; ``on.<hook>`` does the same with types."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class PluginResources:
 
     Args:
         plugin_id: whose they are.
-        runtime: starts tasks and is told of failures.
+        runtime: starts tasks and receives failures.
     """
 
     def __init__(self, plugin_id: str, runtime: HookRuntime) -> None:

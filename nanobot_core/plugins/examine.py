@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 EXAMINATION_LIMIT_S = 60.0
 _NAME_FIELDS = ("name", "id", "path", "folder")
 _ANSWER = "nanobot-examination: "
-"""Begins the line of the child's answer; the plugin's own output stands on others."""
+"""Begins the line of the child's answer; the plugin's own output is on other lines."""
 
 _CHILD_VARIABLES = (
     *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "SYSTEMROOT", "TEMP"),

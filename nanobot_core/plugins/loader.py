@@ -204,7 +204,7 @@ def why_not_exchangeable(packages: Collection[str], others: Collection[str]) -> 
 
 
 def _uses(module: ModuleType) -> Iterator[str]:
-    """Yield the top-level names of the modules that what stands in `module` comes from."""
+    """Yield the top-level names of the modules from which `module` has its names."""
     for value in list(vars(module).values()):
         if isinstance(value, ModuleType):
             yield value.__name__.partition(".")[0]

@@ -205,7 +205,7 @@ class BusOrderContract(ConformanceSuite):
             await bus.publish_inbound(inbound("2", "b"))
             while not any(receiver.done() for receiver in receivers):
                 await bus.depth()
-            # Somebody else must now wait for the delay, be it that this one did until now.
+            # Somebody else must now wait for the delay, even if this one did until now.
             await clock.wait_for_sleepers()
             next(receiver for receiver in receivers if not receiver.done()).cancel()
             await bus.depth()

@@ -167,7 +167,7 @@ class FakeGateway:
         access: Literal["open", "token"] = "token",
         plugin: str = "example",
     ) -> None:
-        """Add a route; one that was mounted before counts as loaded anew."""
+        """Add a route; one that was mounted before counts as reloaded."""
         mount = Mount(path=path, app=f"{plugin}:app", access=access)
         self._instances[path] += 1
         route = Route(plugin=plugin, mount=mount, load=load, instance=self._instances[path])

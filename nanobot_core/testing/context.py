@@ -66,7 +66,7 @@ class FakePluginContext:
 
     Args:
         tmp_path: folder of the test; workspace and data folder are made below it.
-        settings: the plugin's section, as it stands in a configuration or as an instance.
+        settings: the plugin's section, as in a configuration or as an instance.
         plugin_id: the plugin's id.
         environment: the environment variables that are set.
         clock: source of time; a `FakeClock` where it is not given.

@@ -1,4 +1,4 @@
-"""A provider that answers as it is told."""
+"""A provider with scripted answers."""
 
 from __future__ import annotations
 

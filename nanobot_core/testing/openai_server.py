@@ -1,4 +1,4 @@
-"""A model service on the loopback that speaks the OpenAI protocol and does as it is told.
+"""A model service on the loopback that speaks the OpenAI protocol, with scripted answers.
 
 In a test it is an async context manager; as ``python -m nanobot_core.testing.openai_server`` it
 serves another process and prints its base URL as the first line. It answers at once, so that it can

@@ -80,7 +80,7 @@ def build_schema_validator() -> Draft202012Validator:
 def matches(pattern: str, text: str) -> bool | None:
     """Whether `pattern` is found in `text`, told in linear time.
 
-    ``None`` where that cannot be told at a bounded price: look-around and back references, for
+    ``None`` if a bounded check is impossible: look-around and back references, for
     which no linear engine exists, broken patterns, and long texts under large patterns. These are
     left to who runs the tool.
     """

@@ -45,7 +45,7 @@ class RegisteredTool:
     """A tool in a registry. Its code is loaded when it is first called.
 
     Attributes:
-        definition: what the model is told; its name is the one in this registry.
+        definition: the tool as the model sees it; its name is the one in this registry.
         own_name: the name that its plugin gave it, however it is spelt here.
         plugin: id of the plugin that it comes from.
         version: version of that plugin, empty for what a program registered.
@@ -110,7 +110,7 @@ class RegisteredTool:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """What became of a call's name and arguments.
+    """A call after its name and arguments were checked.
 
     Attributes:
         tool: the tool, or ``None`` when there is none of that name.

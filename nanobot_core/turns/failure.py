@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def failed_outcome(turn: TurnInfo, hooks: Hooks, error: Exception) -> TurnOutcome:
     """Log and report what ended a turn, and return the sentence that its user reads.
 
-    An error of ours is told as it is; of any other the user learns the id that the log has.
+    An error of ours is shown unchanged; of any other the user learns the id that the log has.
     """
     from loguru import logger
 

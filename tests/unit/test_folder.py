@@ -1,4 +1,4 @@
-"""Folder: nothing that stands in it leads out of it, hangs or fills the memory."""
+"""Folder: its content never leads out of it, hangs or fills the memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thinking is told from the answer, and an answer about thinking from thinking."""
+"""Thinking is distinguished from the answer, and an answer about thinking from thinking."""
 
 from __future__ import annotations
 

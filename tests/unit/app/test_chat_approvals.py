@@ -197,7 +197,7 @@ async def test_stop_ends_the_waiting_and_closes_the_question(tmp_path: Path) -> 
             await platform.shows("Stopped.")
             await platform.say(f"/approve {id_of(question)}")
             await platform.shows("There is no pending request")
-            # The same call with the same id is another one, and is asked about anew.
+            # The same call with the same id is another one, and is asked about again.
             platform.sent.clear()
             await platform.say(CALL)
             again = await platform.shows("Run note?")

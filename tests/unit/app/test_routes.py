@@ -1,4 +1,4 @@
-"""Routes of the running gateway: the same until their plugin is loaded anew."""
+"""Routes of the running gateway: the same until their plugin is loaded again."""
 
 from __future__ import annotations
 

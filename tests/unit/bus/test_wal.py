@@ -1,6 +1,6 @@
 """The queue's write-ahead log: damage in it is found, reported, and costs as little as it must.
 
-SQLite reads its log up to the first bad page and drops the rest without a word.
+SQLite reads its log up to the first bad page and drops the rest silently.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ async def test_a_bad_page_in_the_log_is_reported_and_later_messages_are_saved(
     log_of(path).write_bytes(data)
     with contextlib.closing(sqlite3.connect(snapshot(path, tmp_path / "sqlite"))) as database:
         (left,) = database.execute("SELECT count(*) FROM message").fetchone()
-        assert left < 10  # what SQLite alone makes of it, without a word
+        assert left < 10  # what SQLite alone makes of it, silently
     async with opened(path) as bus:
         (finding,) = bus.repaired
         kept = path.with_name("bus.sqlite.corrupt-1")

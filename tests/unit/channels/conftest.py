@@ -1,4 +1,4 @@
-"""Channels that do as they are told, on a queue in memory and a clock that the test moves."""
+"""Scripted channels, on a queue in memory and a clock that the test moves."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Told:
-    """A plugin that writes down what it is asked, and refuses or rewrites as it is told."""
+    """A plugin that records its calls, and refuses or rewrites as the test sets it."""
 
     def __init__(self, log: list[str], refuses: bool = False) -> None:
         self._log = log

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Flaky:
-    """Fails while it is told to."""
+    """Fails while its switch is on."""
 
     def __init__(self) -> None:
         self.broken = True

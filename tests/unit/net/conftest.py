@@ -1,4 +1,4 @@
-"""A server on the loopback that answers with the bytes it is told."""
+"""A server on the loopback that answers with the given bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every way in which a plugin's code does not import is told apart, and none goes further."""
+"""Each failure to import a plugin's code is distinguished and contained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The provider of a model is found step by step, and every step is told."""
+"""The provider of a model is found step by step, and every step is reported."""
 
 from __future__ import annotations
 

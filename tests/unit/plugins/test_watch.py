@@ -59,7 +59,7 @@ async def test_a_plugin_that_blocks_the_loop_is_named_with_file_and_line(
 
 
 async def watched(places: dict[str, str]) -> LoopBlock:
-    """Block the loop here until it is told, and return what was told."""
+    """Block the loop here until it is reported, and return the report."""
     found: list[LoopBlock] = []
     told = threading.Event()
 

@@ -256,7 +256,7 @@ async def test_lost_lines_never_hide_a_message_that_is_not_consolidated(tmp_path
     path = path_in(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:1] + lines[6:]))
-    # Little is read, and what is read fits: nothing is mended before more is asked for.
+    # Little is read, and what is read fits: nothing is repaired before more is asked for.
     newest = await JsonlSessionStore(tmp_path).load(KEY, 1)
     assert newest is not None
     assert [message.text for message in newest.messages] == ["9"]
@@ -301,7 +301,7 @@ async def test_superseded_states_are_left_behind_and_nothing_else_changes(tmp_pa
 
 @pytest.mark.anyio
 async def test_a_file_with_a_damaged_old_line_is_not_compacted(tmp_path: Path) -> None:
-    """Guards against a loss without a word: loading does not read what memory has taken up."""
+    """Guards against a silent loss: loading does not read what memory has taken up."""
     path = await stored(tmp_path, *map(str, range(40)))
     state = SessionState(
         created_at=START,

@@ -16,7 +16,7 @@ from nanobot_core.tools.function import FunctionTool
 
 
 def part(schema: JsonValue, *path: str | int) -> JsonValue:
-    """What stands at `path` below `schema`."""
+    """The schema at `path` below `schema`."""
     for step in path:
         if isinstance(schema, dict):
             schema = schema[str(step)]

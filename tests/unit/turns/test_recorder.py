@@ -24,7 +24,7 @@ QUESTION = Message(role="user", content="work", inbound_id="in1")
 
 
 class FullDisk(JsonlSessionStore):
-    """A store that can be told to refuse everything."""
+    """A store that refuses everything on request."""
 
     is_full = False
 

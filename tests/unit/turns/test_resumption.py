@@ -62,7 +62,7 @@ class Work:
         desk.tools, desk.answer = [look, fix, stamp], self.answer
 
     async def answer(self, request: ChatRequest) -> LLMResponse:
-        """Call each tool for the newest wish but those that stand behind an answer."""
+        """Call each tool for the newest request except those after an answer."""
         history = list(request.messages)
         assert_legal(history)
         (start,) = [i for i, m in enumerate(history) if m.role == "user" and opens(history, i)][-1:]
