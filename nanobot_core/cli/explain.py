@@ -1,8 +1,7 @@
-"""``nanobot explain``: where a tool, a command, a setting or a hook comes from."""
+"""``nanobot explain``: the origin of a tool, a command, a setting or a hook."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -16,11 +15,11 @@ if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
 
 app: typer.Typer = typer.Typer(
-    help="Tell where a tool, command, setting or hook comes from.",
+    help="Show the origin of a tool, command, setting or hook.",
     no_args_is_help=True,
     epilog="Example:\n\n\b\n  nanobot explain setting agents.defaults.model",
 )
-UNKNOWN_SOURCE = "not known; the plugin knows no tool of that name now"
+UNKNOWN_SOURCE = "unknown; the plugin has no tool of that name at the moment"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -30,14 +29,14 @@ def tool(
     name: Annotated[str, typer.Argument(help="Name of the tool, such as read_file.")],
     as_json: AsJson = False,
 ) -> None:
-    """Tell which plugin gives a tool, where that has it from, and who else claims its name."""
+    """Show which plugin provides a tool, its source, and which other plugins use its name."""
     agent = _agent(ctx)
     alias = agent.loaded.settings.tools.aliases.get(name)
     plugin, _, bare = (alias or name).rpartition("/")
     claims = _claims(agent, "tools", bare, plugin)
     if not claims:
         _fail_unknown("tool", name, _declared(agent, "tools"))
-    facts = {"tool": name, "alias_of": alias or "", "given_by": claims}
+    facts = {"tool": name, "alias_of": alias or "", "provided_by": claims}
     is_known = bare in _declared(agent, "tools")
     print_facts(
         {**facts, "comes_from": "" if is_known else run_async(_source_of(agent, bare))},
@@ -51,7 +50,7 @@ def command(
     name: Annotated[str, typer.Argument(help="Name of the slash command, such as help.")],
     as_json: AsJson = False,
 ) -> None:
-    """Tell which plugin gives a slash command, and who else claims its name."""
+    """Show which plugin provides a slash command, and which others use its name."""
     from nanobot_core.turns.commands import CORE_COMMANDS
 
     agent, bare = _agent(ctx), name.removeprefix("/")
@@ -60,7 +59,7 @@ def command(
         claims.insert(0, "nanobot-core")
     if not claims:
         _fail_unknown("command", bare, {*CORE_COMMANDS, *_declared(agent, "commands")})
-    print_facts({"command": f"/{bare}", "given_by": claims}, as_json=as_json)
+    print_facts({"command": f"/{bare}", "provided_by": claims}, as_json=as_json)
 
 
 @app.command()
@@ -69,7 +68,7 @@ def setting(
     path: Annotated[str, typer.Argument(help="Key path, such as agents.defaults.model.")],
     as_json: AsJson = False,
 ) -> None:
-    """Tell the value of a setting, where it is set, and whose it is."""
+    """Show the value of a setting, where it is set, and which plugin it belongs to."""
     from nanobot_core.config.tree import parse_path, render_path, resolve
 
     agent = _agent(ctx)
@@ -77,7 +76,7 @@ def setting(
     steps = parse_path(path)
     found, value = resolve(loaded.masked(), steps)
     origin = loaded.origins.get(render_path(found)) if len(found) == len(steps) else None
-    place = "not set; the default counts"
+    place = "not set; the default applies"
     if origin is not None:
         place = f"{origin.source}:{origin.line}" if origin.line else origin.source
     owners = [
@@ -103,17 +102,18 @@ def hook(
     name: Annotated[str, typer.Argument(help="Name of the hook, such as before_turn.")],
     as_json: AsJson = False,
 ) -> None:
-    """Tell what a hook promises, and which plugins implement it, in the order of their calls."""
-    from nanobot_core.hooks.caller import Refusal, declared_hooks
-    from nanobot_core.hooks.kinds import RULES
+    """Print the contract of a hook, and which plugins implement it, in the order of their calls."""
+    from nanobot_core.cli.hook_facts import hook_facts, implementers, known_hooks
+    from nanobot_core.hooks.caller import Refusal
 
-    points = declared_hooks()
-    if name not in points:
-        _fail_unknown("hook", name, points)
     agent = _agent(ctx)
+    known = known_hooks(agent.plugins.catalogue)
+    if name not in known:
+        _fail_unknown("hook", name, known, "nanobot plugins hooks lists all hooks")
+    declared_by, point = known[name]
 
-    async def implementers() -> list[str]:
-        """Only a generation knows the order, so the plugins are started and stopped again."""
+    async def in_order() -> list[str]:
+        """Return them in order, which is known only while the plugins run."""
         try:
             await agent.plugins.start()
             found = agent.plugins.hooks.implementations.get(name, ())
@@ -126,21 +126,13 @@ def hook(
         finally:
             await agent.plugins.stop()
 
-    kind = points[name].kind
-    print_facts(
-        {
-            "hook": name,
-            "kind": f"{kind.value}: {RULES[kind].summary}",
-            "contract": inspect.cleandoc(points[name].declaration.__doc__ or ""),
-            "reaches": points[name].reaches,
-            "implemented_by": run_async(implementers()),
-        },
-        as_json=as_json,
-    )
+    facts = {"hook": name, "declared_by": declared_by, **hook_facts(point)}
+    found = run_async(in_order()) or list(implementers(agent.plugins.catalogue, name))
+    print_facts({**facts, "implemented_by": found}, as_json=as_json)
 
 
 async def _source_of(agent: Nanobot, name: str) -> str:
-    """Return where a plugin has a tool from whose name it learns when it runs."""
+    """Return the source of a tool whose name the plugin learns when it runs."""
     from nanobot_core.contracts.tool import Tool
 
     try:
@@ -164,7 +156,7 @@ def _agent(ctx: typer.Context) -> Nanobot:
 def _claims(agent: Nanobot, kind: str, name: str, plugin: str = "") -> list[str]:
     claimants = agent.plugins.catalogue.claimants(kind, name)
     return [
-        f"{claim.plugin.label}: {'enabled' if claim.enabled else 'out'}, {claim.reason}"
+        f"{claim.plugin.label}: {'enabled' if claim.enabled else 'not enabled'}, {claim.reason}"
         for claim in sorted(claimants, key=lambda claim: not claim.enabled)
         if plugin in {"", claim.plugin.id}
     ]
@@ -174,7 +166,12 @@ def _declared(agent: Nanobot, kind: str) -> set[str]:
     return {declaration.name for _, declaration in agent.plugins.declared(kind)}
 
 
-def _fail_unknown(what: str, name: str, known: Iterable[str]) -> NoReturn:
+def _fail_unknown(
+    what: str,
+    name: str,
+    known: Iterable[str],
+    remedy: str = "nanobot plugins list shows what is installed",
+) -> NoReturn:
     close = " or ".join(f"'{word}'" for word in nearest(name, known))
-    hint = f"did you mean {close}?" if close else "nanobot plugins list shows what is installed"
-    fail(f"no installed plugin knows the {what} '{name}'; {hint}")
+    hint = f"did you mean {close}?" if close else remedy
+    fail(f"no installed plugin has a {what} '{name}'; {hint}")

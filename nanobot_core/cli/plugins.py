@@ -138,6 +138,26 @@ def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> Non
 
 
 @app.command()
+def hooks(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List all hooks, those that plugins declare included."""
+    from nanobot_core.cli.hook_facts import hook_rows
+
+    options = options_of(ctx)
+    loaded = load_settings(options, lenient=True)
+    catalogue = load_catalogue(options, loaded)
+    catalogue.examine_undescribed(loaded.home / "cache")
+    rows = hook_rows(catalogue)
+    if as_json:
+        print_json(rows)
+        return
+    render_table(
+        ("Hook", "Kind", "Limit", "Declared by", "Implemented by"),
+        [tuple(row.values()) for row in rows],
+    )
+    _say("nanobot explain hook NAME prints a contract", aside=True)
+
+
+@app.command()
 def order(
     ctx: typer.Context,
     hook: Annotated[str, typer.Argument(help="Name of a hook, such as finalize_content.")],

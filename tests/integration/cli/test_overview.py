@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from tests.distributions import write_plugin
 from tests.integration.cli.conftest import CONFIG, CommandLine
+
+BAKERY = '''
+from __future__ import annotations
+from collections.abc import Iterable
+from nanobot_core import PluginContext, declare_contribution, on
+
+@declare_contribution
+def bakery_recipes(ctx: PluginContext) -> Iterable[str]:
+    """Give recipes, one line each."""
+    raise NotImplementedError
+
+@on.contribute_hookspecs
+def hooks(): yield bakery_recipes
+'''
+CAKES = """
+from acme_bakery.plugin import bakery_recipes
+
+@bakery_recipes
+def recipes(ctx): return ["carrot cake"]
+"""
 
 
 def test_the_status_names_model_provider_and_plugins(nanobot: CommandLine) -> None:
@@ -45,6 +67,38 @@ def test_explanations_name_the_source(
     nanobot: CommandLine, args: tuple[str, ...], expected: str
 ) -> None:
     assert expected in nanobot("explain", *args).stdout
+
+
+def test_a_hook_is_explained_with_kind_arguments_fields_result_and_limit(
+    nanobot: CommandLine,
+) -> None:
+    facts = json.loads(nanobot("explain", "hook", "authorize_tool_call", "--json").stdout)
+
+    assert facts["kind"].startswith("gate: ")
+    assert facts["arguments"] == ["event: ToolCallProposed"]
+    assert "call: ToolCall" in facts["event_fields"]
+    assert (facts["returns"], facts["limit"]) == ("Decision | None", "15 s")
+
+
+def test_hooks_that_plugins_declare_are_listed_and_explained(
+    nanobot: CommandLine, tmp_path: Path
+) -> None:
+    write_plugin(tmp_path / "installed", "bakery", code=BAKERY)
+    write_plugin(tmp_path / "installed", "cakes", code=CAKES)
+    nanobot.configure(CONFIG.replace("extras]", "extras, bakery, cakes]"))
+
+    rows = {row["hook"]: row for row in json.loads(nanobot("plugins", "hooks", "--json").stdout)}
+    facts = json.loads(nanobot("explain", "hook", "bakery_recipes", "--json").stdout)
+
+    assert rows["before_turn"]["declared_by"] == "nanobot-core"
+    assert rows["bakery_recipes"]["declared_by"] == "bakery@1.0"
+    assert facts["contract"] == "Give recipes, one line each."
+    assert (facts["arguments"], facts["returns"]) == (["ctx: PluginContext"], "Iterable[str]")
+    assert facts["implemented_by"] == ["cakes"]
+    assert (
+        "did you mean 'bakery_recipes'?"
+        in nanobot("explain", "hook", "bakery_recipe", code=1).stderr
+    )
 
 
 def test_an_explanation_shows_no_secret(nanobot: CommandLine) -> None:
