@@ -214,7 +214,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsChange:
-    """A plugin's section before and after, as plain data.
+    """A plugin's section before and after a change, as plain data with secrets in plain text.
 
     Attributes:
         path: key path of the section.

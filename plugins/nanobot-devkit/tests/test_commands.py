@@ -24,25 +24,25 @@ def test_new_writes_a_package_and_says_what_comes_next(nanobot: Run, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("Weather!", "--kind", "tool"), "cannot be the name"),
-        (("weather", "--kind", "tool", "--path", "absent"), "is no folder"),
+        (("weather", "--kind", "tool", "--path", "absent"), "is not a folder"),
         (("taken", "--kind", "tool"), "is there already"),
     ],
 )
 def test_new_refuses_what_it_cannot_do_as_wrong_use(
-    nanobot: Run, tmp_path: Path, words: tuple[str, ...], told: str
+    nanobot: Run, tmp_path: Path, words: tuple[str, ...], expected: str
 ) -> None:
     (tmp_path / "nanobot-taken").mkdir()
 
     done = nanobot("plugins", "new", *words)
 
     assert done.returncode == 2
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
-def test_build_mends_a_stale_manifest_which_check_had_found(
+def test_build_updates_the_stale_manifest_that_check_found(
     nanobot: Run, write: Callable[[str, Kind], Path], install: Callable[[Path], Path]
 ) -> None:
     package = install(write("stale", "tool"))
@@ -62,7 +62,7 @@ def test_build_mends_a_stale_manifest_which_check_had_found(
     assert manifest["declarations"][0]["summary"].startswith("Tell of")
 
 
-def test_a_folder_that_is_not_installed_is_told_to_be_installed_first(
+def test_a_folder_that_is_not_installed_must_be_installed_first(
     nanobot: Run, write: Callable[[str, Kind], Path]
 ) -> None:
     project = write("absent", "tool")
@@ -102,7 +102,7 @@ def test_what_is_neither_id_nor_folder_is_not_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("[project]\nname = 'x'", "names no plugins"),
         ("not toml", "names no plugins"),
@@ -110,11 +110,11 @@ def test_what_is_neither_id_nor_folder_is_not_found() -> None:
     ],
 )
 def test_a_project_without_exactly_one_plugin_is_refused(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, expected: str
 ) -> None:
     (tmp_path / "pyproject.toml").write_text(text, "utf-8")
 
-    with pytest.raises(PluginRejected, match=told):
+    with pytest.raises(PluginRejected, match=expected):
         locate_plugin(str(tmp_path))
 
 

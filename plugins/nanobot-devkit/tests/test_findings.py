@@ -129,7 +129,7 @@ def test_a_tool_that_services_refuse_is_found(findings: Callable[..., list[Findi
     assert "tool" in {each.rule for each in found}
 
 
-def test_a_package_without_manifest_is_told_to_build_it(
+def test_a_package_without_manifest_must_build_it(
     write: Callable[[str, Kind], Path], install: Callable[..., Path]
 ) -> None:
     package = install(write("bare", "hook"))

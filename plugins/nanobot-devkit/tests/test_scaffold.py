@@ -91,7 +91,7 @@ def check(folder: Path, *words: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_new_package_has_nothing_to_mend(
+def test_a_new_package_has_no_findings(
     kind: Kind,
     write: Callable[[str, Kind], Path],
     install: Callable[[Path], Path],

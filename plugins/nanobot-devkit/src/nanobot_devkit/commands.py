@@ -50,7 +50,7 @@ def new(
     except FileExistsError as error:
         _fail(f"'{error.args[0]}' is there already; choose another name or --path", 2)
     except NotADirectoryError as error:
-        _fail(f"'{error.args[0]}' is no folder; create it first", 2)
+        _fail(f"'{error.args[0]}' is not a folder; create it first", 2)
     typer.echo(f"Wrote {folder}. Next:\n")
     typer.echo(f"  python3 -m pip install -e {folder}")
     typer.echo(f"  python3 -m pip install pytest && python3 -m pytest {folder}")
@@ -92,7 +92,7 @@ def check(
         data = {"plugin": plugin.id, "findings": [asdict(finding) for finding in findings]}
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
     elif not findings:
-        typer.echo(f"{plugin.id}: nothing to mend")
+        typer.echo(f"{plugin.id}: no problems found")
     else:
         for finding in findings:
             typer.echo(f"{finding.rule}: {finding.message}; {finding.remedy}")

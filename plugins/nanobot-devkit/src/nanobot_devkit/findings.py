@@ -38,7 +38,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - b
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to mend.
+    """One thing to fix.
 
     Attributes:
         rule: the rule in a word.
@@ -57,7 +57,7 @@ def check_plugin(plugin: PluginLocation) -> list[Finding]:
     try:
         manifest = derive(plugin)
     except PluginError as error:
-        remedy = error.remedy or "mend the code"
+        remedy = error.remedy or "fix the code"
         return [*findings, Finding("code", error.reason, remedy)]
     return [
         *findings,

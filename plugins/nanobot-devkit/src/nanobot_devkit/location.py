@@ -34,7 +34,7 @@ class PluginLocation:
 
     @property
     def manifest_file(self) -> Path:
-        """Where the manifest stands, or would stand."""
+        """The path of the manifest, whether or not it exists."""
         return self.package / MANIFEST_FILE
 
 

@@ -53,7 +53,7 @@ def write_package(names: PluginNames, kind: Kind, folder: Path) -> Path:
 
     Raises:
         FileExistsError: the package's folder is there already.
-        NotADirectoryError: `folder` is no folder.
+        NotADirectoryError: `folder` is not a folder.
         PluginLoadFailed: the written code could not be examined.
     """
     target = folder / names.distribution
