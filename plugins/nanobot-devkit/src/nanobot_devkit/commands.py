@@ -22,18 +22,22 @@ Target = Annotated[
 
 
 class PackageKind(StrEnum):
-    """What a new plugin gives."""
+    """What a new plugin contributes."""
 
     tool = "tool"
     channel = "channel"
     provider = "provider"
     memory = "memory"
     hook = "hook"
+    command = "command"
+    route = "route"
+    service = "service"
+    transcriber = "transcriber"
 
 
 def new(
     name: Annotated[str, typer.Argument(help="Id of the plugin: letters, digits and hyphens.")],
-    kind: Annotated[PackageKind, typer.Option("--kind", "-k", help="What the plugin gives.")],
+    kind: Annotated[PackageKind, typer.Option("--kind", "-k", help="What the plugin contributes.")],
     path: Annotated[
         Path, typer.Option("--path", metavar="DIR", help="Folder to write the package into.")
     ] = Path(),
@@ -48,7 +52,7 @@ def new(
     except NameRefusedError as error:
         _fail(str(error), 2)
     except FileExistsError as error:
-        _fail(f"'{error.args[0]}' is there already; choose another name or --path", 2)
+        _fail(f"'{error.args[0]}' exists already; choose another name or --path", 2)
     except NotADirectoryError as error:
         _fail(f"'{error.args[0]}' is not a folder; create it first", 2)
     typer.echo(f"Wrote {folder}. Next:\n")
@@ -82,7 +86,7 @@ def check(
     target: Target = ".",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Tell what keeps a plugin from being published; exit 1 when something does.
+    """Report problems that a plugin should not be published with; exit 1 if there are any.
 
     Example: nanobot plugins check weather
     """

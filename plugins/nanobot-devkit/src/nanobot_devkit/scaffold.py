@@ -18,7 +18,9 @@ from typing import Literal, TypeAlias
 from nanobot_core import PluginLoadFailed, __version__
 from nanobot_devkit.naming import PluginNames
 
-Kind: TypeAlias = Literal["tool", "channel", "provider", "memory", "hook"]
+Kind: TypeAlias = Literal[
+    "tool", "channel", "provider", "memory", "hook", "command", "route", "service", "transcriber"
+]
 MANIFEST_FILE = "nanobot-plugin.json"
 _SUFFIX = ".tmpl"
 _REQUIREMENTS: dict[Kind, tuple[str, ...]] = {
@@ -27,6 +29,37 @@ _REQUIREMENTS: dict[Kind, tuple[str, ...]] = {
     "provider": ("httpx>=0.27",),
 }
 """What the code of a kind imports besides nanobot-core."""
+_SMALL: dict[Kind, dict[str, str]] = {
+    "command": {
+        "hook": "contribute_commands",
+        "spec": "SlashCommand",
+        "name": 'name="${id}"',
+        "factory": 'summary="Repeat a text.",\n        handler="${package}.command:answer"',
+        "adds": "The slash command `/${id}`, which repeats a text.",
+    },
+    "route": {
+        "hook": "contribute_routes",
+        "spec": "Mount",
+        "name": 'path="/${id}"',
+        "factory": 'app="${package}.web:build_app"',
+        "adds": "The path `/${id}` on the server of nanobot-http, protected by `gateway.secret`.",
+    },
+    "service": {
+        "hook": "contribute_services",
+        "spec": "ServiceSpec",
+        "name": 'name="${snake}"',
+        "factory": 'factory="${package}.service:${pascal}Service"',
+        "adds": "A service that logs a line every hour while the gateway runs.",
+    },
+    "transcriber": {
+        "hook": "contribute_transcribers",
+        "spec": "TranscriberSpec",
+        "name": 'name="${snake}"',
+        "factory": 'factory="${package}.transcriber:${pascal}Transcriber"',
+        "adds": "A transcription provider that runs the program `${id}-transcribe`.",
+    },
+}
+"""Kinds whose entry module yields one specification, which the template `small` renders."""
 _LIMIT_S = 90.0
 # The examination looks for plugins on the search path of the process that asks for it. So a child
 # with the written code on its path describes it, and nothing needs to be installed.
@@ -90,8 +123,10 @@ def render_files(names: PluginNames, kind: Kind) -> Iterator[tuple[PurePosixPath
         "dependencies": ", ".join(f'"{requirement}"' for requirement in requirements),
         "year": str(date.today().year),  # noqa: DTZ011 - the author's own calendar
     }
+    small = {name: Template(text).substitute(values) for name, text in _SMALL.get(kind, {}).items()}
+    values |= small
     templates = files("nanobot_devkit") / "templates"
-    for part in ("base", kind):
+    for part in ("base", *(["small"] if small else []), kind):
         for name, template in _walk(templates / part):
             path = Template(name.removesuffix(_SUFFIX)).substitute(values)
             text = Template(template.read_text(encoding="utf-8")).substitute(values)
