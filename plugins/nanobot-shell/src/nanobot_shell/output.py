@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-KEPT_BYTES = 400_000
+KEPT_BYTES = 200_000
 """Bytes kept of the beginning of a stream, and again of its end."""
 
 
