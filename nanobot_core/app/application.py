@@ -14,6 +14,7 @@ from nanobot_core.agent.approval import ApprovalPolicy
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder
 from nanobot_core.agent.results import ResultFiles
+from nanobot_core.app.logging import quiet_unless_configured
 from nanobot_core.app.models import ConfiguredModels
 from nanobot_core.app.slots import create_memory, create_session_store, create_transcriber
 from nanobot_core.app.workspace import prepare_workspace
@@ -31,6 +32,7 @@ from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.tasks import PART_END_S, TaskOwner
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
+from nanobot_core.turns.locks import SessionLocks
 from nanobot_core.turns.pipeline import TurnPipeline, TurnPorts, TurnRequest, TurnSetup
 from nanobot_core.turns.reach import Reach
 
@@ -81,6 +83,7 @@ class Nanobot:
         environ: Mapping[str, str] | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
+        quiet_unless_configured()
         catalogue = catalogue or Catalogue.load(
             loaded.home / "cache", loaded.settings.plugins, plugin_filter
         )
@@ -214,6 +217,7 @@ class Nanobot:
             setup=self._turn_setup(),
             host=self.plugins,
             sessions=sessions,
+            locks=SessionLocks(self.loaded.home / "locks", sessions),
             commands=Commands(
                 self.plugins,
                 sessions,

@@ -103,6 +103,27 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: boo
     sys.excepthook = tell_end
 
 
+def quiet_unless_configured() -> None:
+    """Log nothing of nanobot below warnings, unless the program or `configure_logging` set a sink.
+
+    Records of the program itself appear as before.
+    """
+    try:
+        logger.remove(0)  # the sink that loguru begins with
+    except ValueError:
+        return
+    logger.add(_write_to_stderr, filter=_is_for_a_program)
+
+
+def _write_to_stderr(line: str) -> None:
+    sys.stderr.write(line)
+
+
+def _is_for_a_program(record: Record) -> bool:
+    package = (record["name"] or "").partition(".")[0]
+    return not package.startswith("nanobot") or record["level"].no >= _number("WARNING")
+
+
 def _format(render: Callable[[Record], str], redactor: Redactor) -> Callable[[Record], str]:
     def template(record: Record) -> str:
         record["extra"]["line"] = _masked(render(record), redactor)
@@ -146,7 +167,8 @@ def _json_line(record: Record) -> str:
 
 def _bound(record: Record) -> dict[str, str]:
     extra = record["extra"]
-    return {name: str(extra[name]) for name in _FIELDS if extra.get(name)}
+    # An id of a stranger must not begin a new line of the log.
+    return {name: " ".join(str(extra[name]).split()) for name in _FIELDS if extra.get(name)}
 
 
 def _traceback(record: Record) -> str:

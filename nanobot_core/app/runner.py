@@ -133,6 +133,7 @@ class GatewayRunner:
                 )
             )
             stack.push_async_callback(bot.stop)
+            _warn_of_missing_channels(bot)
             await bot.plugins.register(gateway.approvals, "approvals")
             await bot.plugins.register(control, "control")
             stack.push_async_callback(services.stop)
@@ -214,6 +215,14 @@ class GatewayRunner:
 
     def _reload(self, gateway: Gateway) -> None:
         gateway.bot.spawn(gateway.reloader.reload_and_log(), name="reload")
+
+
+def _warn_of_missing_channels(bot: Nanobot) -> None:
+    provided = {declaration.name for _, declaration in bot.plugins.declared("channels")}
+    for name, section in (bot.loaded.settings.channels.model_extra or {}).items():
+        is_enabled = isinstance(section, dict) and section.get("enabled", True) is True
+        if is_enabled and name not in provided:
+            logger.warning("no plugin provides the channel '{}'; run nanobot doctor", name)
 
 
 @contextmanager

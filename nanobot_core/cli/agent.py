@@ -27,7 +27,7 @@ MAX_INPUT_BYTES = 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class ChatOptions:
     """Options of a chat.
 
     Attributes:
@@ -69,34 +69,36 @@ def agent(
       nanobot agent -s cli:work -m "Go on"       in a separate session
       nanobot agent -m "Count the files" --json  answer, usage and tools for a script
     """  # noqa: D301 - a line of its own with \b keeps the lines below it as they are
-    talk = Talk(session, model, markdown)
+    chat_options = ChatOptions(session, model, markdown)
     text = _whole_message(message)
     if text is None:
         if as_json:
             fail("--json needs a message: give one with -m, or through a pipe", 2)
         from nanobot_core.cli.chat import chat
 
-        run_async(chat(options_of(ctx), talk))
+        run_async(chat(options_of(ctx), chat_options))
         return
     if not text.strip():
         fail("the message is empty: give one with -m, or through a pipe", 2)
-    outcome = run_async(_answer(options_of(ctx), talk, text, as_json=as_json))
+    outcome = run_async(_answer(options_of(ctx), chat_options, text, as_json=as_json))
     if as_json:
         print_json(_outcome_json(outcome))
     if outcome.error or outcome.stop_reason == "budget":
         raise typer.Exit(1)
 
 
-async def _answer(options: Options, talk: Talk, text: str, *, as_json: bool) -> TurnOutcome:
+async def _answer(
+    options: Options, chat_options: ChatOptions, text: str, *, as_json: bool
+) -> TurnOutcome:
     from nanobot_core.cli.backend import open_backend
     from nanobot_core.cli.render import HELD_CHARS, MarkdownView, PlainView
 
     on_terminal = sys.stdout.isatty()
     view: View = PlainView(0 if on_terminal else HELD_CHARS)
-    if on_terminal and talk.markdown and not as_json:
+    if on_terminal and chat_options.markdown and not as_json:
         view = MarkdownView()
     async with open_backend(options, view) as backend, view.turn():
-        return await backend.answer(talk, text, None if as_json else view)
+        return await backend.answer(chat_options, text, None if as_json else view)
 
 
 def _whole_message(message: str | None) -> str | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from nanobot_core.app.application import Nanobot
     from nanobot_core.app.client import ControlClient
-    from nanobot_core.cli.agent import Talk
+    from nanobot_core.cli.agent import ChatOptions
     from nanobot_core.cli.approval import Answer
     from nanobot_core.cli.render import View
     from nanobot_core.events import RunEvent, TurnOutcome
@@ -34,13 +34,13 @@ class Backend(Protocol):
 
     home: Path
 
-    async def answer(self, talk: Talk, text: str, view: View | None) -> TurnOutcome:
+    async def answer(self, chat_options: ChatOptions, text: str, view: View | None) -> TurnOutcome:
         """Answer `text`, shown in `view`; a cancellation stops the turn."""
 
     async def commands(self) -> Mapping[str, str]:
         """Return every slash command with its summary."""
 
-    def who(self, talk: Talk) -> str:
+    def who(self, chat_options: ChatOptions) -> str:
         """Return which model answers, in a few words."""
 
     def problems(self) -> list[str]:
@@ -80,7 +80,7 @@ class _Local:
         self.bot = bot
         self.home: Path = bot.loaded.home
 
-    async def answer(self, talk: Talk, text: str, view: View | None) -> TurnOutcome:
+    async def answer(self, chat_options: ChatOptions, text: str, view: View | None) -> TurnOutcome:
         """See `Backend`."""
         from nanobot_core.turns.pipeline import TurnRequest
 
@@ -90,13 +90,13 @@ class _Local:
             chat_id="direct",
             content=text,
             id=new_id(),
-            session_key_override=talk.session,
+            session_key_override=chat_options.session,
         )
         return await self.bot.process_direct(
             TurnRequest(
                 message=message,
                 source="cli",
-                model=talk.model,
+                model=chat_options.model,
                 is_owner=True,
                 on_event=view.show if view else _unseen,
             )
@@ -127,10 +127,10 @@ class _Local:
             watching.cancel()
             await asyncio.wait({watching})
 
-    def who(self, talk: Talk) -> str:
+    def who(self, chat_options: ChatOptions) -> str:
         """See `Backend`."""
         try:
-            match = self.bot.models.match(talk.model)
+            match = self.bot.models.match(chat_options.model)
         except NoProvider:
             return "no model, run nanobot onboard"
         return f"{match.model} by {match.row.spec.name}"
@@ -144,9 +144,13 @@ class _Gateway:
         self._view = view
         self.home: Path = client.folder.parent
 
-    async def answer(self, talk: Talk, text: str, view: View | None) -> TurnOutcome:
+    async def answer(self, chat_options: ChatOptions, text: str, view: View | None) -> TurnOutcome:
         """See `Backend`."""
-        asked: JsonObject = {"text": text, "session": talk.session, "model": talk.model}
+        asked: JsonObject = {
+            "text": text,
+            "session": chat_options.session,
+            "model": chat_options.model,
+        }
         show = view.show if view else _unseen
         outcome = await self._client.turn(asked, show, self._decide)
         await show(outcome)
@@ -157,9 +161,9 @@ class _Gateway:
         found = await self._client.call("commands")
         return {name: str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 
-    def who(self, talk: Talk) -> str:
+    def who(self, chat_options: ChatOptions) -> str:
         """See `Backend`."""
-        return f"{talk.model or 'the running gateway'}"
+        return f"{chat_options.model or 'the running gateway'}"
 
     def problems(self) -> list[str]:
         """See `Backend`; the gateway shows its plugins in ``/status``."""

@@ -23,22 +23,22 @@ from nanobot_core.disk import make_folder
 from nanobot_core.errors import NanobotError
 
 if TYPE_CHECKING:
-    from nanobot_core.cli.agent import Talk
+    from nanobot_core.cli.agent import ChatOptions
 
 FAREWELLS = frozenset({"exit", "quit", "/exit", "/quit"})
 PROMPT = "> "
 
 
-async def chat(options: Options, talk: Talk) -> None:
+async def chat(options: Options, chat_options: ChatOptions) -> None:
     """Run a chat until the person leaves with Ctrl-D or ``exit``."""
-    view = MarkdownView() if talk.markdown else PlainView(0)
+    view = MarkdownView() if chat_options.markdown else PlainView(0)
     async with open_backend(options, view) as backend, backend.watched():
-        _greet(backend, talk)
+        _greet(backend, chat_options)
         prompt = _prompt(backend.home / "history", await backend.commands())
         while (text := await _ask(prompt)) is not None:
             if text.strip():
                 stdout().print()
-                await _take_turn(backend, talk, text, view)
+                await _take_turn(backend, chat_options, text, view)
 
 
 async def _ask(prompt: PromptSession[str]) -> str | None:
@@ -53,13 +53,13 @@ async def _ask(prompt: PromptSession[str]) -> str | None:
     return None if text.strip().lower() in FAREWELLS else text
 
 
-async def _take_turn(backend: Backend, talk: Talk, text: str, view: View) -> None:
+async def _take_turn(backend: Backend, chat_options: ChatOptions, text: str, view: View) -> None:
     """Answer `text`. Ctrl-C stops the turn, not the program."""
     loop = asyncio.get_running_loop()
     former = signal.getsignal(signal.SIGINT)
     try:
         async with view.turn(), asyncio.TaskGroup() as group:
-            turn = group.create_task(_answered(backend, talk, text, view))
+            turn = group.create_task(_answered(backend, chat_options, text, view))
             loop.add_signal_handler(signal.SIGINT, turn.cancel)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
@@ -68,20 +68,20 @@ async def _take_turn(backend: Backend, talk: Talk, text: str, view: View) -> Non
         print_dim("stopped; the results so far are kept")
 
 
-async def _answered(backend: Backend, talk: Talk, text: str, view: View) -> None:
+async def _answered(backend: Backend, chat_options: ChatOptions, text: str, view: View) -> None:
     """Answer `text`. Errors, for example of a gateway that restarts, do not end the chat."""
     try:
-        await backend.answer(talk, text, view)
+        await backend.answer(chat_options, text, view)
     except NanobotError as error:
         print_error(describe_error(error))
 
 
-def _greet(backend: Backend, talk: Talk) -> None:
+def _greet(backend: Backend, chat_options: ChatOptions) -> None:
     stdout().print(
         Text.assemble(
             ("nanobot ", "bold"),
             (__version__, "bold"),
-            (f"  {backend.who(talk)}  {talk.session}", "dim"),
+            (f"  {backend.who(chat_options)}  {chat_options.session}", "dim"),
         )
     )
     for problem in backend.problems():

@@ -265,6 +265,8 @@ def install_service(
     file.path.parent.mkdir(parents=True, exist_ok=True)
     file.path.write_text(file.content, "utf-8")
     typer.echo(f"Written: {file.path}\nStart it with: {file.start}")
+    if file.environment is not None:
+        typer.echo(f"Variables such as secrets: one NAME=VALUE in each line of {file.environment}")
 
 
 def _as_arguments(options: Options) -> list[str]:

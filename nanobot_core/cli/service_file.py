@@ -1,4 +1,4 @@
-"""The file by which the system starts the gateway."""
+"""The file with which the system starts the gateway."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ class ServiceFile:
     """A unit or agent.
 
     Attributes:
-        path: where the system looks for it.
+        path: its place.
         content: the file.
         start: command that starts it, now and with each login.
+        environment: file with the variables of the gateway, which may be missing; ``None`` if the
+            system has no such files.
     """
 
     path: Path
     content: str
     start: str
+    environment: Path | None = None
 
 
 def service_file(
@@ -41,7 +44,7 @@ def service_file(
     Args:
         python: interpreter that has nanobot.
         home: nanobot's folder.
-        options: what stands before the command: another configuration file, a profile.
+        options: options before the command, such as another configuration file.
         grace_s: seconds that turns have to end when the gateway stops.
         platform: as in `sys.platform`.
     """
@@ -54,6 +57,7 @@ def service_file(
 
 def _systemd(command: list[str], home: Path, limit_s: int) -> ServiceFile:
     """A user unit, see systemd.service(5)."""
+    environment = home / "gateway.env"
     # In a command, unlike in an environment, a dollar sign begins a variable.
     words = " ".join(_quoted(part).replace("$", "$$") for part in command)
     content = f"""\
@@ -63,6 +67,7 @@ Description=nanobot gateway
 [Service]
 ExecStart={words}
 ExecReload=/bin/kill -HUP $MAINPID
+EnvironmentFile=-{str(environment).replace("%", "%%")}
 Environment={_quoted(f"NANOBOT_HOME={home}")}
 Restart=on-failure
 RestartSec=5
@@ -72,7 +77,7 @@ TimeoutStopSec={limit_s}
 WantedBy=default.target
 """
     path = Path("~/.config/systemd/user/nanobot.service").expanduser()
-    return ServiceFile(path, content, "systemctl --user enable --now nanobot")
+    return ServiceFile(path, content, "systemctl --user enable --now nanobot", environment)
 
 
 def _quoted(text: str) -> str:

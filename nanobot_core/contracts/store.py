@@ -82,7 +82,7 @@ class SessionSummary:
 
 
 class SessionStore(ABC):
-    """Durable histories. One process writes a session; calls for one session come in order."""
+    """Durable histories. One process at a time writes a session; its calls come in order."""
 
     @abstractmethod
     async def load(self, key: str, max_messages: int) -> StoredSession | None:
@@ -117,6 +117,9 @@ class SessionStore(ABC):
     @abstractmethod
     async def delete(self, key: str) -> bool:
         """Remove a session; False when there is none."""
+
+    def forget(self, key: str) -> None:
+        """Drop cached facts about a session, because another process has changed it."""
 
     async def aclose(self) -> None:
         """Finish writing. Called once at shutdown."""

@@ -113,6 +113,10 @@ class JsonlSessionStore(SessionStore):
         """See `SessionStore.delete`. Damaged files kept aside go too."""
         return await self._with_file(key, lambda file: file.delete())
 
+    def forget(self, key: str) -> None:
+        """See `SessionStore.forget`."""
+        self._files.pop(key, None)
+
     async def _with_file(self, key: str, work: Callable[[SessionFile], _T]) -> _T:
         """Run blocking `work` on the session's file, alone and to its end."""
         async with self._locks.hold(key):

@@ -195,6 +195,12 @@ class Sessions:
                 is_logged = True
             await self._clock.sleep(RETRY_S)
 
+    def forget(self, key: str) -> None:
+        """Read the session again when it is next opened, because another process has changed it."""
+        self._alive.pop(key, None)
+        self._recent.pop(key, None)
+        self._store.forget(key)
+
     async def delete(self, key: str) -> bool:
         """Delete a session from the store and from memory; False if it does not exist.
 

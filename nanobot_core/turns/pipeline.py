@@ -36,10 +36,11 @@ from nanobot_core.sessions.history import (
     resume,
     unknown_outcome,
 )
-from nanobot_core.sessions.session import KeyedLocks, Session, Sessions
+from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.failure import failed_outcome
+from nanobot_core.turns.locks import SessionLocks
 from nanobot_core.turns.reach import Reach, TurnTools
 from nanobot_core.turns.recorder import TurnRecorder, keep_compaction
 from nanobot_core.turns.speech import Transcribe, with_speech
@@ -159,6 +160,7 @@ class TurnPipeline:
         setup: what turns take from the configuration.
         host: plugins with their hooks and tools.
         sessions: durable histories.
+        locks: order the turns of a session.
         commands: slash commands.
         clock: source of time.
         redact: removes secrets from a text.
@@ -170,13 +172,13 @@ class TurnPipeline:
     setup: TurnSetup
     host: PluginHost
     sessions: Sessions
+    locks: SessionLocks
     commands: Commands
     clock: Clock
     redact: Callable[[str], str]
     ports: TurnPorts = field(default_factory=TurnPorts)
     memory: MemoryBackend | None = None
     transcribe: Transcribe | None = None
-    _order: KeyedLocks = field(default_factory=KeyedLocks)
 
     @property
     def settings(self) -> Settings:
@@ -199,7 +201,7 @@ class TurnPipeline:
         turn = _turn_of(request)
         if request.message.is_control:
             return await self._answer_command(request, turn)
-        async with self._order.hold(turn.session_key), self.host.snapshot() as generation:
+        async with self.locks.hold(turn.session_key), self.host.snapshot() as generation:
             outcome = await self._take_turn(request, turn, generation)
         await request.on_event(outcome)
         return outcome
@@ -239,9 +241,9 @@ class TurnPipeline:
         Raises:
             SessionError: a turn of it is under way, or the store cannot delete it.
         """
-        if self._order.is_held(key):
+        if self.locks.is_held(key):
             raise SessionError(key, "a turn is under way; stop it with /stop and try again")
-        async with self._order.hold(key):
+        async with self.locks.hold(key):
             return await self.sessions.delete(key)
 
     def _hooks_for(self, request: TurnRequest, generation: Generation) -> Hooks:

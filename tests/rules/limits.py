@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 19_650
+CORE: Final = 19_740
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 22
@@ -31,7 +31,7 @@ MODULES: Final = {
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     "agent": Size(1100, 1750),
-    "app": Size(1500, 2330),
+    "app": Size(1500, 2350),
     "cli": Size(2300, 3150),
     "bus": Size(1000, 1410),
     "channels": Size(900, 1160),
@@ -58,7 +58,7 @@ MODULES: Final = {
     "thoughts": Size(150, 200),
     # Findings of pydantic in our words, and the original's form of tools and fragments.
     "tools": Size(600, 945),
-    "turns": Size(650, 1120),
+    "turns": Size(650, 1180),  # processes that share a session
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 

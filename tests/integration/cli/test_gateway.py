@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -14,13 +14,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
 import yaml
 
+from nanobot_core.agent.run import ignore_event
+from nanobot_core.app.client import ControlClient
 from nanobot_core.app.lock import is_running
 from nanobot_core.cli.service_file import service_file
+from nanobot_core.events import TurnOutcome
 from tests.integration.cli.conftest import CONFIG, CommandLine
 from tests.integration.cli.terminal import LIMIT_S
 
@@ -296,24 +298,18 @@ def test_standard_error_that_nobody_reads_holds_nobody_up(nanobot: CommandLine) 
     with running(nanobot) as process:
         assert process.stderr is not None
         size = fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
-        turns = 0
-        while _unread(process.stderr) < size * 3 // 4:
-            nanobot("agent", "-m", "refuse", code=1)
-            turns += 1
-        for _ in range(turns):  # as much again, which the pipe has no room for
-            nanobot("agent", "-m", "refuse", code=1)
+        for _ in range(size // 40):  # each logs a line of more than 80 bytes
+            assert asyncio.run(_turn(nanobot, "refuse")).error
         assert nanobot("agent", "-m", "say more").stdout == "more\n"
         nanobot("gateway", "stop")
 
         assert process.wait(LIMIT_S) == 0
 
 
-def _unread(pipe: IO[str]) -> int:
-    import fcntl
-    import termios
-
-    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
-    return int(count)
+async def _turn(nanobot: CommandLine, text: str) -> TurnOutcome:
+    """Have the gateway answer, without a process for each message."""
+    client = ControlClient(nanobot.home / "gateway")
+    return await client.turn({"text": text, "session": "cli:direct"}, ignore_event)
 
 
 def test_a_reload_leaves_the_level_that_the_command_line_asked_for(nanobot: CommandLine) -> None:
@@ -342,6 +338,21 @@ def test_a_reload_refuses_a_configuration_that_was_emptied(
         # The plugins that the file enabled still answer.
         assert nanobot("agent", "-m", "call it").stdout == "The tool said: pong once\n"
         assert "nothing has changed" in nanobot("gateway", "reload").stdout
+
+
+def test_agents_that_share_a_session_take_turns(nanobot: CommandLine) -> None:
+    nanobot.configure(CONFIG)
+
+    def say(_number: int) -> str:
+        return nanobot("agent", "-s", "cli:r", "-m", "call it").stderr
+
+    with ThreadPoolExecutor(3) as people:
+        told = list(people.map(say, range(3)))
+
+    shown = nanobot("sessions", "show", "cli:r", "--json")
+    roles = [message["role"] for message in json.loads(shown.stdout)]
+    assert roles == ["user", "assistant", "tool", "assistant"] * 3
+    assert "repaired" not in "".join([*told, shown.stderr])
 
 
 def test_a_reload_names_the_settings_that_it_changed(nanobot: CommandLine) -> None:
@@ -419,9 +430,11 @@ def test_the_service_file_is_printed_or_written(nanobot: CommandLine) -> None:
         return
     assert not unit.exists()
     assert f'Environment="NANOBOT_HOME={nanobot.home}"' in printed
+    assert f"EnvironmentFile=-{nanobot.home}/gateway.env\n" in printed
 
-    nanobot("gateway", "install-service")
+    told = nanobot("gateway", "install-service").stdout
     assert unit.read_text() == printed
+    assert f"{nanobot.home}/gateway.env" in told
 
 
 def test_the_service_file_keeps_the_options_before_the_command(

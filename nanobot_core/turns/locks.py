@@ -1,0 +1,96 @@
+"""SessionLocks: one turn of a session at a time, also among processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from nanobot_core.disk import make_folder
+from nanobot_core.errors import SessionError
+from nanobot_core.ids import new_id
+from nanobot_core.sessions.folder import safe_name
+from nanobot_core.sessions.session import KeyedLocks, Sessions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WAIT_STEP_S = 0.05
+WAIT_LIMIT_S = 600.0
+"""Seconds that a message waits for the turn of another process."""
+
+
+class SessionLocks:
+    """Lets turns of one session run one after another.
+
+    Each session has a file. Its lock belongs to the process with a turn of the session, and its
+    content names the process that had the last turn: if that was another one, the session is read
+    again. The system releases the lock of a process that dies.
+
+    Args:
+        folder: has the files; created when first used.
+        sessions: the sessions of this process.
+    """
+
+    def __init__(self, folder: Path, sessions: Sessions) -> None:
+        self._folder = folder
+        self._sessions = sessions
+        self._order = KeyedLocks()
+        self._me = new_id().encode()
+
+    def is_held(self, key: str) -> bool:
+        """Whether a turn of the session runs or waits in this process."""
+        return self._order.is_held(key)
+
+    @asynccontextmanager
+    async def hold(self, key: str) -> AsyncIterator[None]:
+        """Wait for the other turns of a session, and keep them out for the length of the block.
+
+        Raises:
+            SessionError: another process did not release it in time, or the file cannot be used.
+        """
+        async with self._order.hold(key):
+            try:
+                make_folder(self._folder)
+                path = self._folder / safe_name(key)
+                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            except OSError as error:
+                raise SessionError(key, f"cannot lock it: {error}") from error
+            try:
+                await self._lock(file, key)
+                if os.pread(file, len(self._me) + 1, 0) != self._me:
+                    self._sessions.forget(key)
+                    os.ftruncate(file, 0)
+                    os.pwrite(file, self._me, 0)
+                yield
+            finally:
+                os.close(file)  # releases the lock
+
+    async def _lock(self, file: int, key: str) -> None:
+        try:
+            import fcntl
+        except ImportError:  # a system without locks on descriptors
+            return
+        is_logged = False
+        try:
+            async with asyncio.timeout(WAIT_LIMIT_S):
+                while True:
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        if not is_logged:
+                            from loguru import logger
+
+                            logger.info("session {}: waiting for another nanobot process", key)
+                            is_logged = True
+                        await asyncio.sleep(WAIT_STEP_S)
+                    else:
+                        return
+        except TimeoutError as error:
+            reason = (
+                f"another nanobot process has used it for {WAIT_LIMIT_S:g} seconds; end that "
+                "process, or use another session"
+            )
+            raise SessionError(key, reason) from error

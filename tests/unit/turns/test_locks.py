@@ -1,0 +1,71 @@
+"""Two processes with one session: one turn after another, and none on an outdated history."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from nanobot_core import Message
+from nanobot_core.clock import SystemClock
+from nanobot_core.errors import SessionError
+from nanobot_core.sessions.jsonl import JsonlSessionStore
+from nanobot_core.sessions.session import Sessions
+from nanobot_core.turns import locks as module
+from nanobot_core.turns.locks import SessionLocks
+
+pytestmark = pytest.mark.anyio
+KEY = "cli:r"
+LIMIT_S = 5.0
+
+
+class Process:
+    """What a process has of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        store = JsonlSessionStore(folder / "sessions")
+        self.sessions = Sessions(store, SystemClock())
+        self.locks = SessionLocks(folder / "locks", self.sessions)
+
+    async def say(self, text: str) -> list[str]:
+        """Take a turn, and return the history."""
+        async with self.locks.hold(KEY):
+            session = await self.sessions.open(KEY)
+            await self.sessions.append(session, Message(role="user", content=text))
+            return [message.text for message in session.messages]
+
+
+async def test_a_turn_sees_what_another_process_has_stored(tmp_path: Path) -> None:
+    one, other = Process(tmp_path), Process(tmp_path)
+
+    assert await one.say("a") == ["a"]
+    assert await other.say("b") == ["a", "b"]
+    assert await one.say("c") == ["a", "b", "c"]
+    assert await one.say("d") == ["a", "b", "c", "d"]
+
+
+async def test_a_turn_waits_for_the_one_of_another_process(tmp_path: Path) -> None:
+    one, other = Process(tmp_path), Process(tmp_path)
+
+    async with asyncio.timeout(LIMIT_S), one.locks.hold(KEY):
+        waiting = asyncio.create_task(other.say("b"))
+        await asyncio.wait({waiting}, timeout=3 * module.WAIT_STEP_S)
+        assert not waiting.done()
+        session = await one.sessions.open(KEY)
+        await one.sessions.append(session, Message(role="user", content="a"))
+
+    async with asyncio.timeout(LIMIT_S):
+        assert await waiting == ["a", "b"]
+
+
+async def test_a_session_that_is_never_released_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAIT_LIMIT_S", 0.01)
+    one, other = Process(tmp_path), Process(tmp_path)
+
+    async with one.locks.hold(KEY):
+        with pytest.raises(SessionError, match="another nanobot process"):
+            await other.say("b")
+    assert await other.say("b") == ["b"]
