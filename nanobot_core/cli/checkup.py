@@ -59,13 +59,13 @@ async def _examine(host: PluginHost) -> list[Finding]:
     out = {report.id for report in reports if report.state in _CANNOT_START}
     declared = [item for item in host.declared("checks") if item[0] not in out]
     checks = [_run_check(host, plugin, declaration) for plugin, declaration in declared]
-    health = [_check_health(host, report.id) for report in reports if _tells_health(host, report)]
+    health = [_check_health(host, report.id) for report in reports if _reports_health(host, report)]
     return [*_troubles(reports), *_clashes(host), *await asyncio.gather(*health, *checks)]
 
 
 def _troubles(reports: list[PluginReport]) -> Iterator[Finding]:
     if not reports:
-        message = "none is installed, so there is no tool and no model"
+        message = "none is installed, so there are neither tools nor models"
         remedy = "pip install 'nanobot-core[standard]'"
         yield Finding("core", "plugins", "warning", message, remedy)
     for report in reports:
@@ -80,7 +80,7 @@ def _clashes(host: PluginHost) -> Iterator[Finding]:
         yield Finding("core", "tools", "warning", message, clash.remedy)
 
 
-def _tells_health(host: PluginHost, report: PluginReport) -> bool:
+def _reports_health(host: PluginHost, report: PluginReport) -> bool:
     selection = host.catalogue.selections.get(report.id)
     manifest = selection.plugin.manifest if selection else None
     running = report.state in {"active", "degraded"}
@@ -128,7 +128,7 @@ async def _bounded(plugin: str, name: str, ask: Callable[[], Awaitable[CheckResu
 
 
 async def _tasks_left() -> list[Finding]:
-    """Everything has stopped, so what does not end now belongs to nobody."""
+    """Return tasks that go on although all plugins have stopped."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
         _, left = await asyncio.wait(left, timeout=ENDING_S)

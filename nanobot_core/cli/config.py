@@ -36,7 +36,7 @@ _FALLBACK_EDITOR = "vi"
 
 @app.command()
 def show(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show the configuration in force, secrets replaced."""
+    """Show the configuration that applies, secrets replaced."""
     loaded = load_settings(options_of(ctx), lenient=True)
     if as_json:
         print_json(loaded.masked())
@@ -158,7 +158,7 @@ def migrate(ctx: typer.Context) -> None:
 
     path = config_file(options_of(ctx))
     if path.suffix.lower() != ".json":
-        fail(f"{path} is no JSON file; there is nothing to migrate")
+        fail(f"{path} is not a JSON file, so it needs no migration")
     if not path.exists():
         fail(f"there is no configuration at {path}; run nanobot onboard")
     target, warnings = migrate_json_to_yaml(path)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ONLINE_LIMIT_S = 30.0
 """Seconds that the model has to answer the request of ``--online``."""
 SAMPLE_BYTES = 1_000_000
-"""What must fit on the disk besides what is there."""
+"""Bytes that must fit on the disk."""
 
 
 def doctor(
@@ -162,7 +162,7 @@ def _provider(agent: Nanobot) -> Finding:
     except NoProvider as error:
         return Finding("core", "model", "error", str(error))
     if match.row.spec.demo:
-        message = f"no model is configured, '{match.row.spec.name}' stands in"
+        message = f"no model is configured, so '{match.row.spec.name}' answers"
         return Finding("core", "model", "warning", message, "run nanobot onboard")
     return Finding("core", "model", "ok", f"{match.model} by {match.row.spec.name}")
 

@@ -69,7 +69,7 @@ class LazyGroup(TyperGroup):
         return [*self.commands, *self.entries]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Return the command, its module imported; ``None`` when there is none of that name.
+        """Return the command, its module imported; ``None`` if the name is unknown.
 
         Raises:
             PluginError: the plugin that brings it is disabled or broken.
@@ -119,7 +119,7 @@ class LazyGroup(TyperGroup):
 def plugin_entries(parent: str) -> Iterator[Entry]:
     """Yield the groups that installed plugins add below `parent`, without importing any.
 
-    The configuration is not read, so that a mistake in it never stands in the way of ``--help``:
+    The configuration is not read, so that a mistake in it never breaks ``--help``:
     a group of a disabled plugin is listed and says so when it is typed. A name that several
     plugins claim becomes ``plugin__name`` for each of them.
     """
@@ -164,7 +164,7 @@ def _build(entry: Entry, found: object) -> Command:
         command.name = entry.name
         return command
     if not callable(found):
-        raise PluginRejected(entry.plugin, f"'{entry.target}' is no Typer and no function")
+        raise PluginRejected(entry.plugin, f"'{entry.target}' is neither a Typer nor a function")
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(entry.name)(found)
     return typer.main.get_command(app)

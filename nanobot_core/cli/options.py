@@ -1,4 +1,4 @@
-"""The options that stand before every command, and what follows from them."""
+"""The global options, and the configuration and agent that follow from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Options:
         profile: overlay of the configuration, or ``None``.
         safe: leave out all third-party plugins.
         without: ids of plugins to leave out.
-        debug: tell everything, tracebacks included.
+        debug: log everything, tracebacks included.
     """
 
     config: Path | None = None
@@ -58,7 +58,7 @@ def load_settings(
     *,
     lenient: bool = False,
 ) -> LoadedConfig:
-    """Return the configuration in force, and send the log to where it says.
+    """Return the configuration that applies, and send the log to where it says.
 
     Args:
         options: the options given.
@@ -81,7 +81,7 @@ def read_settings(
 ) -> LoadedConfig:
     """Return what is valid of the configuration; its `findings` say what is not.
 
-    For commands that report, and for those that work whatever the file says.
+    For commands that report, and for those that work with any file.
     """
     from nanobot_core.config.loading import read_config
 
@@ -97,12 +97,12 @@ def _with_log(options: Options, loaded: LoadedConfig) -> LoadedConfig:
 
 
 def home_of(ctx: Context) -> Path:
-    """Return nanobot's folder, whatever is wrong with the configuration."""
+    """Return nanobot's folder, also if the configuration is wrong."""
     return read_settings(options_of(ctx)).home
 
 
 def gateway_client(ctx: Context) -> ControlClient:
-    """Return the way to the gateway of this folder, which may not run."""
+    """Return a client of this folder's gateway, which need not be running."""
     from nanobot_core.app.client import ControlClient
 
     return ControlClient(home_of(ctx) / "gateway")

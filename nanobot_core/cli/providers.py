@@ -54,7 +54,7 @@ def explain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell step by step which provider serves a model.
+    """Explain step by step which provider serves a model.
 
     Example: nanobot providers explain anthropic/some-model
     """

@@ -36,13 +36,13 @@ def set_value(path: Path, key_path: str, value: JsonValue) -> None:
 
     Args:
         path: the file, YAML or JSON by its suffix.
-        key_path: such as ``agents.defaults.model``; a key that stands there in another spelling
+        key_path: such as ``agents.defaults.model``; a key that is there in another spelling
             keeps it.
         value: what to write; placeholders are written as they are.
 
     Raises:
         ConfigUnreadable: the file cannot be read or parsed.
-        ConfigInvalid: the key path leads through something that is no mapping.
+        ConfigInvalid: the key path leads through something other than a mapping.
     """
     document = _Document(path)
     holder, key = document.locate(key_path)
@@ -51,7 +51,7 @@ def set_value(path: Path, key_path: str, value: JsonValue) -> None:
 
 
 def unset_value(path: Path, key_path: str) -> bool:
-    """Remove the value at a key path and tell whether it was there; errors as `set_value`."""
+    """Remove the value at a key path; return whether it existed. Errors as `set_value`."""
     document = _Document(path)
     holder, key = document.locate(key_path)
     if key not in holder:
@@ -63,11 +63,11 @@ def unset_value(path: Path, key_path: str) -> bool:
 
 
 def add_to_list(path: Path, key_path: str, item: str) -> bool:
-    """Append `item` to a list unless it is there, and tell whether the file has changed.
+    """Append `item` to a list that lacks it, and return whether the file has changed.
 
     Raises:
         ConfigUnreadable: the file cannot be read or parsed.
-        ConfigInvalid: something that is no list stands there.
+        ConfigInvalid: the value there is not a list.
     """
     document = _Document(path)
     items = document.list_at(key_path)
@@ -79,7 +79,7 @@ def add_to_list(path: Path, key_path: str, item: str) -> bool:
 
 
 def remove_from_list(path: Path, key_path: str, item: str) -> bool:
-    """Remove `item` from a list and tell whether it was there; errors as `add_to_list`."""
+    """Remove `item` from a list; return whether it was in it. Errors as `add_to_list`."""
     document = _Document(path)
     items = document.list_at(key_path)
     if item not in items:
@@ -141,12 +141,12 @@ class _Document:
         try:
             loaded = json.loads(self._text or "{}")
         except ValueError:
-            raise ConfigUnreadable(str(self._path), "it holds YAML that is no JSON") from None
+            raise ConfigUnreadable(str(self._path), "it contains YAML that is not JSON") from None
         return loaded
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Refuse a text that ruamel cannot keep; it fails on such texts in any way.
+        """Refuse a text that ruamel cannot keep; it fails on such texts in many ways.
 
         Raises:
             ConfigUnreadable: it failed.

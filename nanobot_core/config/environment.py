@@ -64,7 +64,7 @@ def named_config_path(option: Path | None, environ: Mapping[str, str]) -> Path |
 def expand_home(path: str | Path) -> Path:
     """Return `path` with its ``~`` or ``~user`` expanded, as a shell does.
 
-    The name of an unknown user stays as it is written, which `Path.expanduser` makes an error.
+    The name of an unknown user stays unchanged, where `Path.expanduser` raises an error.
     """
     try:
         return Path(path).expanduser()

@@ -126,7 +126,7 @@ def migrate(tree: JsonObject, origins: Origins) -> list[ConfigProblem]:
     """Move values of the original to the keys that this core reads, in place.
 
     Args:
-        tree: what a file says, placeholders not expanded.
+        tree: the content of a file, placeholders not expanded.
         origins: key path to origin, changed alike.
 
     Returns:
@@ -159,7 +159,7 @@ class _Original:
         self._tree, self._origins = tree, origins
 
     def get(self, path: str) -> JsonValue:
-        """Return the value at `path`, ``None`` where there is none."""
+        """Return the value at `path`, ``None`` if there is none."""
         steps = parse_path(path)
         found, value = resolve(self._tree, steps)
         return value if len(found) == len(steps) else None
@@ -194,7 +194,7 @@ class _Original:
         self.put(path, [*kept, *(item for item in items if item not in kept)], origin)
 
     def retire(self, path: str, reason: str) -> None:
-        """Remove a value that has no counterpart; one that says nothing needs no warning."""
+        """Remove a value that has no counterpart; an empty one needs no warning."""
         value, origin = self.take(path)
         if value not in _EMPTY:
             self.warn(path, "this setting of the original has no effect", origin, reason)

@@ -46,13 +46,13 @@ from nanobot_core.record import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration that is in force.
+    """A configuration that has been read.
 
     Attributes:
         settings: the core's part, validated.
         tree: everything, layers merged and placeholders expanded.
         origins: key path to the place its value comes from; defaults have none.
-        path: the file, or ``None`` where there is none.
+        path: the file, or ``None`` if there is none.
         home: nanobot's folder.
         secrets: values that must not be shown or logged.
         redactor: replaces them, and those that sections of plugins declare, in any text.
@@ -103,21 +103,21 @@ class LoadedConfig:
         return (self.home / expand_home(defaults.workspace)).absolute()
 
     def value_at(self, path: str) -> JsonValue:
-        """Return the value at a key path in any spelling, ``None`` where there is none."""
+        """Return the value at a key path in any spelling, ``None`` if there is none."""
         steps = parse_path(path)
         found, value = resolve(self.tree, steps)
         return value if len(found) == len(steps) else None
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no file, or it says nothing."""
+        """Whether the file is missing or empty."""
         return not any(
             at and origin.source == str(self.path) for at, origin in self.origins.items()
         )
 
     @property
     def places(self) -> Places:
-        """Where the values stand."""
+        """Where the values come from, for messages."""
         file = str(self.path) if self.path else None
         return Places(self.tree, self.origins, self.redactor, file)
 
@@ -148,7 +148,7 @@ def load_config(
     home: Path | None = None,
     lenient: bool = False,
 ) -> LoadedConfig:
-    """Return the configuration in force.
+    """Return the configuration that applies.
 
     Args:
         path: the file; ``None`` looks at ``NANOBOT_CONFIG`` and into the home, where it may be
@@ -161,7 +161,7 @@ def load_config(
             a value cannot start.
 
     Raises:
-        ConfigUnreadable: a file that is named but absent, or cannot be parsed.
+        ConfigUnreadable: a file that is named but missing, or cannot be parsed.
         ConfigInvalid: values that cannot be used, all of them, in order of their lines.
     """
     environ = process_environment() if environ is None else environ
@@ -208,7 +208,7 @@ class _Layers:
         tree: the values.
         origins: where they come from.
         warnings: values of the original's configuration that have no counterpart.
-        file: the file, or ``None`` where there is none.
+        file: the file, or ``None`` if there is none.
         home: nanobot's folder.
     """
 

@@ -1,6 +1,6 @@
 """The settings of the core, and the base of every plugin's settings.
 
-Sections of plugins stand in the same file. The models that may hold them keep them as they are;
+The same file has the sections of plugins. The models around them keep them unchanged;
 `Settings.section` returns one.
 """
 
@@ -29,13 +29,13 @@ from nanobot_core.messages import JsonObject
 
 OptionalText = Annotated[str | None, BeforeValidator(none_if_empty)]
 Section = dict[str, Any]
-"""The raw mapping of a plugin; whoever claims it validates it."""
+"""The raw mapping of a plugin, which validates it."""
 
 
 class PluginSettings(BaseModel):
     """Base of a plugin's settings: frozen, unknown keys refused, camelCase read as well.
 
-    Numbers are accepted where a text is asked for, since YAML reads an unquoted chat id or token
+    Numbers are accepted where a text is expected, since YAML reads an unquoted chat id or token
     of digits as a number. In a file, ``timeout`` is read as ``timeout_s`` where that is a field.
     """
 
@@ -68,7 +68,7 @@ class ProviderSettings(PluginSettings):
     """
 
     api_key: Annotated[SecretStr | None, BeforeValidator(none_if_empty)] = None
-    # Keys may stand in all three, and they go out as plain texts.
+    # All three may contain keys as plain text.
     api_base: Annotated[OptionalText, Field(repr=False)] = None
     extra_headers: Annotated[dict[str, str], Field(repr=False)] = {}
     proxy: Annotated[OptionalText, Field(repr=False)] = None
@@ -76,7 +76,7 @@ class ProviderSettings(PluginSettings):
 
 
 class GroupSettings(PluginSettings):
-    """One group chat, ``channels.<name>.groups.<chat id>``; what is absent holds as for all.
+    """One group chat, ``channels.<name>.groups.<chat id>``; what is absent is as for all chats.
 
     Attributes:
         policy: ``mention`` answers who addresses the agent, ``open`` every message, ``deny`` none.
@@ -92,10 +92,10 @@ class ChannelSettings(PluginSettings):
 
     Attributes:
         enabled: whether the gateway starts it.
-        allow_from: ids or names of those who may write; ``"*"`` is everyone, empty is nobody.
+        allow_from: ids or names of those who may write; ``"*"`` means everyone.
         group_policy: ``mention`` answers who addresses the agent, ``open`` every message,
             ``deny`` none.
-        groups: chat id to what holds in that group instead.
+        groups: chat id to the settings of that group.
         pairing: strangers who write get a code that the owner can approve.
         send_progress: words that come with tool calls; ``None`` as in ``channels``.
         send_tool_hints: a line for each tool call; ``None`` as in ``channels``.
@@ -133,7 +133,7 @@ def _check_timezone(name: str) -> str:
 
 
 class AgentDefaults(PluginSettings):
-    """``agents.defaults``: what an agent uses unless it is told otherwise.
+    """``agents.defaults``: what an agent uses by default.
 
     Attributes:
         provider: adapter to use; ``None`` chooses it by the model.
@@ -193,11 +193,11 @@ class GatewaySettings(OpenSection):
     Attributes:
         host: address of its HTTP server.
         port: port of its HTTP server; 0 takes a free one.
-        secret: whoever calls the HTTP server from outside must know it.
+        secret: callers of the HTTP server from other machines must send it.
         bus: name of the message queue.
         max_waiting: messages that may wait before channels are asked to slow down.
         grace_s: seconds that turns have to end when the gateway stops.
-        patience_s: seconds after which a user whose message still waits is told so.
+        patience_s: seconds after which a user whose message still waits is notified.
         give_up_after_s: seconds after which a reply that cannot be delivered is a dead letter.
     """
 
@@ -268,18 +268,18 @@ class GuestsSettings(PluginSettings):
 
 
 class ToolsSettings(OpenSection):
-    """``tools``: what holds for all tools. Each family of tools has its section here.
+    """``tools``: settings of all tools. Each family of tools has its section here.
 
     Attributes:
         restrict_to_workspace: files outside of the workspace are refused; otherwise the owner is
             asked.
         allow: globs of tools a turn may use.
-        deny: globs of tools it may not use, whatever `allow` says.
+        deny: globs of tools it must not use; they outrank `allow`.
         aliases: name for the model to full name of the tool.
         timeout_s: seconds for a tool without a limit of its own.
         max_tool_result_chars: longer results are cut, the whole kept in a file.
         result_keep_days: age at which those files are removed.
-        max_repeats: equal calls with equal results before the model is told.
+        max_repeats: equal calls with equal results before the model gets a warning.
         max_parallel: calls that run side by side in one turn.
         guests: what senders who are not the owner may use.
         approval: rules in order; the first that matches decides.
@@ -392,7 +392,7 @@ class Settings(OpenSection):
             path: keys joined by dots, in any spelling.
 
         Returns:
-            The raw mapping, or ``None`` where nothing or something else stands. A section of the
+            The raw mapping, or ``None`` if it is absent or not a mapping. A section of the
             core has only those keys that the owner has set.
         """
         current: object = self

@@ -64,7 +64,7 @@ class Node:
         line: from 1.
         kind: a mapping has its keys and values by turns in `items`.
         scalar: the value of a scalar.
-        text: a scalar as it is written.
+        text: a scalar as written in the file.
         is_merge: the key ``<<``.
     """
 
@@ -99,14 +99,14 @@ def json_as_yaml(text: str) -> str:
 
 
 def compose(text: str, name: str) -> Node | None:
-    """Return the outermost node of `text`, or ``None`` where there is none.
+    """Return the outermost node of `text`, or ``None`` if the text is empty.
 
     Args:
         text: YAML.
         name: the file's name for messages.
 
     Raises:
-        ConfigUnreadable: the text is no YAML, has tags, or is nested too deep.
+        ConfigUnreadable: the text is not YAML, has tags, or is nested too deep.
     """
     try:
         return _Composer(text, name).compose_document()
@@ -116,7 +116,7 @@ def compose(text: str, name: str) -> Node | None:
         reason = next((ours for theirs, ours in _REASONS.items() if theirs in problem), _NOT_YAML)
         raise ConfigUnreadable(name, reason, line) from None
     except (yaml.YAMLError, ValueError):
-        raise ConfigUnreadable(name, "it holds characters that YAML does not allow") from None
+        raise ConfigUnreadable(name, "it contains characters that YAML does not allow") from None
 
 
 class _Composer:
@@ -131,7 +131,7 @@ class _Composer:
         for event in self._events:
             if isinstance(event, yaml.NodeEvent):
                 if root is not None:
-                    self._refuse(event, "it holds more than one document")
+                    self._refuse(event, "it contains more than one document")
                 root = self._compose(event, 1)
         return root
 

@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """A placeholder that stands for nothing: what was expected, and what to do."""
+    """A placeholder without a value: what was expected, and what to do."""
 
     expected: str
     remedy: str = ""
@@ -34,7 +34,7 @@ class Expansion:
     written, since those that are not chosen need not be complete.
 
     Attributes:
-        problems: placeholders without a value; what they stand in is left out of the result.
+        problems: placeholders without a value; values that contain them are left out of the result.
         secrets: what came from secret files and from variables that name a secret.
         files: the secret files.
     """
@@ -93,7 +93,7 @@ class Expansion:
         return missing[0] if missing else text
 
     def _look_up(self, name: str, *, is_secret: bool) -> str | _Missing:
-        """Return what stands for ``${name}``; an empty secret lets everyone in or is a mistake."""
+        """Return the value of ``${name}``; an empty secret lets everyone in or is a mistake."""
         if name.startswith("file:"):
             text = self._read(name.removeprefix("file:"))
             if text is None:
@@ -107,7 +107,7 @@ class Expansion:
             return _Missing(expected, "write $${ for a plain ${")
         name, default = variable.groups()
         value = self._environ.get(name)
-        if default is not None:  # as in a shell, where `:-` stands for an empty variable too
+        if default is not None:  # as in a shell, where `:-` replaces an empty variable too
             value = value or default
         elif value is None:
             expected = f"expected the environment variable {name} to be set"

@@ -33,7 +33,7 @@ _PLAIN_ENDINGS = re.compile(
 _OPEN_ENDED = re.compile(r"env|environment|headers")
 """Last words of mappings for other programs; which of their values are secret, those know."""
 _POSTED_TO = re.compile(r"callback|hook|webhook")
-"""Words of keys for addresses that let in whoever knows them (Slack, Discord, Teams)."""
+"""Words of keys for addresses that are secrets themselves (Slack, Discord, Teams)."""
 _USER_INFO = re.compile(r"://[^/\s@:]*:([^/\s@]+)@")
 _LONE_USER = re.compile(r"://([^/\s@:]+)@")
 _TOKEN_LIKE = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[^\s/\\]{16,}")
@@ -55,7 +55,7 @@ _ASSIGNED = re.compile(r"(-{0,2}[\w-]+)[=:]\s*(.+)", re.DOTALL)
 
 
 def names_secret(key: str) -> bool:
-    """Tell whether a value under `key` may be a secret, by its words (``apiKey``, ``X_TOKEN``)."""
+    """Return whether the words of `key` name a secret (``apiKey``, ``X_TOKEN``)."""
     words = [word.lower() for word in _WORD.findall(key)]
     if not words or _PLAIN_ENDINGS.fullmatch(words[-1]):
         return False
@@ -63,13 +63,13 @@ def names_secret(key: str) -> bool:
 
 
 def resembles_secret(value: JsonValue) -> bool:
-    """Tell whether `value` may be a secret that stands in the wrong place, by its look."""
+    """Return whether `value` looks like a secret that is in the wrong place."""
     text = value if isinstance(value, str) else ""
     return bool(_TOKEN_LIKE.search(text) or _USER_INFO.search(text))
 
 
 def find_secrets(value: JsonValue, *, is_secret: bool = False) -> Iterator[str]:
-    """Yield the secrets in a tree: texts under keys that name one, and what stands in addresses.
+    """Yield the secrets in a tree: texts under keys that name one, and those in addresses.
 
     Of lists for command lines, those that an option names (``--token abc``, ``--api-key=abc``).
     """
@@ -114,7 +114,7 @@ def _address_secrets(text: str) -> Iterator[str]:
 
 
 def _is_token(part: str) -> bool:
-    """Whether a part of an address's path lets in whoever knows it: random, not made of words."""
+    """Whether a part of an address's path is a secret: random, not made of words."""
     if _UUID.fullmatch(part) or _BOT.fullmatch(part) or _RUN.search(part):
         return True
     changes = sum(len(_WORD.findall(name)) - 1 for name in _NAME.findall(part))
@@ -138,12 +138,12 @@ def _is_posted_to(key: str) -> bool:
 
 
 def maskable(found: Iterable[str]) -> frozenset[str]:
-    """Return the secrets that can be replaced in texts; shorter ones stand in ordinary words."""
+    """Return the secrets that can be replaced in texts; shorter ones are part of ordinary words."""
     return frozenset(secret for secret in found if len(secret) >= MIN_SECRET_CHARS)
 
 
 def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is secret in variables: those named so, and what stands in addresses."""
+    """Yield what is secret in variables: those named so, and those in addresses."""
     for name, value in environ.items():
         yield from _address_secrets(value)
         if names_secret(name) and name not in _WORKING_FOLDERS:
@@ -153,8 +153,8 @@ def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 class Redactor:
     """Replaces the secrets of one configuration in texts, by value, in time linear in the text.
 
-    Found is a secret as it is, as it stands in JSON, in a dump of a Python value and in an address,
-    and one of at least `MIN_ENCODED_CHARS` also in base64, wherever it stands in the encoded text.
+    It finds a secret as it is, in JSON, in the `repr` of a Python value, and in an address, and one
+    of at least `MIN_ENCODED_CHARS` also in base64, at any place in the encoded text.
     Not found is one that is split by a line break or encoded otherwise (hex, reversed).
 
     Args:
@@ -181,7 +181,7 @@ class Redactor:
     def redact(self, text: str) -> str:
         """Return a text for people and models without secrets.
 
-        Values shorter than `MIN_REDACTED_CHARS` stay, and so do those that are no secrets in spite
+        Values shorter than `MIN_REDACTED_CHARS` stay, and so do those that are not secrets in spite
         of their place: paths, ordinary words (``changeme``), and the same few characters repeated.
         """
         pattern = self._redacted
@@ -223,7 +223,7 @@ def _forms(secret: str) -> Iterator[str]:
     yield quote_plus(encoded)
     if len(secret) >= MIN_ENCODED_CHARS:
         for offset in range(3):
-            # What stands before and after shares the outer characters of the encoded text.
+            # The text before and after shares the outer characters of the encoded text.
             text = base64.b64encode(bytes(offset) + encoded).decode("ascii")
             own = text[-(-offset * 8 // 6) : (offset + len(encoded)) * 8 // 6]
             yield own
@@ -231,7 +231,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _pieces(form: str) -> Iterator[str]:
-    """Yield `form` in pieces none of which is too long or too short to stand for it."""
+    """Yield `form` in pieces none of which is too long, or too short to identify it."""
     count = -(-len(form) // MAX_PIECE_CHARS)
     length = -(-len(form) // count)
     for start in range(0, len(form), length):

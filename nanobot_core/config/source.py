@@ -13,12 +13,12 @@ from nanobot_core.record import dataclass
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_VALUES = 200_000
-"""Values of one file after aliases are expanded; what has more is an attack or a mistake."""
+"""Values of one file after aliases are expanded; more is an attack or a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a file says.
+    """The content of a file.
 
     Attributes:
         tree: its values.
@@ -49,7 +49,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_source(text: str, name: str, *, is_json: bool = False) -> Source:
-    """Return what `text` says; an empty text says nothing.
+    """Return what `text` says; an empty text is an empty mapping.
 
     Args:
         text: YAML, or JSON.
@@ -57,8 +57,8 @@ def parse_source(text: str, name: str, *, is_json: bool = False) -> Source:
         is_json: accept what JSON allows and YAML does not, such as tabs between values.
 
     Raises:
-        ConfigUnreadable: it is neither YAML nor JSON, no mapping, or exceeds a limit.
-        ConfigInvalid: keys that stand twice in one mapping.
+        ConfigUnreadable: it is neither YAML nor JSON, not a mapping, or exceeds a limit.
+        ConfigInvalid: keys that are twice in one mapping.
     """
     builder = _Builder(name)
     root = compose(json_as_yaml(text) if is_json else text, name)
@@ -71,9 +71,9 @@ def parse_source(text: str, name: str, *, is_json: bool = False) -> Source:
 
 
 def parse_value(text: str) -> JsonValue:
-    """Return the value that `text` stands for in an environment variable or on a command line.
+    """Return the value that `text` means in an environment variable or on a command line.
 
-    A scalar, a quoted text, ``[a, b]`` or ``{a: b}``; whatever else it looks like is text.
+    A scalar, a quoted text, ``[a, b]`` or ``{a: b}``; anything else is text.
     """
     if not text.startswith(("[", "{", '"', "'")):
         return resolve_scalar(text)

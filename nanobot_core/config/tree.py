@@ -99,10 +99,10 @@ def overlay(
 
     Args:
         base: the tree that is changed.
-        layer: what counts more; a key may be spelt otherwise than in `base`.
+        layer: what outranks `base`; it may spell a key differently.
         origins: origins of `base`, changed alike.
         layer_origins: origins of `layer`.
-        at: where the two stand in their origins.
+        at: the paths of the two in their origins.
     """
     for name, value in layer.items():
         key = find_key(base, name) or name

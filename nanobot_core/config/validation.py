@@ -38,7 +38,7 @@ def nearest_key(name: str, known: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the values of a configuration stand, and what must not be shown of them."""
+    """Where the values of a configuration come from, and what must not be shown of them."""
 
     tree: JsonObject = field(repr=False)
     origins: Mapping[str, Origin] = field(repr=False)
@@ -101,7 +101,7 @@ class Validation:
         places: for file, line and secrecy.
         owner: id of the plugin that the section belongs to, or an empty string.
         errors: problems that forbid the use of the section.
-        warnings: keys that nobody knows and that resemble none that somebody knows.
+        warnings: unknown keys that resemble no known one.
     """
 
     places: Places
@@ -112,7 +112,7 @@ class Validation:
     """Path of a key as the model spells it, to the key as the file does."""
 
     def validate(self, raw: JsonObject, model: type[ModelT], at: KeyPath = ()) -> ModelT | None:
-        """Return the section `raw`, which stands at `at`, as `model`; ``None`` after an error."""
+        """Return the section `raw`, found at `at`, as `model`; ``None`` after an error."""
         model.model_rebuild()
         count = len(self.errors)
         known = self._sift(raw, model, at)
@@ -189,7 +189,7 @@ class Validation:
             self.warnings.append(replace(warning, level="warning"))
 
     def _report(self, error: ValidationError, raw: JsonObject, at: KeyPath) -> None:
-        """Tell each value's errors once, those of unions by the branch that was meant."""
+        """Report each value's errors once, those of unions by the branch that was meant."""
         grouped: dict[KeyPath, dict[KeyPath, list[tuple[KeyPath, str]]]] = {}
         for detail in error.errors(include_url=False, include_context=False, include_input=False):
             path, branch, point = _locate(raw, detail["loc"], detail["type"] == "missing")
@@ -199,12 +199,14 @@ class Validation:
             if inner:
                 chosen = min(inner, key=len)
                 for path in dict.fromkeys(path for path, _ in chosen):
-                    self._tell(raw, at, path, [text for other, text in chosen if other == path])
+                    self._report_value(
+                        raw, at, path, [text for other, text in chosen if other == path]
+                    )
             else:
                 texts = [text for found in branches.values() for _, text in found]
-                self._tell(raw, at, point, texts)
+                self._report_value(raw, at, point, texts)
 
-    def _tell(self, raw: JsonObject, at: KeyPath, path: KeyPath, texts: list[str]) -> None:
+    def _report_value(self, raw: JsonObject, at: KeyPath, path: KeyPath, texts: list[str]) -> None:
         full: KeyPath = ()
         for step in (*at, *path):
             full = (*full, self._written.get((*full, step), step))
@@ -241,7 +243,7 @@ def _keeps_unknown(model: type[BaseModel], value: JsonValue) -> bool:
 
 
 def _locate(raw: JsonValue, steps: KeyPath, is_missing: bool) -> tuple[KeyPath, KeyPath, KeyPath]:
-    """Key path of an error, the branch of a union it belongs to, and where that union stands.
+    """Key path of an error, the branch of a union it belongs to, and the path of that union.
 
     Pydantic mixes the names of branches into its locations; what the value does not have is one of
     those, or the last step, a key that is missing.

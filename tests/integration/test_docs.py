@@ -156,7 +156,7 @@ def test_the_configuration_of_the_readme_is_understood(reader: Reader) -> None:
     with (reader.home / "config.yaml").open("a", encoding="utf-8") as file:
         file.write(shown[1])
 
-    reader.follow(Command("nanobot config check", "...nothing is wrong"))
+    reader.follow(Command("nanobot config check", "...: valid..."))
     reader.follow(Command("nanobot channels status", "...telegram...switched on..."))
 
 

@@ -107,7 +107,7 @@ def test_set_refuses_what_does_not_fit(packages: Packages, key: str, value: str,
     assert file.read_text() == "owner: [me]\n"
 
 
-def test_set_mends_a_file_that_is_wrong_elsewhere(bare: CommandLine) -> None:
+def test_set_repairs_a_file_that_is_wrong_elsewhere(bare: CommandLine) -> None:
     file = bare.configure("agents: {defaults: {max_tokens: many, temperature: hot}}\n")
 
     bare("config", "set", "agents.defaults.max_tokens", "100")
@@ -309,7 +309,7 @@ def test_an_editor_that_fails_is_told(bare: CommandLine, editor: str, told: str)
 
 def test_without_a_file_there_is_nothing_to_edit_or_to_migrate(bare: CommandLine) -> None:
     assert "run nanobot onboard" in bare("config", "edit", code=1).stderr
-    assert "is no JSON file" in bare("config", "migrate", code=1).stderr
+    assert "is not a JSON file" in bare("config", "migrate", code=1).stderr
     named = str(bare.home / "absent.json")
     assert "run nanobot onboard" in bare("--config", named, "config", "migrate", code=1).stderr
     assert "there is no file" in bare("config", "check").stdout

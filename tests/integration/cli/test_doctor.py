@@ -45,7 +45,7 @@ def test_the_doctor_bounds_contains_and_reports_the_checks_of_plugins(nanobot: C
     assert found["model"]["message"] == "scripted-1 by scripted"
 
 
-def test_the_doctor_mends_a_configuration_that_others_can_read(bare: CommandLine) -> None:
+def test_the_doctor_repairs_a_configuration_that_others_can_read(bare: CommandLine) -> None:
     file = bare.configure("plugins: {policy: listed}\nproviders: {x: {api_key: abcd1234}}\n")
     file.chmod(0o644)
 
