@@ -28,7 +28,7 @@ def test_new_writes_a_package_and_says_what_comes_next(nanobot: Run, tmp_path: P
     [
         (("Weather!", "--kind", "tool"), "cannot be the name"),
         (("weather", "--kind", "tool", "--path", "absent"), "is not a folder"),
-        (("taken", "--kind", "tool"), "is there already"),
+        (("taken", "--kind", "tool"), "exists already"),
     ],
 )
 def test_new_refuses_what_it_cannot_do_as_wrong_use(
