@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nanobot_core.app.reloading import describe
+from nanobot_core.app.reloading import Reloaded, describe
 from nanobot_core.app.wire import ControlError, event_to_json
 from nanobot_core.events import TurnOutcome
 from nanobot_core.ids import new_id
@@ -40,6 +40,8 @@ def handlers(gateway: Gateway, request_stop: Callable[[], None]) -> Mapping[str,
         "send": partial(_send, gateway),
         "dead_letters": partial(_dead_letters, gateway),
         "reload": partial(_reload, gateway),
+        "plugins": partial(_plugins, gateway),
+        "reload_plugin": partial(_reload_plugin, gateway),
         "retry": partial(_retry, gateway),
         "drop": partial(_drop, gateway),
         "delete_session": partial(_delete_session, gateway),
@@ -53,6 +55,15 @@ async def _status(gateway: Gateway, _connection: Connection) -> JsonValue:
 async def _reload(gateway: Gateway, _connection: Connection) -> JsonValue:
     done = await gateway.reloader.reload()
     return {"text": describe(done), "failed": [*done.change.failed]}
+
+
+async def _plugins(gateway: Gateway, _connection: Connection) -> JsonValue:
+    return [plain(report) for report in gateway.bot.plugins.reports()]
+
+
+async def _reload_plugin(gateway: Gateway, connection: Connection) -> JsonValue:
+    change = await gateway.reloader.reload_plugin(connection.text("id"))
+    return describe(Reloaded(change=change))
 
 
 async def _commands(gateway: Gateway, _connection: Connection) -> JsonValue:

@@ -11,9 +11,10 @@ from pydantic import BaseModel
 from nanobot_core.app.application import FIXED
 from nanobot_core.config.editing import add_to_list, remove_from_list
 from nanobot_core.config.loading import load_config
-from nanobot_core.errors import ConfigUnreadable, NanobotError
+from nanobot_core.errors import ConfigUnreadable, NanobotError, PluginNotFound
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.record import dataclass
+from nanobot_core.text import nearest
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
@@ -122,6 +123,11 @@ class Reloader:
         if path is None:
             msg = "there is no configuration file; create one with: nanobot onboard"
             raise NanobotError(msg)
+        _, catalogue = await asyncio.to_thread(self._load)
+        if plugin_id not in catalogue.selections and plugin_id not in catalogue.settings.enabled:
+            close = " or ".join(f"'{name}'" for name in nearest(plugin_id, catalogue.selections))
+            hint = f"did you mean {close}?" if close else "see nanobot plugins list"
+            raise PluginNotFound(plugin_id, "it is not installed", hint)
         source, target = "plugins.disabled", "plugins.enabled"
         if not enabled:
             source, target = target, source

@@ -187,7 +187,6 @@ def _check(
     loaded = read_settings(options, overrides)
     catalogue = load_catalogue(options, loaded)
     # Plugins without a manifest are described by a child process, which is not this one.
-    catalogue.examine_undescribed(loaded.home / "cache")
     return loaded, find_problems(loaded, catalogue)
 
 

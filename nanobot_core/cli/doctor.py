@@ -54,7 +54,6 @@ async def _examine(options: Options, *, fix: bool, online: bool) -> list[Finding
 
     agent = agent_of(options, read_settings(options))
     loaded = agent.loaded
-    agent.plugins.catalogue.examine_undescribed(loaded.home / "cache")
     problems = find_problems(loaded, agent.plugins.catalogue)
     findings = [
         *_configuration(loaded, problems, fix=fix),
@@ -70,7 +69,6 @@ async def _examine(options: Options, *, fix: bool, online: bool) -> list[Finding
     findings.append(_provider(agent))
     if online:
         again = agent_of(options, loaded)
-        again.plugins.catalogue.examine_undescribed(loaded.home / "cache")
         findings.append(await _online(again))
     return findings
 

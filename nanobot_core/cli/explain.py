@@ -148,9 +148,7 @@ async def _source_of(agent: Nanobot, name: str) -> str:
 
 
 def _agent(ctx: typer.Context) -> Nanobot:
-    agent = open_agent(options_of(ctx), lenient=True)
-    agent.plugins.catalogue.examine_undescribed(agent.loaded.home / "cache")
-    return agent
+    return open_agent(options_of(ctx), lenient=True)
 
 
 def _claims(agent: Nanobot, kind: str, name: str, plugin: str = "") -> list[str]:

@@ -43,7 +43,6 @@ def onboard(
     """
     options = options_of(ctx)
     agent = open_agent(_existing(options), lenient=True)
-    agent.plugins.catalogue.examine_undescribed(agent.loaded.home / "cache")
     specs = {row.spec.name: row.spec for row in agent.models.rows()}
     may_ask = sys.stdin.isatty() and not yes
     if provider is None and may_ask and specs:

@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from nanobot_core.cli.group import LazyGroup
-from nanobot_core.cli.options import Options, load_catalogue, load_settings, open_agent, options_of
+from nanobot_core.cli.options import (
+    Options,
+    gateway_client,
+    load_catalogue,
+    load_settings,
+    open_agent,
+    options_of,
+)
 from nanobot_core.cli.output import fail, print_json, render_table, run_async, stderr, stdout
 from nanobot_core.errors import ConfigError, NanobotError, PluginError
 
 if TYPE_CHECKING:
+    from typer._click.core import Command, Context
+
     from nanobot_core.plugins.catalogue import Catalogue, Selection
     from nanobot_core.plugins.health import PluginReport
     from nanobot_core.plugins.tool_names import NameClash
@@ -23,10 +32,23 @@ NOTHING_INSTALLED = (
 )
 
 
+_DEVKIT = frozenset({"new", "build", "check"})
+"""Commands of nanobot-devkit, which is not installed with the core."""
+
+
 class PluginsGroup(LazyGroup):
     """The commands of ``nanobot plugins``, those of plugins behind them."""
 
     extends: ClassVar[str | None] = "plugins"
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        """Return the command that `args` begin with; name the package of one that is missing."""
+        if args[0] in _DEVKIT and args[0] not in self.list_commands(ctx):
+            remedy = "install it with python3 -m pip install nanobot-devkit"
+            ctx.fail(f"'nanobot plugins {args[0]}' comes with nanobot-devkit; {remedy}")
+        return super().resolve_command(ctx, args)
 
 
 app: typer.Typer = typer.Typer(
@@ -42,13 +64,9 @@ PluginId = Annotated[str, typer.Argument(metavar="ID", help="Id of a plugin.")]
 
 @app.command("list")
 def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List installed plugins and those that the configuration names; none is imported.
-
-    An enabled one without a manifest is examined in a process of its own.
-    """
+    """List installed plugins and those that the configuration names; none is imported."""
     agent = open_agent(options_of(ctx), lenient=True)
-    agent.plugins.catalogue.examine_undescribed(agent.loaded.home / "cache")
-    reports = agent.plugins.reports()
+    reports = _running_reports(ctx) or agent.plugins.reports()
     clashes = _clashes(agent.plugins.catalogue, agent.loaded.settings.tools.aliases)
     if as_json:
         listed = [asdict(report) for report in reports]
@@ -64,9 +82,7 @@ def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
         render_table(("Plugin", "State", "Version", "Gives", "About"), rows)
     _tell_remedies(reports)
     for clash in clashes:
-        claimants = " and ".join(clash.plugins)
-        said = f"tool '{clash.name}' is claimed by {claimants}: {clash.outcome}; {clash.remedy}"
-        _say(said, aside=True)
+        _say(f"{clash.claim}: {clash.outcome}; {clash.remedy}", aside=True)
 
 
 @app.command()
@@ -76,10 +92,6 @@ def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) ->
     loaded = load_settings(options, lenient=True)
     catalogue = load_catalogue(options, loaded)
     selection = _selection(catalogue, plugin_id)
-    is_described = selection.plugin.manifest is not None
-    if selection.enabled and not is_described:  # what every start does as well
-        catalogue.examine_undescribed(loaded.home / "cache")
-        selection = _selection(catalogue, plugin_id)
     plugin = selection.plugin
     manifest = plugin.manifest
     reaches = manifest.capabilities if manifest else ()
@@ -89,8 +101,6 @@ def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) ->
         return
     _say(f"{plugin.id} {plugin.version} ({plugin.distribution}): {plugin.summary}")
     _say(f"state: {selection.state}, {selection.reason}")
-    if not is_described:
-        _say("undescribed: it has no manifest, and is examined when it is enabled")
     if manifest is None:
         return
     for item in manifest.declarations:
@@ -123,8 +133,6 @@ def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> Non
         data = {"id": plugin_id, "runs": False, "reason": "not installed", "remedy": missing.remedy}
         _tell_why(data, [], as_json=as_json)
         return
-    if _selection(catalogue, plugin_id).enabled:
-        catalogue.examine_undescribed(loaded.home / "cache")
     selection = _selection(catalogue, plugin_id)
     data = {
         "id": plugin_id,
@@ -145,7 +153,6 @@ def hooks(ctx: typer.Context, as_json: AsJson = False) -> None:
     options = options_of(ctx)
     loaded = load_settings(options, lenient=True)
     catalogue = load_catalogue(options, loaded)
-    catalogue.examine_undescribed(loaded.home / "cache")
     rows = hook_rows(catalogue)
     if as_json:
         print_json(rows)
@@ -177,7 +184,6 @@ def order(
     options = options_of(ctx)
     loaded = load_settings(options, lenient=True)
     catalogue = load_catalogue(options, loaded)
-    catalogue.examine_undescribed(loaded.home / "cache")
     places = explain_order(hook, catalogue, loaded.settings.plugins)
     if as_json:
         print_json([{"plugin": plugin, "reason": reason} for plugin, reason in places])
@@ -190,8 +196,8 @@ def order(
 
 @app.command()
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Start the enabled plugins as an agent would, and tell how each of them is."""
-    reports, _ = run_async(_start_all(options_of(ctx)))
+    """Show the state of each plugin: in the running gateway, or else after starting all here."""
+    reports = _running_reports(ctx) or run_async(_start_all(options_of(ctx)))[0]
     if as_json:
         print_json([asdict(report) for report in reports])
         return
@@ -203,7 +209,10 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def top(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Start the enabled plugins and tell what each costs: at its start, and in every request."""
+    """Show what each plugin costs: in the running gateway, or else after starting all here."""
+    if (reports := _running_reports(ctx)) is not None:
+        _show_hooks(reports, as_json=as_json)
+        return
     _, costs = run_async(_start_all(options_of(ctx)))
     costs.sort(key=lambda cost: -float(str(cost["start_ms"])))
     if as_json:
@@ -213,11 +222,70 @@ def top(ctx: typer.Context, as_json: AsJson = False) -> None:
     render_table(("Plugin", "Start ms", "Tools", "Prompt chars", "Hook calls", "Errors"), rows)
 
 
+def _show_hooks(reports: list[PluginReport], *, as_json: bool) -> None:
+    """Show the calls of each hook, the one that took the most time first."""
+    found = [(report.id, hook) for report in reports for hook in report.hooks]
+    found.sort(key=lambda item: -item[1].total_s)
+    if as_json:
+        print_json([{"id": plugin_id, **asdict(hook)} for plugin_id, hook in found])
+        return
+    rows = [
+        (
+            plugin_id,
+            hook.hook,
+            hook.calls,
+            hook.errors + hook.timeouts,
+            round(hook.total_s * 1_000, 1),
+            round(hook.worst_s * 1_000, 1),
+            hook.circuit,
+        )
+        for plugin_id, hook in found
+    ]
+    columns = ("Plugin", "Hook", "Calls", "Errors", "Total ms", "Worst ms", "Circuit")
+    render_table(columns, rows)
+
+
+def _running_reports(ctx: typer.Context) -> list[PluginReport] | None:
+    """Return the reports of the running gateway, or ``None`` if none runs."""
+    from nanobot_core.app.wire import from_json
+    from nanobot_core.plugins.health import PluginReport
+
+    client = gateway_client(ctx)
+    if not client.is_there:
+        return None
+    found = run_async(client.call("plugins"))
+    return [from_json(PluginReport, item) for item in found] if isinstance(found, list) else None
+
+
+@app.command()
+def reload(ctx: typer.Context, plugin_id: PluginId) -> None:
+    """Let the running gateway replace a plugin by what is installed now; ends a quarantine."""
+    from nanobot_core.app.client import CHANGE_LIMIT_S
+
+    client = gateway_client(ctx)
+    _say(str(run_async(client.call("reload_plugin", limit_s=CHANGE_LIMIT_S, id=plugin_id))))
+
+
+def _reload_gateway(ctx: typer.Context) -> None:
+    """Apply the changed configuration to the gateway, if one runs."""
+    from nanobot_core.app.client import CHANGE_LIMIT_S
+    from nanobot_core.app.wire import ControlError
+
+    client = gateway_client(ctx)
+    if not client.is_there:
+        return
+    try:
+        done = run_async(client.call("reload", limit_s=CHANGE_LIMIT_S))
+        _say(f"gateway: {done['text'] if isinstance(done, dict) else done}")
+    except ControlError as error:
+        _say(f"the gateway did not reload: {error}; run nanobot gateway reload", aside=True)
+
+
 @app.command()
 def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
     """Let a plugin run, agree to all that it reaches, and show that. Comments are kept.
 
-    One that has no manifest is examined in a process of its own.
+    A running gateway applies the change.
     """
     from nanobot_core.plugins.catalogue import described
     from nanobot_core.plugins.consent import agree
@@ -243,19 +311,21 @@ def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
         _say(f"new since you last agreed: {', '.join(news)}")
     if problem:
         _say(f"it cannot run yet: {problem}", aside=True)
+    _reload_gateway(ctx)
 
 
 @app.command()
 def disable(ctx: typer.Context, plugin_id: PluginId) -> None:
-    """Keep a plugin from running. Comments in the file are kept."""
+    """Keep a plugin from running, also in a running gateway. Comments in the file are kept."""
     options = options_of(ctx)
     loaded = load_settings(options, lenient=True)
     if plugin_id not in loaded.settings.plugins.enabled:
         _selection(load_catalogue(options, loaded), plugin_id)
     if plugin_id in loaded.settings.plugins.required:
-        fail(f"plugin '{plugin_id}' stands under plugins.required; remove it there first")
+        fail(f"plugin '{plugin_id}' is named under plugins.required; remove it there first")
     changed = _move(options, plugin_id, source="plugins.enabled", target="plugins.disabled")
     _say(f"{plugin_id} {'is disabled' if changed else 'was disabled already'}")
+    _reload_gateway(ctx)
 
 
 async def _start_all(options: Options) -> tuple[list[PluginReport], list[dict[str, object]]]:
@@ -316,11 +386,11 @@ def _clashes(catalogue: Catalogue, aliases: dict[str, str]) -> tuple[NameClash, 
     for plugin, declaration in catalogue.declared("tools"):
         claims.setdefault(plugin.id, []).append(declaration.name)
     keepers = {item.plugin.id for item in catalogue.selections.values() if item.plugin.bundled}
-    return assign_tool_names(claims, aliases, keepers).clashes
+    return (*assign_tool_names(claims, aliases, keepers).clashes, *catalogue.contested)
 
 
 def _clash_data(clash: NameClash) -> dict[str, object]:
-    return {"kind": "tool", **asdict(clash), "remedy": clash.remedy}
+    return {**asdict(clash), "kind": clash.kind.removesuffix("s"), "remedy": clash.remedy}
 
 
 def _summary(report: PluginReport) -> str:

@@ -28,7 +28,6 @@ def status(
     """Show configuration, model, keys, plugins and gateway at a glance; nothing is started."""
     options = options_of(ctx)
     agent = agent_of(options, read_settings(options))
-    agent.plugins.catalogue.examine_undescribed(agent.loaded.home / "cache")
     print_facts(_facts(agent), as_json=as_json)
 
 

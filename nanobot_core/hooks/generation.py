@@ -85,7 +85,7 @@ def compile_plugin(
             reason = f"it implements hook '{caller.name}' {len(found)} times"
             raise PluginRejected(registrant.id, reason, "make one function of them")
         for item in found:
-            _check_form(registrant, caller.name, point.kind, item.function)
+            _check_form(registrant, item, point)
         compiled[caller.name] = tuple(
             _compile(registrant, item, point, ledger, limits or {}) for item in found
         )
@@ -169,8 +169,27 @@ def _manager_for(registrant: Registrant) -> pluggy.PluginManager:
         manager.register(registrant.namespace, name=registrant.id)
     except (pluggy.PluginValidationError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise PluginRejected(registrant.id, reason, "see the hook reference") from error
+        raise PluginRejected(
+            registrant.id, *(_unknown_argument(registrant) or (reason, "see nanobot explain hook"))
+        ) from error
     return manager
+
+
+def _unknown_argument(registrant: Registrant) -> tuple[str, str] | None:
+    """Return reason and remedy for an argument that a hook does not have, or ``None``."""
+    points = declared_hooks()
+    for name in sorted(set(dir(registrant.namespace)) & points.keys()):
+        function = getattr(registrant.namespace, name)
+        if not inspect.isroutine(function):
+            continue
+        known = tuple(inspect.signature(points[name].declaration).parameters)
+        unknown = [each for each in inspect.signature(function).parameters if each not in known]
+        if unknown:
+            close = nearest(unknown[0], known, limit=1)
+            hint = f"did you mean '{close[0]}'? " if close else ""
+            allowed = ", ".join(known) or "none"
+            return f"hook '{name}' has no argument '{unknown[0]}'", f"{hint}it has: {allowed}"
+    return None
 
 
 def _point_of_another(
@@ -193,14 +212,22 @@ def _point_of_another(
     return point
 
 
-def _check_form(
-    registrant: Registrant, hook: str, kind: Kind, function: Callable[..., Any]
-) -> None:
+def _check_form(registrant: Registrant, found: pluggy.HookImpl, point: HookPoint[..., Any]) -> None:
+    """Refuse what pluggy accepts and nanobot cannot call, with the form that works."""
+    function, hook = found.function, point.name
+    form = f"write def {hook}({', '.join(inspect.signature(point.declaration).parameters)})"
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-    if kind is Kind.CONTRIBUTE and is_async:
+    yields = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    if found.wrapper or found.hookwrapper:
+        reason = f"hook '{hook}' is a wrapper of pluggy, which nanobot does not call"
+        raise PluginRejected(registrant.id, reason, f"{form} without wrapper or hookwrapper")
+    if point.kind is Kind.CONTRIBUTE and is_async:
         raise PluginRejected(
             registrant.id, f"hook '{hook}' is called without a loop", "make it a plain function"
         )
+    if yields and point.kind is not Kind.CONTRIBUTE:
+        reason = f"hook '{hook}' is a generator function, which is never run"
+        raise PluginRejected(registrant.id, reason, f"{form} that returns its result")
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             raise PluginRejected(
@@ -208,6 +235,9 @@ def _check_form(
                 f"hook '{hook}' takes no keyword-only argument '{parameter.name}'",
                 "remove the '*' from its signature",
             )
+        if parameter.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            reason = f"hook '{hook}' is called with the arguments that it names, not '{parameter}'"
+            raise PluginRejected(registrant.id, reason, form)
 
 
 def _with_declared_arguments(

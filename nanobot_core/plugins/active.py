@@ -26,6 +26,7 @@ from nanobot_core.hooks.implementation import HookRuntime, invoke
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
 from nanobot_core.plugins.examine import collect, describe, resolve_lazy_tool, settings_model
+from nanobot_core.plugins.index import working_copy_build
 from nanobot_core.plugins.isolated import stand_in
 from nanobot_core.plugins.loader import (
     CONTRIBUTION_LIMIT_S,
@@ -54,11 +55,13 @@ class Source:
         installed: the plugin as its distribution described it; ``None`` for a program's own.
         packages: top-level names of its modules.
         requirements: what its distribution required.
+        build: digest of the code of a working copy or a single file, else an empty string.
     """
 
     installed: InstalledPlugin | None = None
     packages: frozenset[str] = frozenset()
     requirements: tuple[str, ...] = ()
+    build: str = ""
 
 
 @dataclass(slots=True, eq=False, kw_only=True, weakref_slot=True)
@@ -365,6 +368,7 @@ class Starter:
                 installed=plugin,
                 packages=packages_of(plugin),
                 requirements=requirements_of(plugin),
+                build=working_copy_build(plugin),
             )
             return self._prepared(registrant, manifest, compiled, ledger, source)
 

@@ -24,6 +24,7 @@ from nanobot_core.plugins.isolated import describe_isolated, with_isolated
 from nanobot_core.plugins.manifest import (
     Declaration,
 )
+from nanobot_core.plugins.tool_names import NameClash, contested_names
 from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
 
@@ -158,7 +159,7 @@ def _wishes(plugin: InstalledPlugin) -> tuple[set[str], set[str]]:
     if plugin.manifest is None:
         return set(), set()
     facts = plugin.manifest.facts
-    return {*facts.requires, *facts.after}, set(facts.before)
+    return {*plugin.manifest.requires, *facts.after}, set(facts.before)
 
 
 def _cycle(plugins: Collection[InstalledPlugin]) -> list[str]:
@@ -263,12 +264,15 @@ def _with_requirements(
     while lacking:
         lacking = False
         for plugin_id in sorted(able):
-            needed = next((need for need in _needs(wanted[plugin_id]) if need not in able), None)
-            if needed is not None:
+            for needed, specifiers in _needs(wanted[plugin_id]).items():
                 other = why.get(needed) or wanted.get(needed)
-                why[plugin_id] = _lacks(wanted[plugin_id], needed, other)
+                if other and needed in able and _fits(other.plugin, specifiers):
+                    continue
+                lack = _lacks(wanted[plugin_id], needed + specifiers, other, needed in able)
+                why[plugin_id] = lack
                 able.remove(plugin_id)
                 lacking = True
+                break
     chosen = {
         plugin_id: why.get(plugin_id, item) if item.enabled else item
         for plugin_id, item in wanted.items()
@@ -291,21 +295,32 @@ def _with_requirements(
     return chosen
 
 
-def _needs(selection: Selection) -> tuple[str, ...]:
+def _needs(selection: Selection) -> dict[str, str]:
     manifest = selection.plugin.manifest
-    return manifest.facts.requires if manifest else ()
+    return manifest.requires if manifest else {}
 
 
-def _lacks(selection: Selection, needed: str, other: Selection | None) -> Selection:
+def _fits(plugin: InstalledPlugin, specifiers: str) -> bool:
+    """Whether a plugin's version fits; a single file has none, and always does."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    if not specifiers or not plugin.version:
+        return True
+    try:
+        return SpecifierSet(specifiers).contains(plugin.version, prereleases=True)
+    except InvalidSpecifier:
+        return False
+
+
+def _lacks(selection: Selection, needed: str, other: Selection | None, is_able: bool) -> Selection:
     """Return that a plugin is out because of one that it requires."""
     why = "not installed" if other is None else f"out: {other.reason}"
-    return Selection(
-        selection.plugin,
-        False,
-        "incompatible",
-        f"it requires plugin '{needed}', which is {why}",
-        f"install or enable '{needed}'",
-    )
+    remedy = f"install or enable '{needed}'"
+    if other is not None and is_able:
+        why = f"installed as {other.plugin.version or 'a single file'}"
+        remedy = f"upgrade {other.plugin.distribution}"
+    reason = f"it requires plugin '{needed}', which is {why}"
+    return Selection(selection.plugin, False, "incompatible", reason, remedy)
 
 
 def _may_be_enabled(
@@ -357,6 +372,7 @@ class Catalogue:
         self._installed = {plugin.id: plugin for plugin in installed}
         self._broken: dict[str, tuple[str, str]] = {}
         self.selections: dict[str, Selection] = {}
+        self._contested: dict[tuple[str, str], NameClash] = {}
         self.missing: tuple[Selection, ...] = missing_plugins(installed, settings)
         self._select()
 
@@ -375,7 +391,9 @@ class Catalogue:
         local = local_plugins(settings.local, cache_dir.parent)
         found = refuse_double_ids((*installed, *local)) if local else installed
         isolated = with_isolated(found, settings.isolate, cache_dir)
-        return cls(isolated, settings, plugin_filter, Consents.load(cache_dir.parent))
+        made = cls(isolated, settings, plugin_filter, Consents.load(cache_dir.parent))
+        made.describe_all(cache_dir)
+        return made
 
     def enabled(self) -> tuple[InstalledPlugin, ...]:
         """Return the plugins that may run, in calling order.
@@ -416,7 +434,15 @@ class Catalogue:
         for selection in self.selections.values():
             if selection.enabled and selection.plugin.manifest is not None:
                 for declaration in selection.plugin.manifest.of_kind(kind):
-                    yield selection.plugin, declaration
+                    owners = self._contested.get((kind, declaration.name))
+                    # The channel manager itself refuses a channel of two plugins.
+                    if not owners or kind == "channels" or selection.plugin.id == owners.keeper:
+                        yield selection.plugin, declaration
+
+    @property
+    def contested(self) -> tuple[NameClash, ...]:
+        """Names, other than those of tools, that several enabled plugins contribute."""
+        return tuple(self._contested.values())
 
     def claimants(self, kind: str, name: str) -> list[Selection]:
         """Return every installed plugin that declares `name`, enabled or not.
@@ -444,20 +470,21 @@ class Catalogue:
                 return f"It comes with plugin '{owner}', which is out: {selection.reason}."
         return ""
 
-    def examine_undescribed(self, cache_dir: Path) -> None:
-        """Give enabled plugins without a manifest one, derived in a child process and kept.
+    def describe_all(self, cache_dir: Path) -> None:
+        """Derive the manifest of each enabled plugin that ships none, once per build. Blocks.
 
-        A plugin that fails this is left out, with the reason in its selection. Blocks.
+        A child process imports the plugin. One that fails is left out, with the reason in its
+        selection.
 
         Args:
             cache_dir: folder for what was found out.
         """
-        while undescribed := [
+        while bare := [
             item.plugin
             for item in self.selections.values()
             if item.enabled and item.plugin.manifest is None
         ]:
-            for plugin in undescribed:
+            for plugin in bare:
                 try:
                     self._installed[plugin.id] = described(plugin, cache_dir)
                 except PluginError as error:
@@ -519,7 +546,7 @@ class Catalogue:
         needed = {plugin_id}
         found: list[str] = []
         for plugin in self.enabled():
-            if plugin.manifest and needed.intersection(plugin.manifest.facts.requires):
+            if plugin.manifest and needed.intersection(plugin.manifest.requires):
                 needed.add(plugin.id)
                 found.append(plugin.id)
         return tuple(found)
@@ -534,6 +561,7 @@ class Catalogue:
         installed = tuple(self._installed.values())
         chosen = select(installed, self.settings, self._filter, obstacles)
         self.selections = {selection.plugin.id: selection for selection in chosen}
+        self._contested = contested_names(chosen)
 
 
 def described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:

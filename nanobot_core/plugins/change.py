@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from nanobot_core.errors import ConfigError, HookError, NanobotError, PluginError, PluginNotFound
 from nanobot_core.plugins.active import PROVIDERS, ActivePlugin
 from nanobot_core.plugins.examine import examine_plugin
-from nanobot_core.plugins.index import Condition, InstalledPlugin
+from nanobot_core.plugins.index import Condition, InstalledPlugin, working_copy_build
 from nanobot_core.plugins.isolated import describe_isolated
 from nanobot_core.plugins.loader import (
     CodeExchange,
@@ -193,7 +193,8 @@ class PluginChanges:
         return await self._one_by_one(work, f"disable:{plugin_id}")
 
     async def _one_by_one(self, work: Change, name: str) -> Reconfiguration:
-        return await asyncio.shield(self._spawn(self._in_turn(work), name=name))
+        with self._table.leases.given_back():
+            return await asyncio.shield(self._spawn(self._in_turn(work), name=name))
 
     async def _in_turn(self, work: Change) -> Reconfiguration:
         async with self.order:
@@ -213,7 +214,6 @@ class PluginChanges:
             raise
 
     async def _reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
-        await asyncio.to_thread(catalogue.examine_undescribed, loaded.home / "cache")
         catalogue.refuse_missing()
         for plugin_id in loaded.settings.plugins.required:
             catalogue.require(plugin_id)
@@ -283,6 +283,8 @@ class PluginChanges:
             return self._start_in(plugin.id, plan) if triggered else None
         if active.source.installed is None:
             return None
+        if active.source.build != working_copy_build(plugin):
+            return self._replace(plugin, active, plan)
         if _is_other_code(active.source.installed, plugin):
             return self._replace(plugin, active, plan)
         sections = plan.starter.sections(active.manifest)
@@ -348,7 +350,7 @@ class PluginChanges:
         plugin = await _described(plugin, loaded.home / "cache")
         if obstacle := plan.catalogue.consents.obstacle_of(plugin):
             raise PluginError(plugin.id, obstacle.reason, obstacle.remedy)
-        for needed in plugin.manifest.facts.requires if plugin.manifest else ():
+        for needed in plugin.manifest.requires if plugin.manifest else ():
             await self._start_in(needed, plan)
         if plugin.isolation is not None:
             # The code is in another process, and a new instance means a new process.

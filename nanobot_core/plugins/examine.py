@@ -115,14 +115,14 @@ def examine_once(plugin: InstalledPlugin, cache_dir: Path) -> Manifest:
         manifest = examine_plugin(plugin.id, plugin.file)
     except (PluginLoadFailed, PluginRejected) as error:
         if build and not isinstance(error.__cause__, subprocess.TimeoutExpired):
-            _keep(file, {**_failed(error), "environment": environment_key})
+            keep_result(file, {**_failed(error), "environment": environment_key})
         raise
     if build:
-        _keep(file, {"manifest": manifest_to_json(manifest)})
+        keep_result(file, {"manifest": manifest_to_json(manifest)})
     return manifest
 
 
-def _keep(file: Path, data: Mapping[str, object]) -> None:
+def keep_result(file: Path, data: Mapping[str, object]) -> None:
     """Write a result for the next command; a read-only folder only costs time."""
     with suppress(OSError):
         replace_file(file, json.dumps(data))

@@ -18,19 +18,18 @@ from nanobot_core.errors import HookError, PluginError
 from nanobot_core.hooks.account import FAILURES_TO_OPEN
 from nanobot_core.hooks.generation import Registrant
 from nanobot_core.hooks.implementation import called_in
-from nanobot_core.plugins.index import Condition
+from nanobot_core.plugins.index import Condition, State
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.hooks.account import Account
     from nanobot_core.hooks.generation import Ledger
     from nanobot_core.plugins.catalogue import Selection
-    from nanobot_core.plugins.index import State
 
 
 QUIET_STATES = frozenset({"active", "enabled", "isolated", "disabled"})
 """States of a plugin that is as its owner wants it."""
-RELOAD = "send /plugins reload {} to the gateway, or restart nanobot"
+RELOAD = "run nanobot plugins reload {}, or restart nanobot"
 """How new code of a plugin takes effect."""
 OPENINGS_TO_QUARANTINE = 3
 QUARANTINE_WINDOW_S = 3_600.0
@@ -113,8 +112,6 @@ class Reporter:
         """Return the report on an installed plugin."""
         plugin = selection.plugin
         chosen = Condition(selection.state, selection.reason, selection.remedy)
-        if selection.enabled and plugin.manifest is None:
-            chosen = chosen._replace(state="undescribed")
         gives: dict[str, list[str]] = {}
         for item in plugin.manifest.declarations if plugin.manifest else ():
             gives.setdefault(item.kind, []).append(item.name)
@@ -122,7 +119,7 @@ class Reporter:
             self._report(plugin.id, self.conditions.get(plugin.id, chosen)),
             version=plugin.version,
             distribution=plugin.distribution,
-            summary=plugin.summary,
+            summary=(plugin.manifest and plugin.manifest.facts.summary) or plugin.summary,
             gives=gives,
             capabilities=plugin.manifest.capabilities if plugin.manifest else (),
         )

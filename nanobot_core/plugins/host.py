@@ -152,7 +152,7 @@ class Activator:
             return
         plugin = await self.runnable(plugin_id, catalogue)
         try:
-            for needed in plugin.manifest.facts.requires if plugin.manifest else ():
+            for needed in plugin.manifest.requires if plugin.manifest else ():
                 await self.build(needed, starter, catalogue, fresh)
             fresh[plugin_id] = await starter.of_installed(plugin)
         except PluginError as error:
@@ -175,7 +175,7 @@ class Activator:
         """
         selection = catalogue.selections.get(plugin_id)
         if selection is not None and selection.enabled and selection.plugin.manifest is None:
-            await asyncio.to_thread(catalogue.examine_undescribed, self.loaded.home / "cache")
+            await asyncio.to_thread(catalogue.describe_all, self.loaded.home / "cache")
         plugin = catalogue.require(plugin_id)
         condition = self.conditions.by_id.get(plugin_id)
         if condition is not None and condition.state == "quarantined":
@@ -311,7 +311,6 @@ class PluginHost:
         """
         self.active.leases.begin()
         loaded = self._activator.loaded
-        await asyncio.to_thread(self.catalogue.examine_undescribed, loaded.home / "cache")
         self._warn_of_names()
         try:
             self.catalogue.refuse_missing()
@@ -512,9 +511,7 @@ class PluginHost:
         reason = f"it failed repeatedly ({last})"
         self._conditions.note(plugin_id, Condition("quarantined", reason, remedy, gates))
         self._activator.commit({plugin_id: None})
-        # The turn in which this happens still uses the plugin, so it is waited for as well.
-        with self.active.leases.detached():
-            self.active.leave([active], "quarantine", self._withdraw)
+        self.active.leave([active], "quarantine", self._withdraw)
 
     def _warn_of_names(self) -> None:
         """Log names in the configuration that do not exist; each may be a typing mistake."""
@@ -525,6 +522,8 @@ class PluginHost:
             plugin_id = missing.plugin.id
             if plugin_id not in closed and plugin_id not in plugins.required:
                 logger.warning("plugin '{}' is not installed; {}", plugin_id, missing.remedy)
+        for clash in self.catalogue.contested:
+            logger.warning("{}: {}; {}", clash.claim, clash.outcome, clash.remedy)
         points = declared_hooks()
         for hook in plugins.order:
             if hook not in points:

@@ -43,7 +43,6 @@ _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 State: TypeAlias = Literal[
     "enabled",
     "isolated",
-    "undescribed",
     "disabled",
     "incompatible",
     "settings-error",
@@ -222,13 +221,23 @@ def _scan() -> tuple[InstalledPlugin, ...]:
     bundled = plugins_of_extras(by_name.get(CORE))
     needed = needed_by(by_name, apart_from={CORE})
     found = [
-        dataclasses.replace(plugin, direct=name in bundled or name not in needed)
+        dataclasses.replace(plugin, direct=name in bundled or _is_direct(distribution, needed))
         for name, distribution in sorted(by_name.items())
         for plugin in _plugins_of(name, distribution)
     ]
     return refuse_double_ids(
         [dataclasses.replace(plugin, bundled=plugin.distribution in bundled) for plugin in found]
     )
+
+
+def _is_direct(distribution: Distribution, needed: Collection[str]) -> bool:
+    """Whether a distribution was installed for its own sake.
+
+    The installer records that its user named it, so that another package which is installed later
+    and requires it does not make it a mere dependency.
+    """
+    name = normalise(_header(distribution, "Name"))
+    return name not in needed or distribution.read_text("REQUESTED") is not None
 
 
 def _plugins_of(name: str, distribution: Distribution) -> list[InstalledPlugin]:
@@ -334,12 +343,18 @@ def build_of(plugin: InstalledPlugin) -> str:
         if plugin.file is not None:
             code: str | None = Path(plugin.file).read_text(encoding="utf-8", errors="replace")
         elif plugin.editable:
-            code = "\n".join(_source_facts(plugin.target.partition(":")[0].partition(".")[0]))
+            package = plugin.target.partition(":")[0].partition(".")[0]
+            code = "\n".join(_source_facts(package)) or None
         else:
             code = distribution(plugin.distribution).read_text("RECORD")
     except (OSError, PackageNotFoundError):
         return ""
-    return hashlib.sha256(code.encode()).hexdigest() if code else ""
+    return "" if code is None else hashlib.sha256(code.encode()).hexdigest()
+
+
+def working_copy_build(plugin: InstalledPlugin) -> str:
+    """Return `build_of` a working copy or a single file, whose code changes in place."""
+    return build_of(plugin) if plugin.editable or plugin.file is not None else ""
 
 
 def _source_facts(package: str) -> Iterator[str]:
@@ -438,7 +453,15 @@ def local_plugins(paths: Sequence[str], base: Path) -> tuple[InstalledPlugin, ..
         paths: as configured; ``~`` is expanded.
         base: folder that relative paths start from.
     """
-    return tuple(_describe_file((base / Path(path).expanduser()).absolute()) for path in paths)
+    return tuple(_describe_file((base / expanded(path)).absolute()) for path in paths)
+
+
+def expanded(path: str) -> Path:
+    """Return `path` with ``~`` expanded, and unchanged if there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def _describe_file(path: Path) -> InstalledPlugin:

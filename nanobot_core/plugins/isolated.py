@@ -20,13 +20,12 @@ from nanobot_core.config.environment import environment, process_environment
 from nanobot_core.config.tree import nest, overlay, parse_path
 from nanobot_core.contracts.isolation import DeclaredTool, IsolatedPlugin
 from nanobot_core.contracts.plugin import PluginFacts
-from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginRejected
 from nanobot_core.hooks.caller import GATES, declared_hooks
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import NETWORK_VARIABLES
-from nanobot_core.plugins.examine import ask_child
-from nanobot_core.plugins.index import InstalledPlugin, Isolation, id_problem
+from nanobot_core.plugins.examine import ask_child, keep_result
+from nanobot_core.plugins.index import InstalledPlugin, Isolation, expanded, id_problem
 from nanobot_core.plugins.loader import load_object
 from nanobot_core.plugins.manifest import (
     ANY_VARIABLE,
@@ -92,7 +91,7 @@ def describe_isolated(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlug
         paths = installed["paths"]
         key = [__version__, isolation.python, [[path, _modified_ns(path)] for path in paths]]
         kept = {"key": key, "facts": facts, "manifest": manifest_to_json(manifest)}
-        _keep(_file(cache_dir, plugin.id), kept)
+        keep_result(_file(cache_dir, plugin.id), kept)
     return _filled(plugin, isolation, facts, manifest)
 
 
@@ -166,7 +165,7 @@ def _described(
     plugin_id: str, python: str | None, isolator: tuple[str, str], cache_dir: Path
 ) -> InstalledPlugin:
     """Return a plugin as far as it is known without running anything."""
-    path = cache_dir.parent / Path(python or f"environments/{plugin_id}/bin/python").expanduser()
+    path = cache_dir.parent / expanded(python or f"environments/{plugin_id}/bin/python")
     isolation = Isolation(python=str(path.absolute()), isolator=isolator[0])
     problem = id_problem(plugin_id)
     if not path.is_file():
@@ -278,11 +277,3 @@ def _modified_ns(path: str) -> int:
         return os.stat(path).st_mtime_ns  # noqa: PTH116 - read at every start
     except OSError:
         return 0
-
-
-def _keep(file: Path, data: Mapping[str, object]) -> None:
-    """Write a description for the next start; a folder that is read-only costs only time."""
-    try:
-        replace_file(file, json.dumps(data))
-    except OSError:
-        return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -48,6 +49,7 @@ ANY_VARIABLE = "*"
 """Declared by a plugin that reads environment variables which only its settings name."""
 
 _STRICT = {"extra": "forbid"}
+_REQUIREMENT = re.compile(r"([A-Za-z0-9_-]+)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,12 @@ class Manifest:
     def of_kind(self, kind: str) -> tuple[Declaration, ...]:
         """Return the contributions of one kind."""
         return tuple(item for item in self.declarations if item.kind == kind)
+
+    @property
+    def requires(self) -> dict[str, str]:
+        """The plugins that it requires: id to version specifiers, such as ``>=2``, or nothing."""
+        found = (_REQUIREMENT.fullmatch(text.strip()) for text in self.facts.requires)
+        return {match[1]: match[2].strip() for match in found if match}
 
     @property
     def capabilities(self) -> tuple[str, ...]:

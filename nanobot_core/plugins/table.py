@@ -74,6 +74,7 @@ class Leases:
         self.is_over: bool = False
         self._held: dict[object, int] = {}
         self._released = asyncio.Event()
+        self._given_back: set[object | None] = set()
 
     @contextmanager
     def hold(self) -> Iterator[int]:
@@ -89,19 +90,24 @@ class Leases:
             self._wake()
 
     @contextmanager
-    def detached(self) -> Iterator[None]:
-        """Start tasks inside that do not belong to the work that holds the current lease."""
-        token = _current.set(None)
+    def given_back(self) -> Iterator[None]:
+        """Do not count the caller's own work inside: it waits for a change of the plugins.
+
+        Otherwise a command that reloads a plugin would wait for itself, and two such commands for
+        each other.
+        """
+        lease = _current.get()
+        self._given_back.add(lease)
+        self._wake()
         try:
             yield
         finally:
-            _current.reset(token)
+            self._given_back.discard(lease)
 
     async def released(self, number: int, limit_s: float) -> bool:
         """Wait until nothing uses generation `number` or an older one.
 
-        Older ones count, because work that began long ago may have asked for a plugin since. The
-        caller's own work does not count: a command that reloads a plugin would wait for itself.
+        Older ones count, because work that began long ago may have asked for a plugin since.
 
         Returns:
             False if that takes longer than `limit_s` seconds.
@@ -115,8 +121,8 @@ class Leases:
         return True
 
     def _is_held(self, number: int) -> bool:
-        own = _current.get()
-        return any(held <= number for lease, held in self._held.items() if lease is not own)
+        counted = (held for lease, held in self._held.items() if lease not in self._given_back)
+        return any(held <= number for held in counted)
 
     def begin(self) -> None:
         """Let changes wait for work in progress: the host starts."""

@@ -12,12 +12,17 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import NameConflict, PluginError
-from nanobot_core.plugins.active import ActivePlugin
 from nanobot_core.record import dataclass
 from nanobot_core.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from nanobot_core.plugins.active import ActivePlugin
+    from nanobot_core.plugins.catalogue import Selection
+    from nanobot_core.plugins.index import InstalledPlugin
 
 MAX_NAME_CHARS = 64
 _LETTERS = re.compile(r"[a-zA-Z0-9_-]+")
@@ -26,26 +31,42 @@ _OTHER_LETTERS = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class NameClash:
-    """A tool name that several plugins claim.
+    """A name that several plugins claim.
 
     Attributes:
         name: the short name.
         plugins: those that claim it.
-        keeper: the one of them that has it, or an empty string where none has.
+        keeper: the one that has it, or an empty string if none has.
+        kind: kind of contribution, a key of `KINDS`, or ``settings``.
     """
 
     name: str
     plugins: tuple[str, ...]
     keeper: str = ""
+    kind: str = "tools"
+
+    @property
+    def claim(self) -> str:
+        """Who claims the name, in one clause."""
+        what = (
+            self.kind if self.kind in {"settings", "cli", "memory"} else self.kind.removesuffix("s")
+        )
+        return f"{what} '{self.name}' is claimed by {' and '.join(self.plugins)}"
 
     @property
     def outcome(self) -> str:
-        """Whose the name is, in one clause."""
-        return f"'{self.keeper}' has it" if self.keeper else "each of them is spelt out"
+        """Who has the name, in one clause."""
+        if self.keeper:
+            return f"'{self.keeper}' has it"
+        if self.kind == "tools":
+            return "each of them has a long name"
+        return "each reads the section" if self.kind == "settings" else "none of them is used"
 
     @property
     def remedy(self) -> str:
-        """The line that settles it."""
+        """How to settle it."""
+        if self.kind != "tools":
+            return "disable one of them"
         return f"set tools.aliases.{self.name}: {self.keeper or self.plugins[0]}/{self.name}"
 
 
@@ -55,6 +76,30 @@ class ToolNames:
 
     public: Mapping[tuple[str, str], str]
     clashes: tuple[NameClash, ...]
+
+
+def contested_names(selections: Sequence[Selection]) -> dict[tuple[str, str], NameClash]:
+    """Return by kind and name what several enabled plugins contribute.
+
+    Tools and commands of the shell get different names, and a provider is refused when it is used.
+    """
+    owners: dict[tuple[str, str], list[InstalledPlugin]] = {}
+    for selection in selections:
+        manifest = selection.plugin.manifest
+        if selection.enabled and manifest is not None:
+            names = {(item.kind, item.name) for item in manifest.declarations}
+            names |= {("settings", section.path) for section in manifest.settings}
+            for kind, name in names:
+                if kind not in {"tools", "providers", "cli"}:
+                    owners.setdefault((kind, name), []).append(selection.plugin)
+    found = {}
+    for (kind, name), plugins in sorted(owners.items()):
+        bundled = [plugin.id for plugin in plugins if plugin.bundled]
+        if len(plugins) > 1:
+            keeper = bundled[0] if len(bundled) == 1 else ""
+            ids = tuple(plugin.id for plugin in plugins)
+            found[kind, name] = NameClash(name, ids, keeper, kind)
+    return found
 
 
 def assign_tool_names(
@@ -166,7 +211,7 @@ class ToolOffering:
         self._aliases = aliases
         names = self._assigned()
         new = [clash for clash in names.clashes if clash not in self.clashes]
-        self._tell(new if self._public else ())
+        self._warn(new if self._public else ())
         self._put(names)
 
     def _assigned(self) -> ToolNames:
@@ -232,14 +277,9 @@ class ToolOffering:
         """Remove the tools of all plugins, and forget which names they had."""
         self.offer((), {})
 
-    def _tell(self, clashes: Iterable[NameClash]) -> None:
+    def _warn(self, clashes: Iterable[NameClash]) -> None:
         from loguru import logger
 
         for clash in clashes:
-            logger.warning(
-                "tool '{}' is claimed by {}; from the next start on {}; {}",
-                clash.name,
-                " and ".join(clash.plugins),
-                clash.outcome,
-                clash.remedy,
-            )
+            outcome = f"from the next start, {clash.outcome}"
+            logger.warning("{}; {}; {}", clash.claim, outcome, clash.remedy)

@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 19_740
+CORE: Final = 19_850
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 22
@@ -31,7 +31,7 @@ MODULES: Final = {
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     "agent": Size(1100, 1750),
-    "app": Size(1500, 2350),
+    "app": Size(1500, 2360),
     "cli": Size(2300, 3150),
     "bus": Size(1000, 1410),
     "channels": Size(900, 1160),
@@ -41,13 +41,13 @@ MODULES: Final = {
     "errors": Size(250, 400),
     "folder": Size(150, 250),
     "events": Size(150, 210),
-    "hooks": Size(800, 1180),
+    "hooks": Size(800, 1200),
     "media": Size(120, 220),
     "messages": Size(300, 450),
     "ids": Size(10, 30),
     "net": Size(450, 610),
     "paths": Size(250, 400),
-    "plugins": Size(2700, 3720),
+    "plugins": Size(2700, 3775),
     "provider_match": Size(150, 190),
     "record": Size(60, 90),
     "sessions": Size(600, 1030),

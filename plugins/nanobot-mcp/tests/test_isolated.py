@@ -74,8 +74,7 @@ def descriptions(tmp_path_factory: pytest.TempPathFactory, pythons: dict[str, st
     home = tmp_path_factory.mktemp("described")
     settings = {"plugins": {"policy": "listed", "enabled": ["mcp"], "isolate": pythons}}
     (home / "config.yaml").write_text(yaml.safe_dump(settings), "utf-8")
-    bot = Nanobot.from_config(home / "config.yaml", home=home)
-    bot.plugins.catalogue.examine_undescribed(home / "cache")
+    Nanobot.from_config(home / "config.yaml", home=home)
     return home / "cache" / "isolated"
 
 

@@ -480,3 +480,19 @@ def test_the_launch_agent_is_a_property_list(tmp_path: Path) -> None:
     assert content["ProgramArguments"][:5] == ["/py", "-m", "nanobot_core", "--config", "a&b"]
     assert content["EnvironmentVariables"] == {"NANOBOT_HOME": str(tmp_path / "<&>")}
     assert content["ExitTimeOut"] == 60
+
+
+def test_plugins_are_shown_and_changed_in_the_running_gateway(nanobot: CommandLine) -> None:
+    with running(nanobot):
+        nanobot("agent", "-m", "hello")
+        before = json.loads(nanobot("plugins", "status", "--json").stdout)
+        table = nanobot("plugins", "top").stdout
+        reloaded = nanobot("plugins", "reload", "scripted").stdout
+        disabled = nanobot("plugins", "disable", "scripted").stdout
+        after = json.loads(nanobot("plugins", "list", "--json").stdout)["plugins"]
+
+    states = [{each["id"]: each["state"] for each in reports} for reports in (before, after)]
+    assert [each["scripted"] for each in states] == ["active", "disabled"]
+    assert table.startswith("plugin\thook\tcalls\t")
+    assert "reloaded: scripted" in reloaded
+    assert "gateway: disabled: scripted" in disabled

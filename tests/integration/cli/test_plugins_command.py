@@ -27,7 +27,7 @@ def test_list_shows_each_plugin_and_imports_none(packages: Packages) -> None:
     lines = packages.nanobot("plugins", "list").stdout.splitlines()
 
     assert lines[0].split("\t") == ["plugin", "state", "version", "gives", "about"]
-    assert "alpha\tfound\t1.2\ttools weather\tA sample." in lines
+    assert "alpha\tenabled\t1.2\ttools weather\tA sample." in lines
     assert any(line.startswith("beta\tdisabled\t1.2") for line in lines)
     assert packages.imported() == set()
 
@@ -97,10 +97,26 @@ def test_inspect_shows_what_a_plugin_gives_and_reads(packages: Packages) -> None
     assert packages.imported() == set()
 
 
-def test_an_undescribed_plugin_is_said_to_be_so(packages: Packages) -> None:
-    packages.add("alpha", described=False)
+def test_a_plugin_without_a_manifest_is_listed_like_any_other(packages: Packages) -> None:
+    packages.add("alpha", TOOL.format(id="alpha"), described=False)
+    packages.nanobot.configure("plugins: {policy: listed, enabled: [alpha]}")
 
-    assert "undescribed" in packages.nanobot("plugins", "inspect", "alpha").stdout
+    listed = packages.nanobot("plugins", "list").stdout
+
+    assert "alpha\tenabled\t1.2\ttools weather\tA sample." in listed
+
+
+def test_a_command_of_the_devkit_says_what_to_install(bare: CommandLine) -> None:
+    program = (
+        "from nanobot_core.plugins import index; "
+        "index.load_declarations = lambda folder, kind: []; "
+        "from nanobot_core.cli import main; main()"
+    )
+    alone = CommandLine(bare.home, bare.environ, (bare.command[0], "-c", program))
+
+    done = alone("plugins", "new", "dice", code=2)
+
+    assert "python3 -m pip install nanobot-devkit" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("command", ["inspect", "why", "enable", "disable"])

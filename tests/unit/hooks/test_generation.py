@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import typing
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
@@ -239,3 +240,50 @@ async def test_a_plugin_may_listen_in_several_places(bench: Bench, turn: TurnInf
     content = await bench.hooks(Plugin()).finalize_content(ContentReady(turn=turn, content=""))
 
     assert sorted(content) == ["1", "2"]
+
+
+def _generator(event: object) -> Iterator[None]:
+    yield
+
+
+async def _async_generator(event: object) -> AsyncIterator[None]:
+    yield
+
+
+def _any(*args: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "wrapper", "hookwrapper", "reason"),
+    [
+        (_generator, True, False, "is a wrapper of pluggy"),
+        (_generator, False, True, "is a wrapper of pluggy"),
+        (_generator, False, False, "is a generator function"),
+        (_async_generator, False, False, "is a generator function"),
+        (_any, False, False, "not '*args: "),
+    ],
+)
+def test_what_pluggy_accepts_and_is_never_called_is_refused_with_the_form(
+    function: Callable[..., object], wrapper: bool, hookwrapper: bool, reason: str
+) -> None:
+    namespace = ModuleType("sample")
+    marked = hookimpl(function, specname="before_turn", wrapper=wrapper, hookwrapper=hookwrapper)
+    vars(namespace)["before_turn"] = marked
+
+    with pytest.raises(PluginRejected) as caught:
+        check_registrant(Registrant("sample", "", namespace))
+
+    assert reason in caught.value.reason
+    assert "def before_turn(event)" in caught.value.remedy
+
+
+def test_an_unknown_argument_is_named_with_those_that_the_hook_has() -> None:
+    class Plugin:
+        @hookimpl
+        def before_turn(self, evnt: object) -> None: ...
+
+    with pytest.raises(PluginRejected) as caught:
+        check_registrant(Registrant("sample", "1", Plugin()))
+
+    assert caught.value.reason == "hook 'before_turn' has no argument 'evnt'"
+    assert caught.value.remedy == "did you mean 'event'? it has: event"

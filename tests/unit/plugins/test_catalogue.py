@@ -229,7 +229,7 @@ def counting(tmp_path: Path) -> str:
 
 def examined(open_catalogue: Open, cache: Path, **settings: object) -> Catalogue:
     catalogue = open_catalogue(**settings)
-    catalogue.examine_undescribed(cache)
+    catalogue.describe_all(cache)
     return catalogue
 
 
@@ -376,10 +376,28 @@ def test_a_folder_that_cannot_be_written_does_not_stop_an_examination(
     site: Path, cache: Path, open_catalogue: Open
 ) -> None:
     write_plugin(site, "bare", record="x")
-    catalogue = open_catalogue()
+    cache.mkdir(parents=True, exist_ok=True)
     (cache / "examined").write_text("a file where the folder should be")
 
-    catalogue.examine_undescribed(cache)
+    catalogue = open_catalogue()
 
     assert catalogue.selections["bare"].plugin.manifest is not None
     assert (cache / "examined").is_file()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("commands", "command 'brew'"), ("memory", "memory 'brew'"), ("services", "service 'brew'")],
+)
+def test_a_name_of_two_plugins_is_nobodys_and_both_are_named(
+    site: Path, open_catalogue: Open, kind: str, said: str
+) -> None:
+    declared = {"kind": kind, "name": "brew", "summary": "", "detail": {}}
+    for plugin_id in ("one", "two"):
+        write_plugin(site, plugin_id, manifest=manifest_of(plugin_id, declarations=[declared]))
+
+    catalogue = open_catalogue()
+
+    (clash,) = catalogue.contested
+    assert clash.claim == f"{said} is claimed by one and two"
+    assert not [item for item in catalogue.declared(kind) if item[0].id in {"one", "two"}]

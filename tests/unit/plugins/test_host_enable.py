@@ -276,3 +276,26 @@ async def test_a_host_that_has_stopped_changes_nothing(site: Path, make_host: Ma
 
     with pytest.raises(RuntimeError, match="has stopped"):
         await host.changes.enable("ear")
+
+
+async def test_two_commands_that_change_plugins_do_not_wait_for_each_other(
+    site: Path, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    monkeypatch.setattr("nanobot_core.plugins.table.DRAIN_LIMIT_S", 5.0)
+    write_ear(site)
+    write_ear(site, "other")
+    host = make_host()
+    await host.start()
+    both = asyncio.Barrier(2)
+
+    async def command(plugin_id: str) -> None:
+        async with host.snapshot():
+            await both.wait()
+            await host.changes.disable(plugin_id)
+
+    async with asyncio.timeout(4.0), asyncio.TaskGroup() as group:
+        group.create_task(command("ear"))
+        group.create_task(command("other"))
+
+    assert host.active.labels() == ()
+    assert not [each for each in warnings if "work in progress" in each]

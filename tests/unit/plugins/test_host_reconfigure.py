@@ -256,3 +256,21 @@ async def test_a_version_that_cannot_be_used_leaves_the_former_one_and_those_tha
     assert (change.disabled, change.unchanged) == ((), ("needy",))
     assert report(host, "ear").state == "degraded"
     assert log_of("ear") == ["start ear"]
+
+
+async def test_changed_code_of_a_working_copy_is_taken_up(
+    site: Path, home: Path, make_host: MakeHost
+) -> None:
+    package = write_ear(site)
+    (site / "acme_ear-1.0.dist-info" / "direct_url.json").write_text(
+        '{"dir_info": {"editable": true}, "url": "file:///x"}'
+    )
+    host = make_host()
+    await host.start()
+    same = await reconfigured(host, home)
+
+    (package / "plugin.py").write_text(f"{EAR}\nCHANGED = True\n")
+    change = await reconfigured(host, home)
+
+    assert (same.unchanged, same.reloaded) == (("ear",), ())
+    assert (change.unchanged, change.reloaded) == ((), ("ear",))

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_core.plugins.index import InstalledPlugin, load_installed, scan_installed, search_path
+from nanobot_core.plugins.index import (
+    InstalledPlugin,
+    load_installed,
+    local_plugins,
+    scan_installed,
+    search_path,
+)
 from nanobot_core.plugins.manifest import MANIFEST_FILE
 from tests.distributions import manifest_of, tool_declaration, write_distribution, write_plugin
 
@@ -43,7 +49,7 @@ def test_a_plugin_is_described_without_being_imported(site: Path, cache: Path) -
     told = in_child(
         site,
         "import json, sys\nfrom pathlib import Path\n"
-        "from nanobot_core.plugins.index import load_installed\n"
+        "from nanobot_core.plugins.index import local_plugins, load_installed\n"
         f"found = {{p.id: p for p in load_installed(Path({str(cache)!r}))}}['scales']\n"
         "print(json.dumps([found.version, found.summary, found.target,\n"
         "    [d.name for d in found.manifest.of_kind('tools')],\n"
@@ -274,7 +280,7 @@ def test_nothing_is_found_in_the_current_directory(tmp_path: Path, cache: Path, 
     workspace = tmp_path / "workspace"
     write_plugin(workspace, "lurking", code=RAISES, manifest=manifest_of("lurking"))
     (workspace / "look.py").write_text(
-        "from nanobot_core.plugins.index import scan_installed\n"
+        "from nanobot_core.plugins.index import local_plugins, scan_installed\n"
         "print([plugin.id for plugin in scan_installed()])\n"
     )
     what = "look" if start == "-m" else (workspace / "look.py").read_text()
@@ -307,3 +313,20 @@ def test_a_scan_and_the_index_agree(site: Path, cache: Path) -> None:
     write_plugin(site, "sound", manifest=manifest_of("sound", when={"before_turn": "channel:x"}))
 
     assert load_installed(cache) == load_installed(cache) == scan_installed()
+
+
+def test_a_requested_plugin_stays_direct_when_another_package_requires_it(
+    site: Path, found: Found
+) -> None:
+    write_plugin(site, "base")
+    (site / "acme_base-1.0.dist-info" / "REQUESTED").write_text("")
+
+    write_plugin(site, "extension", requires=["acme-base"])
+
+    assert found("base").direct
+
+
+def test_a_local_file_of_an_unknown_user_is_a_problem_of_that_plugin(tmp_path: Path) -> None:
+    (plugin,) = local_plugins(["~no-such-user/dice.py"], tmp_path)
+
+    assert "there is no file" in plugin.problem

@@ -110,7 +110,7 @@ def open_catalogue(site: Path, cache: Path) -> Open:
 
 
 def described(catalogue: Catalogue, cache: Path) -> InstalledPlugin:
-    catalogue.examine_undescribed(cache)
+    catalogue.describe_all(cache)
     return catalogue.selections["dice"].plugin
 
 
@@ -172,7 +172,7 @@ def test_what_is_lacking_is_told_with_its_remedy(
     assert f"{cache.parent}/environments/dice/bin/python" in usual.reason
 
     catalogue = open_catalogue(gone=place.python)
-    catalogue.examine_undescribed(cache)
+    catalogue.describe_all(cache)
     assert catalogue.selections["gone"].state == "failed"
     assert catalogue.selections["gone"].reason == "it is not installed"
 

@@ -252,3 +252,19 @@ def test_whatever_is_installed_the_enabled_ones_fit_each_other(
         assert item.reason
     shuffled = data.draw(st.permutations(plugins))
     assert decide(shuffled, disabled=disabled) == chosen
+
+
+@pytest.mark.parametrize(
+    ("requirement", "reason"),
+    [
+        ("bakery", ""),
+        ("bakery>=1,<2", ""),
+        ("bakery>=2", "requires plugin 'bakery>=2', which is installed as 1.0"),
+        ("cellar>=2", "requires plugin 'cellar>=2', which is not installed"),
+    ],
+)
+def test_a_required_plugin_may_have_a_range_of_versions(requirement: str, reason: str) -> None:
+    chosen = decide([installed("bakery"), installed("shop", requires=[requirement])])
+
+    assert chosen["shop"].enabled == (not reason)
+    assert reason in chosen["shop"].reason
