@@ -56,7 +56,7 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: boo
         loaded: says what the file gets, and which texts are secret.
         level: least level for stderr; ``None`` is for a person who runs one command: warnings in
             short, without those on turns, whose outcome the command tells itself.
-        in_thread: whether a thread writes, so that no terminal or disk can hold whoever logs.
+        in_thread: whether a thread writes, so that no terminal or disk can block the caller.
     """
     settings = loaded.settings.logging
     logger.remove()
@@ -141,7 +141,7 @@ def _concerns_no_turn(record: Record) -> bool:
 
 
 def _short(record: Record) -> str:
-    """A line for whoever runs one command."""
+    """A line for a person who runs one command."""
     plugin = record["extra"].get("plugin")
     origin = f" [{plugin}]" if plugin else ""
     return f"{record['level'].name.capitalize()}{origin}: {record['message']}"

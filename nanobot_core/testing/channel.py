@@ -200,7 +200,7 @@ class ChannelPlatform(ABC):
     Attributes:
         chat_id: a chat that exists, whose messages the channel takes.
         acknowledged: keys of messages that the channel has taken for good, in the order in which
-            the platform was told.
+            the platform got the acknowledgements.
         delivered: texts that the chat shows, in order, in the dialect of the platform.
     """
 

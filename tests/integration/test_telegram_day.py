@@ -107,16 +107,16 @@ Nano: nanobot 0.1.0
 Anna: /help
 Nano: Commands:
 
-• /approve: allow a tool call that waits for the owner: /approve ID
-• /deny: refuse a tool call that waits for the owner: /deny ID
+• /approve: allow a tool call that waits for approval: /approve ID
+• /deny: refuse a tool call that waits for approval: /deny ID
 • /help: show all commands
 • /model: show or set the model of this conversation
 • /new: start a new conversation
-• /pairing: let strangers in: /pairing, /pairing approve CODE, /pairing revoke CHANNEL ID
+• /pairing: admit unknown senders: /pairing, /pairing approve CODE, /pairing revoke CHANNEL ID
 • /plugins: list plugins: /plugins, /plugins enable|disable|reload ID
-• /start: say hello and show all commands
-• /status: show model, session and what is in trouble
-• /stop: stop what is being done in this chat
+• /start: greet, and show all commands
+• /status: show the model, the session and problems
+• /stop: stop the current turn of this chat
 • /usage: show tokens and cost of today and of this session
    <code> /approve
    <code> /deny
