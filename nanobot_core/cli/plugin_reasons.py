@@ -1,4 +1,4 @@
-"""Why a plugin is started, and why an implementer of a hook stands where it stands."""
+"""Why a plugin is started, and why a hook calls its plugins in their order."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def explain_order(
 
 
 def _wish(plugin: InstalledPlugin, others: Sequence[InstalledPlugin]) -> str:
-    """What put a plugin where it stands among `others`, apart from the owner's own order."""
+    """Return why a plugin has its place among `others`, apart from the owner's own order."""
     ids = {other.id for other in others}
     for other in (plugin, *others):
         facts = other.manifest.facts if other.manifest else None
@@ -121,7 +121,7 @@ def _wish(plugin: InstalledPlugin, others: Sequence[InstalledPlugin]) -> str:
             return f"'{other.id}' wants to come before it"
         elif plugin.id in (*facts.requires, *facts.after):
             return f"'{other.id}' wants to come after it"
-    return "alphabetical, nobody wishes otherwise"
+    return "alphabetical, no plugin asks for another place"
 
 
 def _load(plugin: InstalledPlugin) -> Registrant | None:

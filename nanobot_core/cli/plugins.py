@@ -122,7 +122,7 @@ def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) ->
 
 @app.command()
 def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> None:
-    """Tell what makes a plugin run, or what keeps it from running."""
+    """Explain why a plugin runs, or why it does not."""
     from nanobot_core.cli.plugin_reasons import triggers
 
     options = options_of(ctx)

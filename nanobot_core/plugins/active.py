@@ -71,13 +71,13 @@ class ActivePlugin:
     Attributes:
         registrant: the plugin as the hooks see it.
         manifest: what it may contribute.
-        context: what the host lent to it.
+        context: the host's services for it.
         runtime: runs its own hooks in tasks that the application owns.
         compiled: what it implements, by hook.
         ledger: accounts and circuits of its hooks.
         source: what it was made from.
         sections: its part of the configuration by key path, as it stood.
-        terms: the core's settings that it was told.
+        terms: the core's settings at its start.
         published: tools that it published while running.
         contributed: its tools, once they were collected.
         loading: held while the code of a lazy tool is loaded, or the plugin's modules exchanged.
@@ -121,7 +121,7 @@ class ActivePlugin:
         """Call the plugin's ``start``, if it has one. Once.
 
         Raises:
-            PluginLoadFailed: it failed or overran its time; what was lent is taken back.
+            PluginLoadFailed: it failed or overran its time; its resources are released.
         """
         if self._started:
             msg = f"plugin '{self.id}' was started twice"
@@ -130,12 +130,12 @@ class ActivePlugin:
         try:
             await self._call_own("start", self.context)
         except HookError as error:
-            await self.context.lent.take_back()
+            await self.context.resources.take_back()
             raise PluginLoadFailed(
-                self.id, f"its start failed: {error.reason}", "mend that, then start nanobot again"
+                self.id, f"its start failed: {error.reason}", "fix that, then restart nanobot"
             ) from error
         except asyncio.CancelledError:
-            await self.context.lent.take_back()
+            await self.context.resources.take_back()
             raise
 
     async def check_health(self) -> Health:
@@ -151,7 +151,7 @@ class ActivePlugin:
         return found
 
     async def stop(self, reason: StopCause) -> None:
-        """Call the plugin's ``stop`` and take back what was lent, whether or not it works. Once."""
+        """Call the plugin's ``stop`` once, and release its resources, whether or not that works."""
         if self._stopped:
             return
         self._stopped = True
@@ -160,7 +160,7 @@ class ActivePlugin:
         except HookError as error:
             self.runtime.report(error)
         finally:
-            await self.context.lent.take_back()
+            await self.context.resources.take_back()
 
     async def _call_own(self, hook: str, *args: Any) -> Any:
         """Call one hook of the plugin's own life."""
@@ -182,7 +182,7 @@ class ActivePlugin:
             sections: the same as plain data.
 
         Returns:
-            True when they are in force; False when it takes a new instance.
+            True when they are in force; False if they require a new instance.
 
         Raises:
             HookError: the plugin failed.
@@ -339,7 +339,7 @@ class Starter:
         loaded: the configuration.
         facts: what all contexts share.
         publish: takes the tools that an active plugin publishes.
-        opened: told each time that a circuit opens, with the plugin's ledger and id.
+        opened: called each time that a circuit opens, with the plugin's ledger and id.
     """
 
     loaded: LoadedConfig
@@ -412,7 +412,7 @@ class Starter:
         }
 
     def sections(self, manifest: Manifest) -> dict[str, JsonObject]:
-        """Return the plugin's part of the configuration, as it stands there."""
+        """Return the plugin's part of the configuration, unvalidated."""
         paths = [section.path for section in manifest.settings]
         paths += [f"channels.{item.name}" for item in manifest.of_kind("channels")]
         paths += [f"{PROVIDERS}{item.name}" for item in manifest.of_kind("providers")]
@@ -424,7 +424,7 @@ class Starter:
         return found
 
     def terms(self, manifest: Manifest) -> Hashable:
-        """Return all else that a plugin was told at its start; it must be made anew to change."""
+        """Return the other values that a plugin receives; a change requires a new instance."""
         tools = self.loaded.settings.tools
         limits = [
             (key, limit_s)
@@ -458,7 +458,7 @@ class Starter:
             raise
         except Exception as error:  # isolation point: its class body, its validators, its hooks
             reason = f"{doing} raised {type(error).__name__}: {error}"
-            raise PluginLoadFailed(plugin_id, reason, "mend its code") from error
+            raise PluginLoadFailed(plugin_id, reason, "fix the plugin") from error
         await active.start()
         return active
 

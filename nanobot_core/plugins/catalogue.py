@@ -326,7 +326,7 @@ def _lacks(selection: Selection, needed: str, other: Selection | None, is_able: 
 def _may_be_enabled(
     selection: Selection, settings: PluginsSettings, plugin_filter: PluginFilter
 ) -> bool:
-    """Whether a plugin is out only because nobody asked for it."""
+    """Whether a plugin is out only because it was not asked for."""
     return selection.state == "disabled" and not _is_forbidden(selection, settings, plugin_filter)
 
 

@@ -109,7 +109,7 @@ def agree(home: Path, plugins: Iterable[InstalledPlugin]) -> Consents:
 
 
 _FAILED = frozenset({"failed", "settings-error", "quarantined"})
-"""States in which a plugin that was started does not run; in the others it goes on."""
+"""States in which a plugin that was started does not run; in the others it continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class ClosedPlugin:
         )
 
     def implementations(self) -> Iterator[tuple[str, Implementation]]:
-        """Yield by hook what stands for the plugin until it runs."""
+        """Yield by hook the implementation that refuses until the plugin runs."""
         for hook in self.gates:
             yield hook, closed_gate(hook, self.id, self.sentence)
 

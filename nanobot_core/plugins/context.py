@@ -126,7 +126,7 @@ class HostContext:
         media: where files that people send and receive are kept.
         network: what may be reached on the model's wish.
         tools: tools that change while the host runs.
-        lent: what must be taken back when the plugin goes.
+        resources: what is released when the plugin stops.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class HostContext:
         self._own_hooks = frozenset(own_hooks)
         self._sharing = threading.RLock()
         self._shared: dict[Callable[[PluginContext], Any], Any] = {}
-        self.lent: PluginResources = PluginResources(plugin_id, host.runtime)
+        self.resources: PluginResources = PluginResources(plugin_id, host.runtime)
 
     @cached_property
     def logger(self) -> Logger:
@@ -212,7 +212,7 @@ class HostContext:
         if hook.name not in self._own_hooks:
             raise PluginRejected(
                 self.id,
-                f"it asks for what others give by '{hook.name}', which is no hook of its own",
+                f"it asks for what others give by '{hook.name}', which it does not declare itself",
                 "name it in contribute_hookspecs",
             )
         return await self._host.contributed(hook.name)
@@ -234,11 +234,11 @@ class HostContext:
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run `work` until it ends or the plugin stops; a failure is reported."""
-        self.lent.spawn(work, name=name)
+        self.resources.spawn(work, name=name)
 
     def on_dispose(self, close: Callable[[], Awaitable[None] | None]) -> None:
         """Call `close` when the plugin goes, in reverse order of registration."""
-        self.lent.on_dispose(close)
+        self.resources.on_dispose(close)
 
 
 async def _nothing(hook: str) -> Sequence[Contributed[Any]]:

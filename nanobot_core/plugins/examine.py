@@ -292,7 +292,7 @@ def _conditions(registrant: Registrant, compiled: CompiledPlugin) -> dict[str, s
         if condition and not condition.startswith(CHANNEL_CONDITION):
             raise PluginRejected(
                 registrant.id,
-                f"hook '{name}' is for '{condition}', which is no condition",
+                f"hook '{name}' is for '{condition}', which is not a condition",
                 f"name a channel: when='{CHANNEL_CONDITION}telegram'",
             )
     return {name: condition for name, condition in found.items() if condition}
@@ -325,7 +325,7 @@ def _describe_settings(
             raise PluginRejected(
                 registrant.id,
                 f"settings '{section.path}' have no complete defaults",
-                "give every field a default, None where there is none",
+                "give every field a default, None if it has no value",
             ) from error
     return tuple(declared), values
 
@@ -335,13 +335,13 @@ def settings_model(plugin_id: str, dotted: str) -> type[BaseModel]:
 
     Raises:
         PluginLoadFailed: it does not import.
-        PluginRejected: it is no pydantic model.
+        PluginRejected: it is not a pydantic model.
     """
     from pydantic import BaseModel
 
     model = load_object(plugin_id, dotted)
     if not (inspect.isclass(model) and issubclass(model, BaseModel)):
-        raise PluginRejected(plugin_id, f"'{dotted}' is no pydantic model")
+        raise PluginRejected(plugin_id, f"'{dotted}' is not a pydantic model")
     return model
 
 
@@ -350,7 +350,7 @@ def _declare(registrant: Registrant, kind: str, item: Any, context: HostContext)
         return _declare_tool(registrant, item, context)
     if not dataclasses.is_dataclass(item) or isinstance(item, type):
         raise PluginRejected(
-            registrant.id, f"{KINDS[kind]} gave {type(item).__name__}, which is no specification"
+            registrant.id, f"{KINDS[kind]} gave {type(item).__name__}, which is not a specification"
         )
     detail = dataclasses.asdict(item)
     name = next(str(detail[field]) for field in _NAME_FIELDS if field in detail)
@@ -385,7 +385,7 @@ def resolve_lazy_tool(plugin_id: str, lazy: LazyTool, context: HostContext) -> T
 
     Raises:
         PluginLoadFailed: it does not import, or its factory fails.
-        PluginRejected: the factory gives no tool.
+        PluginRejected: the factory does not return a tool.
     """
     found = load_object(plugin_id, lazy.factory)
     if isinstance(found, Tool):

@@ -377,7 +377,7 @@ class LoopWatch:
             pass
 
     def _is_waiting(self) -> bool:
-        """Tell whether the loop waits for events itself, and not some code that it called."""
+        """Return whether the loop waits for events itself, and not some code that it called."""
         frame = self._frame()
         if frame is None or frame.f_back is None or frame.f_code.co_name != "select":
             return False

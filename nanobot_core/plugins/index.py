@@ -79,7 +79,7 @@ class Isolation:
 
     Attributes:
         python: interpreter of its environment.
-        isolator: id of the plugin that runs it, or an empty string where there is none.
+        isolator: id of the plugin that runs it, or an empty string.
         left_out: what it gives besides tools, and what has no effect therefore.
         remedy: what to do about the plugin's problem.
     """
@@ -126,7 +126,7 @@ class InstalledPlugin:
 
     @property
     def label(self) -> str:
-        """``id@version``, or the id alone where there is no version."""
+        """``id@version``, or the id alone without a version."""
         return f"{self.id}@{self.version}" if self.version else self.id
 
 
@@ -243,7 +243,7 @@ def _is_direct(distribution: Distribution, needed: Collection[str]) -> bool:
 def _plugins_of(name: str, distribution: Distribution) -> list[InstalledPlugin]:
     try:
         entries = distribution.entry_points
-    except ValueError:  # a file that is no entry_points.txt is not ours to mend
+    except ValueError:  # a file that is no entry_points.txt is not ours to fix
         return []
     return [
         _describe(name, distribution, entry.name, entry.value)
@@ -309,7 +309,7 @@ def _read_manifest(path: Path, plugin_id: str) -> tuple[Manifest | None, str]:
 
 
 def _refreshed(plugin: InstalledPlugin) -> InstalledPlugin:
-    """Read the manifest of a working copy anew: its folder does not change when the file does."""
+    """Read the manifest of a working copy again: its folder does not change when the file does."""
     if not plugin.editable or plugin.manifest_file is None:
         return plugin
     manifest, problem = _read_manifest_quickly(plugin)
@@ -413,7 +413,7 @@ def _index_items(file: Path, key: list[Any]) -> list[dict[str, Any]]:
 
 
 def _declarations_of(item: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what a plugin of the index declares; a working copy's manifest is read anew."""
+    """Return what a plugin of the index declares; a working copy's manifest is read again."""
     manifest = item["manifest"]
     if item["editable"] and item["manifest_file"]:
         manifest = json.loads(Path(item["manifest_file"]).read_bytes())

@@ -74,7 +74,7 @@ def describe_isolated(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlug
 
     Raises:
         PluginLoadFailed: its code does not import there, or nanobot-core is not installed there.
-        PluginRejected: it breaks a rule, or gives no tools.
+        PluginRejected: it breaks a rule, or does not provide tools.
         PluginNotFound: it is not installed there.
     """
     isolation = _isolation(plugin)

@@ -87,7 +87,7 @@ async def make_object(plugin_id: str, dotted: str, wanted: type[T], *arguments: 
     """
     factory = await asyncio.to_thread(load_object, plugin_id, dotted)
     if not callable(factory):
-        raise PluginRejected(plugin_id, f"'{dotted}' is no factory")
+        raise PluginRejected(plugin_id, f"'{dotted}' is not a factory")
     try:
         made: object = factory(*arguments)
     except (PluginError, ConfigError):

@@ -166,7 +166,7 @@ def parse_manifest(text: str) -> Manifest:
     """Return the manifest in `text`, checked.
 
     Raises:
-        ValueError: it is no manifest, or of a format that this release does not know.
+        ValueError: it is not a manifest, or it has a format that this release does not know.
     """
     from pydantic import TypeAdapter
 
@@ -210,7 +210,7 @@ def manifest_from_index(data: dict[str, Any]) -> Manifest:
 
 
 def tool_definition(declaration: Declaration) -> ToolDefinition:
-    """Return what the model is told of a declared tool."""
+    """Return the definition of a declared tool."""
     description = declaration.detail.get("description")
     parameters = declaration.detail.get("parameters")
     return ToolDefinition(

@@ -142,7 +142,7 @@ def assign_tool_names(
 def _without_doubles(
     public: Mapping[tuple[str, str], str], settled: Collection[str]
 ) -> dict[tuple[str, str], str]:
-    """Tell apart what is spelt alike, such as ``b__c`` of plugin ``a`` and ``c`` of ``a__b``."""
+    """Distinguish equal names, such as ``b__c`` of plugin ``a`` and ``c`` of ``a__b``."""
     uses = Counter(public.values())
     return {
         owner: name if uses[name] == 1 or full in settled else _with_digest(full)
@@ -171,7 +171,7 @@ class ToolOffering:
 
     Args:
         registry: the registry that turns use.
-        on_failure: told of a plugin whose tools cannot be taken.
+        on_failure: called with a plugin whose tools cannot be used.
 
     Attributes:
         clashes: names that several plugins claim.
@@ -189,7 +189,7 @@ class ToolOffering:
         self._aliases: Mapping[str, str] = {}
 
     async def collect(self, plugins: Iterable[ActivePlugin]) -> None:
-        """Ask `plugins` for their tools; one that fails offers none, and is told."""
+        """Ask `plugins` for their tools; one that fails offers none, and is reported."""
         for active in plugins:
             try:
                 await active.collect_tools()

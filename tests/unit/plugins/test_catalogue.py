@@ -171,7 +171,7 @@ FAULTS = [
     (
         BAD + "@on.contribute_settings\ndef f(): return [SettingsSection('x', 'json:dumps')]",
         PluginRejected,
-        "'json:dumps' is no pydantic model",
+        "'json:dumps' is not a pydantic model",
     ),
     (
         BAD + "@on.contribute_settings\ndef f(): raise OSError('no')",
@@ -187,7 +187,7 @@ FAULTS = [
     (
         BAD + "@on.before_turn(when='chanel:x')\ndef f(event): ...",
         PluginRejected,
-        "which is no condition",
+        "which is not a condition",
     ),
     (
         "from nanobot_core import hookimpl\n@hookimpl\ndef before_turm(event): ...",

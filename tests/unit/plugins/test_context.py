@@ -144,8 +144,8 @@ async def test_lent_things_are_taken_back_tasks_first_and_closers_backwards(
     context.on_dispose(lambda: fail(KeyboardInterrupt()))
     await running.wait()
 
-    await context.lent.take_back()
-    await context.lent.take_back()
+    await context.resources.take_back()
+    await context.resources.take_back()
 
     assert order == ["task", "async", "first"]
     assert [told.split(" failed: ")[1].strip() for told in warnings] == [
@@ -176,7 +176,7 @@ async def test_what_does_not_end_is_named_and_does_not_hold_up_the_rest(
     context.spawn(deaf(), name="deaf")
     await running.wait()
 
-    await context.lent.take_back()
+    await context.resources.take_back()
     enough.set()
 
     assert closed == ["last"]
