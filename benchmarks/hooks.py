@@ -39,7 +39,7 @@ from nanobot_core.agent.run import Model
 from nanobot_core.folder import Folder
 from nanobot_core.hooks.caller import Hooks, declared_hooks
 from nanobot_core.hooks.generation import (
-    Ledger,
+    HookStats,
     Registrant,
     build_hooks,
     compile_plugin,
@@ -161,7 +161,7 @@ async def _delta_row(scale: int) -> Row:
 def _generation_row(scale: int) -> Row:
     """Load one plugin into a host with 19 others; pluggy registers all of them again."""
     plugins = [Plugin() for _ in range(GENERATION)]
-    ledger = Ledger(time.monotonic)
+    ledger = HookStats(time.monotonic)
     registrants = [Registrant(f"plugin{n}", "1", plugin) for n, plugin in enumerate(plugins)]
     others = [compile_plugin(registrant, ledger) for registrant in registrants[1:]]
     runtime = HookRuntime(spawn=TaskOwner().spawn, report=_fail)
@@ -187,7 +187,7 @@ def _generation_row(scale: int) -> Row:
 def _hooks_of(plugins: list[Plugin] | list[Listener]) -> Hooks:
     registrants = [Registrant(f"plugin{i}", "1", plugin) for i, plugin in enumerate(plugins)]
     runtime = HookRuntime(spawn=TaskOwner().spawn, report=_fail)
-    return build_hooks(registrants, runtime, Ledger(time.monotonic))
+    return build_hooks(registrants, runtime, HookStats(time.monotonic))
 
 
 def _fail(error: Exception) -> None:

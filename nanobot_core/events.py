@@ -29,7 +29,7 @@ StopReason: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnInfo:
-    """Who speaks to the agent, and where; the same in every event of a turn.
+    """Who wrote to the agent, and where; the same in every event of a turn.
 
     Attributes:
         id: unique id of the turn, also in the log.
@@ -54,7 +54,7 @@ class TurnInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition(Repaired):
-    """A tool as the model sees it: name, description, JSON Schema of the parameters."""
+    """What the model sees of a tool: name, description, JSON Schema of the parameters."""
 
     name: str
     description: str
@@ -117,11 +117,11 @@ class TurnStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOutcome:
-    """What a turn came to.
+    """The result of a turn.
 
     Attributes:
         turn: the turn.
-        reply: the answer; ``None`` when there is none.
+        reply: the answer, or ``None``.
         usage: tokens and money of all its model calls.
         iterations: number of model calls that took part in the loop.
         tools_used: names of the tools in order of their first call.

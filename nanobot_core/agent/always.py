@@ -1,4 +1,4 @@
-"""AlwaysAllowed: calls that the owner has allowed for good."""
+"""AlwaysAllowed: calls that the owner has allowed permanently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a tool call may run: the plugins' policies, the tool, the owner's rules, the owner."""
+"""Approval of tool calls by policies of plugins, the tool, the owner's rules and the owner."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A call that needs a decision.
+    """A call that the approver decides on.
 
     Attributes:
         call: the call, arguments cast and valid.
@@ -91,7 +91,7 @@ class Approver:
         self._policy = policy
 
     async def decide(self, proposal: Proposal, tools: ToolRegistry) -> Approved | str:
-        """Return the call to run, or a sentence for the model why it may not run.
+        """Return the call to run, or a sentence that tells the model why it cannot run.
 
         The strictest answer counts: a policy or the tool refuses, then a rule refuses, then one of
         them wants the owner to be asked. A rule that allows answers the question of a policy or of
@@ -153,7 +153,7 @@ class Approver:
         return approved
 
     async def _review(self, proposal: Proposal) -> Review:
-        """Return what the tool says of the call; a tool that fails at that has refused it."""
+        """Return what the tool says of the call; a tool that fails to judge it refuses it."""
         if type(proposal.tool).review is Tool.review:
             return Review()
         name = proposal.call.name
@@ -189,7 +189,7 @@ class Approver:
         return self._turn.source == "chat" and not self._turn.is_owner
 
     async def _ask(self, call: ToolCall, question: str, *, may_always: bool) -> Ticket:
-        """Ask; no one to ask, no answer in time and a failure mean no."""
+        """Ask; without someone to ask, an answer in time or a working hook the answer is no."""
         request = ApprovalRequested(
             turn=self._turn,
             id=uuid4().hex[:8],
@@ -244,9 +244,9 @@ async def _reviewed(proposal: Proposal) -> Review:
 def _names_tool(rule: ApprovalRule, entry: RegisteredTool) -> bool:
     """Whether a rule is about a tool.
 
-    What it refuses or asks about it finds under the name that the plugin gave, too: a plugin that
-    takes the short name must not take the tool out of the rule. What it allows is only what the
-    model calls so.
+    A rule that denies or asks also matches the name that the plugin gave, so that another plugin
+    cannot take a tool out of the rule by taking its short name. A rule that allows matches only
+    the name that the model uses.
     """
     full = f"{entry.plugin}/{entry.own_name}"
     names = {entry.definition.name, full}

@@ -58,7 +58,7 @@ _NO_TOOL_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """Why a run ends, with the words for it and the answer that they come from."""
+    """Why a run ends, its final text, and the answer that the text comes from."""
 
     content: str
     reason: StopReason
@@ -66,7 +66,7 @@ class _Ending:
 
 
 class AgentRunner:
-    """Runs the agent. Holds nothing of a run, so that many can go on side by side.
+    """Runs the agent. It keeps no state of a run, so that runs can go on side by side.
 
     Args:
         models: finds the provider of a model.
@@ -98,8 +98,8 @@ class AgentRunner:
             SessionError: a result could not be stored.
 
         Cancellation:
-            Running tools are cancelled and awaited. What ``spec.record`` got is all that is
-            known of the run; calls without a result must be reported as interrupted.
+            Running tools are cancelled and awaited. Only what ``spec.record`` received is known of
+            the run; report calls without a result as interrupted.
         """
         approver = Approver(spec.turn, spec.hooks, self._policy)
         return await _Run(spec, self._models, self._clock, self.estimator, approver).go()
@@ -120,12 +120,12 @@ class _Run:
         self.clock = clock
         self.estimator = estimator
         self.caller = ModelCaller(spec, models, clock)
-        # What a summary says is no part of the answer that the user sees streaming.
+        # The user must not see a summary in the streamed answer.
         self.summariser = ModelCaller(replace(spec, stream=False), models, clock)
         self.tools = ToolRunner(spec, clock, approver)
         self.request = list(spec.messages)
         self.aside: list[Message] = []
-        """Sent behind the request to get one answer whole, and no part of the history."""
+        """Messages after the request that complete one answer; they are not stored."""
         self.pieces: list[str] = []
         self.continuations = 0
         self.asked_again = False
@@ -252,7 +252,7 @@ class _Run:
             self._add(result)
 
     async def _listen(self) -> None:
-        """Take up what tools there are now, and what the user has said meanwhile."""
+        """Add new tools and the messages that the user has sent meanwhile."""
         if (newer := await self.spec.newer_tools()) is not None:
             self.spec = self.tools.spec = replace(self.spec, tools=newer)
         for message in await self.spec.more():
@@ -260,7 +260,7 @@ class _Run:
             await self.spec.record([message], ())
 
     def _ask_for_the_rest(self, answer: ModelAnswer) -> None:
-        """Have a cut answer continued, or cut calls, which are not run, made again in parts."""
+        """Ask the model to continue a cut answer, or to repeat cut calls in smaller parts."""
         self.continuations += 1
         text = answer.response.content or ""
         if text:
@@ -272,7 +272,7 @@ class _Run:
             self.aside.append(Message(role="user", content=CONTINUE))
 
     async def _sum_up(self, wish: str, plain: str, reason: StopReason) -> _Ending:
-        """Ask for an account of the work without tools; `plain` is said where none comes."""
+        """Ask for a summary of the work, without tools; `plain` is the answer if that fails."""
         self.aside.append(Message(role="user", content=wish))
         try:
             answer = await self._iterate(len(self.iteration_s) + 1, ())
@@ -325,7 +325,7 @@ class _Run:
         """Summarise the oldest part of the request; False when nothing can go."""
         budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
         budget = max(budget - self.estimator.count_tools(tools), 0)
-        # What is left out already stays out: the newest results only seem to be few afterwards.
+        # Results that are already omitted stay omitted, although fewer remain after this.
         request = microcompact(self.request, self.spec.tools.compactable_names())
         shorter, done = await compact(request, budget, self.estimator, self._summarise)
         if done is None:
@@ -366,7 +366,7 @@ def _normalised(
 ) -> tuple[ToolCall, ...]:
     """Return `calls` with names and ids that every provider accepts, ids unique in `request`.
 
-    What one service let pass in an answer, another refuses in a history, and for ever.
+    One service accepts ids that another refuses in every later request of the session.
     """
     taken = {call.id for message in request for call in message.tool_calls}
     result: list[ToolCall] = []

@@ -126,7 +126,7 @@ class ModelCaller:
                     ),
                 )
             except (ProviderError, PluginError) as error:
-                # Another model would meet the same refusal of what was asked.
+                # Another model would refuse the same request.
                 if isinstance(error, AuthenticationFailed | BadRequest):
                     raise
                 failure = error
@@ -162,7 +162,7 @@ class ModelCaller:
             try:
                 response = await hooks.wrap_model_call(event, with_retries)
             except BaseException:
-                # Also what a hook throws away was paid for.
+                # A call that a hook discards was paid for, too.
                 for made in paid:
                     self._record_usage(model, made.usage)
                 raise
@@ -176,7 +176,7 @@ class ModelCaller:
     ) -> LLMResponse:
         """Make the call; where the model refuses it, once more without its images.
 
-        Services say in words only, each in its own, that a model takes no images or not this one.
+        Services report only in free text that a model does not accept images, or not this one.
         """
         textual = replace(request, messages=without_images(request.messages))
         if model.name not in self._without_images:
@@ -239,7 +239,7 @@ class _Attempt:
         self.first_token_s: float | None = None
 
     async def restart(self, reason: str) -> None:
-        """Declare void what was streamed so far, if anything was."""
+        """Report that what was streamed so far is void, if anything was."""
         self._batch = []
         if self._streamed:
             self._streamed = False
@@ -291,7 +291,7 @@ class _Attempt:
         )
 
     async def _provided(self, model: Model, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield what the provider gives; an unexpected exception is the fault of its plugin."""
+        """Yield the provider's events; other exceptions are failures of its plugin."""
         stream: AsyncIterator[StreamEvent] | None = None
         try:
             if not self._spec.stream:
@@ -353,7 +353,7 @@ class _Attempt:
 
 
 def _completed(response: object) -> Completed:
-    """Return the last event for `response`, which comes from a stranger's code."""
+    """Return the last event for `response`, which comes from a plugin."""
     if not isinstance(response, LLMResponse):
         msg = f"it gave {type(response).__name__} instead of LLMResponse"
         raise TypeError(msg)
@@ -376,7 +376,7 @@ def _check_size(model: Model, response: LLMResponse) -> None:
     ):
         raise ProviderProtocolError(model.provider_name, "its answer is nested too deeply")
     if not (is_finite(kept) and all(is_finite(call.arguments) for call in calls)):
-        reason = "its answer holds NaN or an infinite number, which no JSON can"
+        reason = "its answer holds NaN or an infinite number, which JSON cannot represent"
         raise ProviderProtocolError(model.provider_name, reason)
     if len(calls) > MAX_TOOL_CALLS:
         reason = f"its answer asks for {len(calls):,} tool calls; at most {MAX_TOOL_CALLS} may be"

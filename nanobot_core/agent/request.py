@@ -91,8 +91,8 @@ class RequestParts:
 def with_attachments(text: str, media: Sequence[str]) -> str:
     """Return the user's words with the places of attached files, as they are stored.
 
-    The history then still tells of files whose content a later request leaves out, and of
-    messages without text.
+    The history then names files whose content a later request leaves out, and messages that
+    consist of files only.
     """
     return "\n\n".join([*([text] if text else []), *(f"Attached file: {path}" for path in media)])
 
@@ -101,9 +101,9 @@ class RequestBuilder:
     """Builds requests whose beginning does not change unless its sources do.
 
     Args:
-        workspace: the agent's folder; its bootstrap files are read when they have changed. Files
-            there may be a model's work: links are not followed.
-        timezone: IANA name for the time in the request.
+        workspace: the agent's folder; its bootstrap files are read when they have changed. A
+            model may have written them, so links are not followed.
+        timezone: IANA name of the time zone in which the model sees the time.
         clock: source of time.
     """
 

@@ -26,11 +26,11 @@ RESULTS_FOLDER = Path(".nanobot") / "tool-results"
 
 
 def normalise_output(tool: str, output: ToolOutput) -> ToolResult:
-    """Return what a tool gave as a `ToolResult`; empty output becomes a sentence.
+    """Return the output of a tool as a `ToolResult`; empty output becomes a sentence.
 
     Args:
         tool: name of the tool.
-        output: what its ``execute`` returned; anything else is an error.
+        output: what its ``execute`` returned; anything else becomes an error.
     """
     result = output if isinstance(output, ToolResult) else ToolResult(output)  # type: ignore[arg-type]  # checked below
     content: object = result.content
@@ -38,7 +38,9 @@ def normalise_output(tool: str, output: ToolOutput) -> ToolResult:
         content = tuple(content)
     if not isinstance(content, str) and not _are_blocks(content):
         kind = type(output.content if isinstance(output, ToolResult) else output).__name__
-        return ToolResult(f"Error: {tool} returned {kind}, which is no tool result", is_error=True)
+        return ToolResult(
+            f"Error: {tool} returned {kind}, which is not a tool result", is_error=True
+        )
     result = replace(result, content=content)
     if not _has_image(result) and not content_text(result.content).strip():
         return replace(result, content=f"({tool} completed with no output)")
@@ -49,7 +51,7 @@ class ResultFiles:
     """Keeps results that are too long for the model, one file each, below the workspace.
 
     Args:
-        workspace: the agent's folder. Its files may be a model's work: links are not
+        workspace: the agent's folder. A model may have written its content, so links are not
             followed.
     """
 
@@ -77,7 +79,7 @@ class ResultFiles:
         name = RESULTS_FOLDER / _safe(session_key) / f"{_safe(call_id)}.txt"
         self._workspace.replace(name, text.encode(errors="replace"))
         note = (
-            f"[{len(text):,} characters; the whole is in {self._workspace.path / name}, use "
+            f"[{len(text):,} characters; the full text is in {self._workspace.path / name}, use "
             "read_file with offset and limit]"
         )
         return f"{truncate_middle(text, max_chars)}\n{note}"

@@ -1,4 +1,4 @@
-"""What a run is given and what it comes to."""
+"""Input and result of a run."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ class ModelSource(Protocol):
 
 
 async def ignore_event(event: RunEvent) -> None:
-    """For runs that nobody watches."""
+    """Ignore the events of a run."""
 
 
 async def _nothing_more() -> Sequence[Message]:
-    """For runs that nobody says more to."""
+    """Return no further messages."""
     return ()
 
 
 async def _record_nothing(messages: Sequence[Message], running: Sequence[ToolCall]) -> None:
-    """For runs that are not stored."""
+    """Store nothing."""
 
 
 async def _same_tools() -> ToolRegistry | None:
-    """For runs whose tools do not change."""
+    """Report that the tools have not changed."""
     return None
 
 
@@ -76,7 +76,7 @@ Recorder = Callable[[Sequence[Message], Sequence[ToolCall]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRunSpec:
-    """One run of the agent. It knows nothing of channels.
+    """One run of the agent. It is independent of channels.
 
     Attributes:
         turn: whose turn it is.
@@ -86,7 +86,7 @@ class AgentRunSpec:
         hooks: call points, those of the run included.
         files: what tools may read and write.
         results: where results go that are too long for the model.
-        redact: takes secrets out of what tools give.
+        redact: removes secrets from results of tools.
         model: model name, or ``None`` for the configured one.
         fallback_models: models to try, in order, when the first one fails for good.
         max_iterations: model calls before the run is ended with a summary.
@@ -98,7 +98,7 @@ class AgentRunSpec:
         tool_timeout_s: limit for tools without one of their own.
         max_tool_result_chars: longer results are cut, the whole goes to a file.
         max_parallel: calls that run at the same time.
-        max_repeats: equal calls with equal results before the model is asked to stop.
+        max_repeats: equal calls with equal results before the call is refused.
         pending: calls of the last assistant message to run before the first model call.
         more: asked between iterations for what the user has said meanwhile; recorded by the run.
         newer_tools: asked between iterations for what may be called from then on; ``None`` where
@@ -149,7 +149,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRunResult:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         content: the final answer.

@@ -115,7 +115,7 @@ async def compact(
 
 
 def summary_message(summary: str) -> Message:
-    """Return the entry of a request that contains `summary`."""
+    """Return the message that replaces the summarised part of a request."""
     return Message(role="user", content=f"{SUMMARY_HEADING}\n{summary}")
 
 

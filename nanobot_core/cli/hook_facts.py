@@ -33,9 +33,9 @@ def known_hooks(catalogue: Catalogue) -> dict[str, tuple[str, HookPoint[..., Any
 
 
 def _declared_by(entry: object) -> list[HookPoint[..., Any]]:
-    from nanobot_core.hooks.generation import Ledger, Registrant, compile_plugin
+    from nanobot_core.hooks.generation import HookStats, Registrant, compile_plugin
 
-    compiled = compile_plugin(Registrant("example", "", entry), Ledger(now_s=lambda: 0.0))
+    compiled = compile_plugin(Registrant("example", "", entry), HookStats(now_s=lambda: 0.0))
     [contribute] = compiled["contribute_hookspecs"]
     return list(contribute.function())
 

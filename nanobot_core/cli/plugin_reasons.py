@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.errors import PluginError
 from nanobot_core.hooks.caller import declared_hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks
+from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.loader import load_entry
@@ -85,7 +85,7 @@ def explain_order(
     if wanted is not None:
         return [(plugin.id, _wish(plugin, plugins)) for plugin in plugins]
     registrants = [item for plugin in plugins if (item := _load(plugin)) is not None]
-    hooks = build_hooks(registrants, _idle_runtime(), Ledger(lambda: 0.0), order=settings.order)
+    hooks = build_hooks(registrants, _idle_runtime(), HookStats(lambda: 0.0), order=settings.order)
     called = [item.plugin for item in hooks.implementations.get(hook, ())]
     by_id = {plugin.id: plugin for plugin in plugins}
     usual = [plugin.id for plugin in plugins if plugin.id in called]

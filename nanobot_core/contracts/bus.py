@@ -70,10 +70,10 @@ class BusDepth:
 class Bus(ABC):
     """Inbox and outbox. Every message is handed out at least once until it is acknowledged.
 
-    A cancelled call may have been done or not, and is so as a whole.
+    A cancelled call has either been done completely or not at all.
 
-    One process works on a bus. What was handed out and not given back when that process died is
-    handed out again, oldest first, by the process that opens the bus next.
+    One process works on a bus. Messages that were handed out and not given back when that process
+    died are handed out again, oldest first, when the bus is opened the next time.
     """
 
     @abstractmethod
@@ -96,15 +96,15 @@ class Bus(ABC):
     async def receive_inbound(self) -> InboundLease:
         """Wait for the next message, oldest first; of one session one is out at a time.
 
-        A control command waits for no other of its session, and comes before all that are not but
-        one: the next message of its session, if that arrived before it.
+        A control command does not wait for other messages of its session. It comes before all
+        ordinary messages but one: the next one of its session, if that arrived earlier.
         """
 
     @abstractmethod
     async def take_inbound(self, session_key: str) -> InboundLease | None:
         """Return the next message of a session at once, even while another of it is out.
 
-        For the turn of the session, which can include more; ``None`` when nothing waits, or what
+        For the worker of the session, when it can take more; ``None`` when nothing waits, or what
         waits is delayed.
         """
 

@@ -28,10 +28,10 @@ class Inbox(Protocol):
 
         Returns:
             True when it is stored, False when it is refused for good or was stored before. Either
-            way it may be acknowledged to the platform.
+            way the platform may receive its acknowledgement.
 
         Raises:
-            BusError: it is not stored. The platform must not be told, so that it offers it again.
+            BusError: it is not stored. Do not acknowledge it, so that the platform offers it again.
         """
 
     def alive(self) -> None:
@@ -84,7 +84,7 @@ class Draft:
 
 
 class Channel(ABC):
-    """One connection to a platform. Each start creates a new one."""
+    """One connection to a platform. A new one is created for each start of the channel."""
 
     name: str
     capabilities: ChannelCapabilities = ChannelCapabilities()

@@ -17,7 +17,7 @@ class DeclaredTool:
     """A tool as its plugin's manifest declares it; see `Tool`.
 
     Attributes:
-        definition: the tool as the model sees it.
+        definition: what the model sees of the tool.
         read_only: a call changes nothing.
         compactable: old results may be left out of later requests.
         idempotent: a call may be run again after a crash.
@@ -33,7 +33,7 @@ class DeclaredTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolatedPlugin:
-    """A plugin that runs in another process, and what it needs.
+    """A plugin that runs in another process, and everything needed to run it.
 
     Attributes:
         id: the plugin's id.

@@ -132,8 +132,8 @@ class ContextBlock:
     Attributes:
         name: heading of the passage, unique within the plugin.
         text: Markdown.
-        placement: ``stable`` stands in the system prompt and must change only with its source;
-            ``turn`` stands before the user's words.
+        placement: ``stable`` is in the system prompt and must change only with its source;
+            ``turn`` comes before the user's words.
         priority: higher ones survive when the window is short.
         max_tokens: most tokens it may take; longer text is cut.
     """
@@ -186,7 +186,7 @@ Decision: TypeAlias = Allow | Rewrite | Ask | Deny
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The message is not let in; the log says why, the sender is told nothing."""
+    """The message is not let in; the log says why, the sender gets no answer."""
 
     reason: str
 

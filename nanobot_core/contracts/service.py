@@ -85,7 +85,7 @@ RunState: TypeAlias = Literal["starting", "running", "waiting", "failed", "stopp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """How a channel or a service is.
+    """State of a channel or a service.
 
     Attributes:
         name: its name.
@@ -110,7 +110,7 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayStatus:
-    """How the gateway is.
+    """State of the gateway.
 
     Attributes:
         version: version of the core.
@@ -142,10 +142,10 @@ class GatewayAccess(Protocol):
 
     @property
     def secret(self) -> SecretStr | None:
-        """The secret that clients of the HTTP server must send, or ``None``."""
+        """Secret that callers of the HTTP server must send, or ``None``."""
 
     async def status(self) -> GatewayStatus:
-        """Return how the gateway is."""
+        """Return the state of the gateway."""
 
     def commands(self) -> Mapping[str, str]:
         """Return every slash command with its summary, for the menus of channels."""
@@ -156,5 +156,5 @@ class GatewayAccess(Protocol):
     async def publish(self, message: InboundMessage) -> bool:
         """Store a message that comes from no channel, such as that of a due job.
 
-        Nobody's access list is asked. Returns and raises as `Bus.publish_inbound`.
+        Access lists do not apply. Returns and raises as `Bus.publish_inbound`.
         """

@@ -62,7 +62,7 @@ class StoredSession:
         messages: history from ``state.last_consolidated`` on, oldest first; only the newest part
             where the caller set a limit.
         first_index: number, counted from the session's start, of ``messages[0]``.
-        repaired: sentences on damage found and mended while loading.
+        repaired: sentences on damage found and repaired while loading.
     """
 
     key: str
@@ -88,8 +88,8 @@ class SessionStore(ABC):
     async def load(self, key: str, max_messages: int) -> StoredSession | None:
         """Return the newest part of a session, or ``None`` when there is none.
 
-        Damage is mended once and kept aside; it never costs readable text. The cost depends on
-        `max_messages`, not on how long the session has been.
+        Damage is repaired once, and the damaged part is kept aside; readable text is never
+        lost. The cost depends on `max_messages`, not on the length of the session.
 
         Raises:
             SessionError: the medium cannot be read.
@@ -99,7 +99,7 @@ class SessionStore(ABC):
     async def append(self, key: str, messages: Sequence[Message], state: SessionState) -> None:
         """Add `messages` and make `state` the latest; durable when it returns, or nothing is added.
 
-        The cost depends on what is added, not on what is there.
+        The cost depends on what is added, not on the size of the session.
 
         Raises:
             SessionError: the medium cannot be written; the former content is whole. One that is

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult(Repaired):
-    """What a call gave.
+    """The result of a call.
 
     Attributes:
         content: what the model reads.
-        is_error: the call failed, and the model gets an error.
+        is_error: the call failed; the model sees that.
         media: local paths of files for the user.
         data: facts for programs (hooks, ``--json``), never shown to the model.
     """
@@ -47,7 +47,7 @@ ToolOutput: TypeAlias = str | ToolResult | Sequence[ContentBlock]
 
 
 async def _no_progress(text: str) -> None:
-    """Progress nobody asked for."""
+    """Ignore progress."""
 
 
 async def no_chat(message: OutboundMessage) -> None:
@@ -62,7 +62,7 @@ async def no_chat(message: OutboundMessage) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """The circumstances of one call. Tools keep nothing of it on themselves.
+    """The circumstances of one call. Tools must not store it.
 
     Attributes:
         session_key: session that the call belongs to.
@@ -203,7 +203,7 @@ class Tool(ABC):
 
     @property
     def definition(self) -> ToolDefinition:
-        """The description for the model."""
+        """Name, description and parameters, as the model sees them."""
         return ToolDefinition(
             name=self.name, description=self.description, parameters=self.parameters
         )

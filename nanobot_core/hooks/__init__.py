@@ -1,1 +1,1 @@
-"""Declared call points, and the caller that runs what plugins hung on them."""
+"""Declared call points, and the caller that runs their implementations."""

@@ -1,4 +1,4 @@
-"""Hooks: the typed face of all call points, as one generation of plugins implements them."""
+"""Hooks: all call points with their types, as one generation of plugins implements them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _GATES: dict[str, type[callers.Gate]] = {
     "admit_message": AdmitMessage,
     "authorize_tool_call": AuthorizeToolCall,
 }
-"""What the answers of a gate come to differs from one to the next."""
+"""Each gate combines its answers in its own way."""
 
 
 @functools.cache
@@ -51,7 +51,7 @@ def declared_hooks() -> dict[str, HookPoint[..., Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An implementation that gives one answer, and that is no."""
+    """An implementation that always gives the same refusal."""
 
     answer: object
 
@@ -61,7 +61,7 @@ class Refusal:
 
 
 def closed_gate(hook: str, plugin: str, reason: str) -> Implementation:
-    """Return what stands for the gate of a plugin that does not run: it refuses for `reason`."""
+    """Return the replacement for a gate whose plugin does not run; it refuses with `reason`."""
     refusal = Refusal(_GATES[hook].refusal(reason))
     return Implementation(plugin=plugin, hook=hook, function=refusal, circuit=Circuit(lambda: 0.0))
 
@@ -78,7 +78,7 @@ def judged_by(hook: str) -> str:
 class Hooks:
     """The call points of one generation.
 
-    Each call is guarded, so that the event is built only if somebody listens::
+    Call a hook behind its guard, so that the event is built only for listeners::
 
         if hooks.before_turn:
             await hooks.before_turn(TurnStarted(...))

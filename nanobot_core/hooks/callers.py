@@ -1,4 +1,4 @@
-"""One caller for each kind of hook. Each is false when nobody listens.
+"""One caller for each kind of hook. A caller without implementations is false.
 
 Callers hold a tuple that never changes: a call in progress keeps the implementations it began
 with, whatever is loaded meanwhile.
@@ -59,10 +59,10 @@ class Caller:
 
 
 class Observe(Caller, Generic[E]):
-    """Tells every implementation in order."""
+    """Calls every implementation in order."""
 
     async def __call__(self, event: E) -> None:
-        """Tell `event`; failures are reported and leave the others untouched."""
+        """Call all of them; a failure is reported and does not affect the others."""
         for implementation in self.implementations:
             try:
                 await invoke(implementation, self.runtime, event)
@@ -71,7 +71,7 @@ class Observe(Caller, Generic[E]):
 
 
 class Detached(Caller, Generic[E]):
-    """Tells every implementation later, in order, from a bounded queue of its plugin."""
+    """Calls every implementation later, in order, from a bounded queue of its plugin."""
 
     __slots__ = ("queues",)
 
@@ -120,10 +120,10 @@ class Chain(Caller, Generic[E, V]):
 
 
 class First(Caller, Generic[E, V]):
-    """Asks in order until someone answers."""
+    """Calls implementations in order until one answers."""
 
     async def __call__(self, event: E) -> V | None:
-        """Return the first answer, or ``None`` when nobody has one."""
+        """Return the first answer, or ``None``."""
         for implementation in self.implementations:
             try:
                 value: V | None = await invoke(
@@ -138,7 +138,7 @@ class First(Caller, Generic[E, V]):
 
 
 class Gather(Caller, Generic[E, V]):
-    """Asks all side by side and collects what they give."""
+    """Calls all side by side and collects their items."""
 
     async def __call__(self, event: E) -> list[tuple[str, V]]:
         """Return (plugin id, item) pairs, ordered by the implementations."""
@@ -162,7 +162,7 @@ class Gather(Caller, Generic[E, V]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """What all policies together say of a call.
+    """The combined decision of all policies on a call.
 
     Attributes:
         decision: whether it may run.
@@ -265,7 +265,7 @@ ModelCall = Callable[["ChatRequest"], Awaitable["LLMResponse"]]
 
 
 class WrapModelCall(Caller):
-    """Stands around a model call."""
+    """Wraps a model call."""
 
     async def __call__(self, event: ModelCallRequested, inner: ModelCall) -> LLMResponse:
         """Run `inner` inside all implementations, the first one outermost.
@@ -307,7 +307,7 @@ class WrapModelCall(Caller):
 
 
 class _NextCall(Interlude):
-    """``call_next`` for one implementation: usable once, remembers what came of it."""
+    """``call_next`` for one implementation: usable once; it keeps the result."""
 
     def __init__(self, proceed: ModelCall) -> None:
         super().__init__()

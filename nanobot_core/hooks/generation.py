@@ -30,7 +30,7 @@ class Registrant:
 
 
 @dataclass(slots=True)
-class Ledger:
+class HookStats:
     """Accounts and circuits by (plugin, hook); they outlive generations.
 
     Attributes:
@@ -56,7 +56,7 @@ CompiledPlugin = Mapping[str, Sequence[Implementation]]
 
 
 def compile_plugin(
-    registrant: Registrant, ledger: Ledger, limits: Mapping[str, float] | None = None
+    registrant: Registrant, ledger: HookStats, limits: Mapping[str, float] | None = None
 ) -> CompiledPlugin:
     """Check one plugin and return what it implements.
 
@@ -120,7 +120,7 @@ def join_hooks(
 def build_hooks(
     registrants: Sequence[Registrant],
     runtime: HookRuntime,
-    ledger: Ledger,
+    ledger: HookStats,
     *,
     limits: Mapping[str, float] | None = None,
     order: Mapping[str, Sequence[str]] | None = None,
@@ -140,7 +140,7 @@ def _compile(
     registrant: Registrant,
     found: pluggy.HookImpl,
     point: HookPoint[..., Any],
-    ledger: Ledger,
+    ledger: HookStats,
     limits: Mapping[str, float],
 ) -> Implementation:
     account, circuit = ledger.entry(registrant.id, point.name)

@@ -21,19 +21,19 @@ from nanobot_core.tasks import Spawn
 CANCEL_GRACE_S = 1.0
 """Seconds that a call has to end after it was cancelled."""
 NAMED_AFTER_S = 4.0
-"""Seconds after which a call that may take longer is named: somebody may be waiting for it."""
+"""Seconds after which a call that may take longer is named: a person may be waiting for it."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Implementation:
-    """A function that a plugin hung on a hook. Identity counts, never name or plugin.
+    """A plugin's implementation of a hook. Compare by identity, not by name or plugin.
 
     Attributes:
         plugin: id of the plugin, or ``run`` for hooks of a single run.
         version: version of the plugin.
         hook: name of the hook.
         function: called with the declared arguments in order.
-        options: what the author said of it.
+        options: options of the implementation.
         wish: -1 to come before the others (``tryfirst``), 1 to come after them, else 0.
         limit_s: seconds one call may take, or ``None`` where a person is waited for.
         account: running totals, shared by all generations.
@@ -61,7 +61,7 @@ class HookRuntime:
 
     Attributes:
         spawn: task owner of calls that are waited for.
-        report: told of each failure, with the exception chained to the error.
+        report: called with each failure; the exception is chained to the error.
         clock: source of time for limits that are waited for.
     """
 
@@ -286,7 +286,7 @@ def _in_thread(implementation: Implementation, args: tuple[Any, ...]) -> asyncio
             outcome = _Outcome(implementation.function(*args))
         except BaseException as error:  # noqa: BLE001 - isolation point, raised by the caller
             outcome = _Outcome(error=error)
-        with suppress(RuntimeError):  # the loop is closed, and no one waits
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(ended.set_result, outcome)
 
     name = f"{implementation.hook}:{implementation.plugin}"

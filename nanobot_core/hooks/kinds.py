@@ -38,7 +38,7 @@ class KindRule:
 
 RULES: dict[Kind, KindRule] = {
     Kind.CONTRIBUTE: KindRule(
-        "called once per activation, collects; a failure leaves the whole plugin out", 30.0
+        "called once per activation, collects; after a failure the whole plugin is left out", 30.0
     ),
     Kind.OWN: KindRule("called on the plugin itself", 30.0),
     Kind.OBSERVE: KindRule("in order, result ignored; a failure is logged and counted", 4.0),
@@ -46,18 +46,18 @@ RULES: dict[Kind, KindRule] = {
         "from a bounded queue per plugin, later and in order; overflow drops the oldest", 30.0
     ),
     Kind.CHAIN: KindRule(
-        "in order, each sees the former's result; None means unchanged; a failure is skipped "
-        "unless the implementation is marked critical",
+        "in order, each sees the result of the one before; None means unchanged; a failure is "
+        "skipped unless the implementation is marked critical",
         4.0,
     ),
     Kind.GATE: KindRule(
         "in order, strongest answer wins (deny, ask, rewrite, allow); a failure denies", 15.0, True
     ),
     Kind.FIRST: KindRule("in order, first answer that is not None; a failure asks the next", 4.0),
-    Kind.GATHER: KindRule("side by side, collects; a failure leaves its part out", 3.0),
+    Kind.GATHER: KindRule("side by side, collects; what fails contributes nothing", 3.0),
     Kind.WRAP: KindRule(
         "middleware, call_next usable once, its time not counted; a failure before it is skipped, "
-        "after it the inner result stands",
+        "after it the inner result is used",
         4.0,
     ),
 }

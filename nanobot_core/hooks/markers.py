@@ -23,12 +23,12 @@ _POINT = "nanobot_point"
 
 hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
 hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
-"""Marks an implementation by its name; ``on.<hook>`` does the same with types."""
+"""Marks an implementation by the function's name; ``on.<hook>`` does the same with types."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImplementationOptions:
-    """What an author says of one implementation.
+    """Options of one implementation.
 
     Attributes:
         blocking: a sync function that may wait; it runs in a thread.
@@ -131,7 +131,7 @@ class HookPoint(Generic[P, R]):
 
 
 def options_of(implementation: Callable[..., Any]) -> ImplementationOptions:
-    """Return what the author said of `implementation`; defaults for plain ``@hookimpl``."""
+    """Return the options of `implementation`; defaults for plain ``@hookimpl``."""
     found = getattr(implementation, _OPTIONS, None)
     return found if isinstance(found, ImplementationOptions) else ImplementationOptions()
 

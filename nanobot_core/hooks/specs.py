@@ -2,9 +2,9 @@
 
 Each declaration is a contract: when it is called, what each return value means, what happens by
 default. Order, time limit and failure follow from the kind (see ``kinds.py``). The first words of a
-declaration tell the owner what implementing the hook lets a plugin do; they are empty where it
-neither sees, changes nor decides anything. All hooks but the contributions may be sync or async.
-Events are frozen; new facts come as new fields.
+declaration tell the owner what implementing the hook lets a plugin do; they are empty for a hook
+that neither sees, changes nor decides anything. Except contributions, hooks can be sync or async.
+Events are frozen; new facts are new fields.
 """
 
 # The parameters of a declaration are names for implementers, not for these empty bodies.
@@ -87,81 +87,81 @@ def __getattr__(name: str) -> object:
 
 @declare(Kind.CONTRIBUTE)
 def contribute_hookspecs() -> Iterable[ContributionHook[object]]:
-    """Name the hooks of the plugin's own, made with `declare_contribution`.
+    """Contribute hooks that the plugin declares with `declare_contribution`.
 
-    Their names begin with the plugin's id and an underscore. Others implement them to give the
-    plugin something; it reads that with ``ctx.contributed``.
+    Their names begin with the plugin's id and an underscore. Other plugins implement them; the
+    plugin reads their items with ``ctx.contributed``.
     """
 
 
 @declare(Kind.CONTRIBUTE)
 def describe_plugin() -> PluginFacts:
-    """State what the code cannot tell: needs, order, what the plugin reaches."""
+    """Describe what the code does not show: requirements, order, what the plugin reaches."""
 
 
 @declare(Kind.CONTRIBUTE)
 def contribute_settings() -> Iterable[SettingsSection]:
-    """Say where the plugin's settings stand and which models they have."""
+    """Contribute sections of settings: their place in the configuration and their model."""
 
 
 @declare(Kind.CONTRIBUTE, "gives the model tools")
 def contribute_tools(ctx: PluginContext) -> Iterable[Tool | LazyTool]:
-    """Give tools. Called before the first turn that may use tools."""
+    """Contribute tools. Called before the first turn that may use tools."""
 
 
 @declare(Kind.CONTRIBUTE, "receives and sends messages")
 def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
-    """Give channels. Each is created when its section enables it."""
+    """Contribute channels. Each is created when its section enables it."""
 
 
 @declare(Kind.CONTRIBUTE, "sends conversations to a model service")
 def contribute_providers(ctx: PluginContext) -> Iterable[ProviderSpec]:
-    """Give providers. One is created when a model resolves to it."""
+    """Contribute providers. One is created when a model resolves to it."""
 
 
 @declare(Kind.CONTRIBUTE, "keeps what is remembered")
 def contribute_memory(ctx: PluginContext) -> Iterable[MemorySpec]:
-    """Give memory backends; ``memory.backend`` chooses one."""
+    """Contribute memory backends; ``memory.backend`` chooses one."""
 
 
 @declare(Kind.CONTRIBUTE, "keeps conversations")
 def contribute_stores(ctx: PluginContext) -> Iterable[StoreSpec]:
-    """Give session stores and buses; the settings choose one of each."""
+    """Contribute session stores and buses; the settings choose one of each."""
 
 
 @declare(Kind.CONTRIBUTE, "runs as long as the gateway")
 def contribute_services(ctx: PluginContext) -> Iterable[ServiceSpec]:
-    """Give services that run as long as the gateway."""
+    """Contribute services that run as long as the gateway."""
 
 
 @declare(Kind.CONTRIBUTE, "answers slash commands")
 def contribute_commands(ctx: PluginContext) -> Iterable[SlashCommand]:
-    """Give slash commands."""
+    """Contribute slash commands."""
 
 
 @declare(Kind.CONTRIBUTE, "adds commands to the terminal")
 def contribute_cli() -> Iterable[CliGroup]:
-    """Give subcommands of ``nanobot``."""
+    """Contribute subcommands of ``nanobot``."""
 
 
 @declare(Kind.CONTRIBUTE, "answers HTTP requests")
 def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
-    """Give HTTP applications to mount in the gateway."""
+    """Contribute HTTP applications to mount in the gateway."""
 
 
 @declare(Kind.CONTRIBUTE, "hears voice messages")
 def contribute_transcribers(ctx: PluginContext) -> Iterable[TranscriberSpec]:
-    """Give transcription providers."""
+    """Contribute transcription providers."""
 
 
 @declare(Kind.CONTRIBUTE)
 def contribute_checks() -> Iterable[Check]:
-    """Give checks for ``nanobot doctor``."""
+    """Contribute checks for ``nanobot doctor``."""
 
 
 @declare(Kind.CONTRIBUTE, "runs other plugins")
 def contribute_isolators() -> Iterable[IsolatorSpec]:
-    """Give ways to run tool plugins in processes of their own; the first by plugin id is used."""
+    """Contribute ways to run tool plugins in their own process; the first by plugin id is used."""
 
 
 # --- a plugin's own life ---------------------------------------------------------------------
@@ -171,13 +171,13 @@ def contribute_isolators() -> Iterable[IsolatorSpec]:
 def start(ctx: PluginContext) -> None:
     """Called after the contributions are accepted, before they are visible; 30 s.
 
-    Raising leaves the plugin out, with nothing of it published.
+    If it raises, the plugin is left out and nothing of it is published.
     """
 
 
 @declare(Kind.OWN)
 def check_health(ctx: PluginContext) -> Health:
-    """Say how the plugin is; called by ``nanobot doctor`` and after a hot load."""
+    """Report the health of the plugin; called by ``nanobot doctor`` and after a hot load."""
 
 
 @declare(Kind.OWN)
@@ -187,7 +187,7 @@ def settings_changed(ctx: PluginContext, change: SettingsChange) -> Applied | Ne
 
 @declare(Kind.OWN)
 def stop(ctx: PluginContext, reason: StopCause) -> None:
-    """Called once after the last use; 10 s. What the host lent is taken back afterwards anyway."""
+    """Called once after the last use; 10 s. The host releases its resources in any case."""
 
 
 # --- the work of the agent -------------------------------------------------------------------
@@ -195,7 +195,7 @@ def stop(ctx: PluginContext, reason: StopCause) -> None:
 
 @declare(Kind.GATE, "reads every message and decides who is let in", Refuse)
 def admit_message(event: MessageReceived) -> Refuse | None:
-    """Refuse a message that the access lists let in; None has nothing against it."""
+    """Refuse a message that the access lists let in; None accepts it."""
 
 
 @declare(Kind.CHAIN, "reads and changes messages to the agent", InboundMessage, field="message")
@@ -238,7 +238,7 @@ def rewrite_tools(event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
 
 @declare(Kind.FIRST, "chooses the model", str)
 def choose_model(event: ModelRequested) -> str | None:
-    """Name another model for this call; None leaves it to others and to the configuration."""
+    """Name another model for this call; None leaves the choice to others and the configuration."""
 
 
 @declare(Kind.OBSERVE, "follows each model call")
@@ -250,17 +250,17 @@ def before_iteration(event: IterationStarted) -> None:
 def wrap_model_call(
     event: ModelCallRequested, call_next: Callable[[ChatRequest], Awaitable[LLMResponse]]
 ) -> LLMResponse:
-    """Stand around a model call, its retries and fallbacks included.
+    """Wrap a model call with its retries.
 
     ``await call_next(event.request)`` makes the call, with this request or a changed one, and
-    returns its response. Raising a `LimitError` before it ends the turn with that sentence;
-    returning without it answers in the model's place.
+    returns its response. To end the turn with a message, raise a `LimitError` before it; to answer
+    instead of the model, return without it.
     """
 
 
 @declare(Kind.DETACHED, "reads answers while they are written")
 def on_stream(event: TextStreamed) -> None:
-    """Deltas of the last 50 ms or more."""
+    """A piece of the answer was streamed: the text of the last 50 ms or more."""
 
 
 @declare(Kind.DETACHED, "follows each model call")
@@ -270,7 +270,7 @@ def on_stream_end(event: StreamEnded) -> None:
 
 @declare(Kind.OBSERVE, "reads tool calls")
 def after_iteration(event: IterationFinished) -> None:
-    """A model call gave an answer."""
+    """A model call has returned an answer."""
 
 
 @declare(Kind.OBSERVE, "reads tool calls")
@@ -301,7 +301,7 @@ def after_execute_tool(event: ToolCallFinished) -> None:
     Kind.FIRST, "answers approval questions in the owner's name", Ticket, waits_for_person=True
 )
 def choose_approval(event: ApprovalRequested) -> Ticket | None:
-    """Ask the owner about a call and wait for the answer; nobody answering means no.
+    """Ask the owner about a call and wait for the answer; no answer means no.
 
     Unlike other hooks of its kind it may take as long as ``tools.approval_timeout_s``.
     """
@@ -324,9 +324,9 @@ def rewrite_outbound(event: MessageComposed) -> OutboundMessage | None:
 
 @declare(Kind.DETACHED, "reads messages from the agent")
 def after_delivery(event: DeliveryFinished) -> None:
-    """A message was delivered, or given up."""
+    """A message was delivered, or its delivery was given up."""
 
 
 @declare(Kind.DETACHED, "reads what model calls cost")
 def on_usage(event: UsageRecorded) -> None:
-    """One model call of any source was paid for."""
+    """A model call was made and has to be paid for."""

@@ -21,7 +21,7 @@ from nanobot_core.errors import (
     PluginRejected,
 )
 from nanobot_core.hooks.caller import GATES, declared_hooks
-from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant, compile_plugin
+from nanobot_core.hooks.generation import CompiledPlugin, HookStats, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime, invoke
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
@@ -90,7 +90,7 @@ class ActivePlugin:
     context: HostContext
     runtime: HookRuntime
     compiled: CompiledPlugin
-    ledger: Ledger
+    ledger: HookStats
     source: Source
     sections: Mapping[str, JsonObject] = field(default_factory=dict, repr=False)
     terms: Hashable = ()
@@ -328,7 +328,7 @@ PROVIDERS = "providers."
 """Begins the key paths of sections that belong to a plugin's providers."""
 
 Publish = Callable[[ActivePlugin, "Sequence[Tool | LazyTool]"], None]
-Opened = Callable[[Ledger, str], None]
+Opened = Callable[[HookStats, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,9 +443,9 @@ class Starter:
     def _limits(self) -> dict[str, float]:
         return {"stop": PLUGIN_END_S, **self.loaded.settings.plugins.limits}
 
-    def _ledger(self) -> Ledger:
+    def _ledger(self) -> HookStats:
         """Return a ledger of its own for one instance: new code begins with a clean record."""
-        ledger = Ledger(self.facts.runtime.clock.monotonic_s)
+        ledger = HookStats(self.facts.runtime.clock.monotonic_s)
         ledger.on_open = lambda plugin_id: self.opened(ledger, plugin_id)
         return ledger
 
@@ -467,7 +467,7 @@ class Starter:
         registrant: Registrant,
         manifest: Manifest,
         compiled: CompiledPlugin,
-        ledger: Ledger,
+        ledger: HookStats,
         source: Source,
     ) -> ActivePlugin:
         """Return the plugin, ready for `start`."""

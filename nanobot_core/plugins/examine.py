@@ -22,7 +22,7 @@ from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginError, PluginLoadFailed, PluginNotFound, PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
-from nanobot_core.hooks.generation import CompiledPlugin, Ledger, Registrant, compile_plugin
+from nanobot_core.hooks.generation import CompiledPlugin, HookStats, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import HookPoint
@@ -208,7 +208,7 @@ def describe(registrant: Registrant) -> Manifest:
     Raises:
         PluginRejected: what it contributes breaks a rule.
     """
-    compiled = compile_plugin(registrant, Ledger(now_s=lambda: 0.0))
+    compiled = compile_plugin(registrant, HookStats(now_s=lambda: 0.0))
     points = declared_hooks()
     functions = {name: found[0].function for name, found in compiled.items()}
     settings, values = _describe_settings(registrant, functions)

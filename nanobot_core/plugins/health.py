@@ -23,7 +23,7 @@ from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.hooks.account import Account
-    from nanobot_core.hooks.generation import Ledger
+    from nanobot_core.hooks.generation import HookStats
     from nanobot_core.plugins.catalogue import Selection
 
 
@@ -157,7 +157,7 @@ def condition_of(plugin_id: str, hooks: Sequence[HookReport]) -> Condition:
     return Condition("degraded", f"left out after repeated failures ({reasons})", remedy)
 
 
-def figures_of(ledger: Ledger, plugin_id: str) -> tuple[HookReport, ...]:
+def figures_of(ledger: HookStats, plugin_id: str) -> tuple[HookReport, ...]:
     """Return the figures of those hooks of a plugin that were called."""
     return tuple(
         HookReport.of(hook, account, circuit.state)
@@ -247,7 +247,7 @@ class Conditions:
         else:
             bound.debug("the event loop is blocked at {}", block.place)
 
-    def note_block(self, block: LoopBlock, ledger: Ledger) -> None:
+    def note_block(self, block: LoopBlock, ledger: HookStats) -> None:
         """Count a block of the event loop; each third long one opens the hook's circuit."""
         self.note(block.plugin, Condition("degraded", block.reason, block.remedy))
         if not block.is_long:

@@ -11,7 +11,7 @@ from nanobot_core.config.environment import environment
 from nanobot_core.contracts.context import Contributed
 from nanobot_core.errors import ConfigError, PluginError, PluginRejected
 from nanobot_core.hooks.caller import GATES, Hooks, declared_hooks
-from nanobot_core.hooks.generation import Ledger
+from nanobot_core.hooks.generation import HookStats
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
@@ -492,7 +492,7 @@ class PluginHost:
         if block.plugin in self.active.active:
             self._conditions.note_block(block, self.active.ledgers[block.plugin])
 
-    def _circuit_opened(self, ledger: Ledger, plugin_id: str) -> None:
+    def _circuit_opened(self, ledger: HookStats, plugin_id: str) -> None:
         # Work that still runs in a former instance says nothing about the current one.
         if self.active.ledgers.get(plugin_id) is ledger:
             self._conditions.circuit_opened(plugin_id)

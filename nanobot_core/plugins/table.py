@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.hooks.account import Circuit
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.hooks.generation import Ledger, join_hooks
+from nanobot_core.hooks.generation import HookStats, join_hooks
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.plugins.active import ActivePlugin
 from nanobot_core.plugins.manifest import holds
@@ -156,7 +156,7 @@ class PluginTable:
 
     def __init__(self, runtime: HookRuntime, offering: ToolOffering) -> None:
         self.active: dict[str, ActivePlugin] = {}
-        self.ledgers: dict[str, Ledger] = {}
+        self.ledgers: dict[str, HookStats] = {}
         self.hooks: Hooks = Hooks(runtime)
         self.offering = offering
         self.tools_loaded: bool = False

@@ -35,7 +35,7 @@ from nanobot_core.errors import (
     PluginRejected,
     ToolError,
 )
-from nanobot_core.hooks.generation import Ledger, Registrant, compile_plugin
+from nanobot_core.hooks.generation import HookStats, Registrant, compile_plugin
 from nanobot_core.messages import JsonObject, OutboundMessage
 from nanobot_core.plugins.examine import derive_manifest
 from nanobot_core.plugins.index import InstalledPlugin, scan_installed
@@ -191,7 +191,7 @@ class Contributions:
     def __init__(self, plugin: InstalledPlugin) -> None:
         self._plugin = plugin
         self._entry = Registrant(plugin.id, plugin.version, load_entry(plugin))
-        self._hooks = compile_plugin(self._entry, Ledger(now_s=time.monotonic))
+        self._hooks = compile_plugin(self._entry, HookStats(now_s=time.monotonic))
 
     async def start(self, context: FakePluginContext) -> None:
         """Call ``start``; skips the test when the plugin needs settings for it."""

@@ -17,7 +17,7 @@ from nanobot_core.contracts.plugin import Applied, Health, NeedsReload, Settings
 from nanobot_core.contracts.provider import LLMResponse
 from nanobot_core.errors import ConfigError, HookError, PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, compile_plugin
+from nanobot_core.hooks.generation import HookStats, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime, Implementation, invoke
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import HookPoint
@@ -84,7 +84,7 @@ class PluginContract(ConformanceSuite):
 
     async def _live(self, tmp_path: Path) -> _Life:
         registrant = Registrant(self.plugin_id, "0", self.make_plugin())
-        life = _Life(compile_plugin(registrant, Ledger(now_s=time.monotonic)))
+        life = _Life(compile_plugin(registrant, HookStats(now_s=time.monotonic)))
         try:
             async with self.make_context(tmp_path) as context:
                 await life.run(context)

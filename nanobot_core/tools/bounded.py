@@ -1,4 +1,4 @@
-"""JSON Schema checks that end, whatever a stranger wrote into the schema.
+"""JSON Schema checks that end, whatever the schema says.
 
 jsonschema checks most of the vocabulary. Taken from it are the three things by which a schema of
 a few hundred bytes could hold the process for hours: regular expressions that backtrack, unique
@@ -78,11 +78,11 @@ def build_schema_validator() -> Draft202012Validator:
 
 
 def matches(pattern: str, text: str) -> bool | None:
-    """Whether `pattern` is found in `text`, told in linear time.
+    """Whether `pattern` is found in `text`, decided in linear time.
 
-    ``None`` if a bounded check is impossible: look-around and back references, for
-    which no linear engine exists, broken patterns, and long texts under large patterns. These are
-    left to who runs the tool.
+    ``None`` where that is impossible within bounds: look-around and back references, for which no
+    linear engine exists, invalid patterns, and long texts with large patterns. The tool itself
+    has to check these.
     """
     expression = _compile(pattern)
     if expression is None or len(text) * _weight(pattern) > _MAX_PATTERN_WORK:

@@ -1,4 +1,4 @@
-"""ToolRegistry: which tools there are, where each comes from, and what a call needs."""
+"""ToolRegistry: the tools, their origins, and the preparation of calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def with_hint(error: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolTraits:
-    """What must be known of a tool before its code is loaded; see `Tool`."""
+    """Properties of a tool that are known before its code is loaded; see `Tool`."""
 
     read_only: bool = False
     compactable: bool = False
@@ -45,11 +45,11 @@ class RegisteredTool:
     """A tool in a registry. Its code is loaded when it is first called.
 
     Attributes:
-        definition: the tool as the model sees it; its name is the one in this registry.
+        definition: what the model sees; its name is the one in this registry.
         own_name: the name that its plugin gave it, however it is spelt here.
         plugin: id of the plugin that it comes from.
         version: version of that plugin, empty for what a program registered.
-        traits: what is known of it without its code.
+        traits: its properties, known without its code.
         source: see `Tool.source`.
         schema: the compiled parameters.
     """
@@ -110,10 +110,10 @@ class RegisteredTool:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call after its name and arguments were checked.
+    """A call after its tool was looked up and its arguments were cast and validated.
 
     Attributes:
-        tool: the tool, or ``None`` when there is none of that name.
+        tool: the tool, or ``None`` if the name is unknown.
         params: the arguments, cast as far as they could be.
         error: text for the model when the call cannot run, else ``None``.
     """
@@ -148,7 +148,7 @@ class ToolRegistry:
 
         Raises:
             NameConflict: the name is taken; both owners are named.
-            PluginRejected: the name is no tool name.
+            PluginRejected: the name is not valid for a tool.
         """
         entry = (
             tool
@@ -175,7 +175,7 @@ class ToolRegistry:
         self._definitions = None
 
     def unregister(self, name: str) -> bool:
-        """Remove a tool; False when there is none of that name."""
+        """Remove a tool; False if the name is unknown."""
         self._definitions = None
         return self._tools.pop(name, None) is not None
 
@@ -184,7 +184,7 @@ class ToolRegistry:
 
         Raises:
             NameConflict: another plugin has one of the names; nothing is changed.
-            PluginRejected: a name is no tool name; nothing is changed.
+            PluginRejected: a name is not valid for a tool; nothing is changed.
         """
         candidate = ToolRegistry()
         candidate._tools = {

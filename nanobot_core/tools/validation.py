@@ -1,4 +1,4 @@
-"""Arguments held against a JSON Schema, findings in words."""
+"""Validation of arguments against a JSON Schema, with readable findings."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _RULES = {
 class ParameterSchema:
     """The schema of one tool's parameters, compiled at the first check.
 
-    Schemas come from strangers. Remote references are never fetched, and neither a schema nor
-    arguments made for it hold the process: see `nanobot_core.tools.bounded`.
+    Schemas are not trusted: remote references are never fetched, and neither a schema nor
+    arguments made for it block the process: see `nanobot_core.tools.bounded`.
     """
 
     def __init__(self, schema: JsonObject) -> None:
@@ -54,7 +54,7 @@ class ParameterSchema:
     def findings(self, params: object) -> list[str]:
         """Return what is wrong with `params`, each with its path; empty when nothing is."""
         if self.schema.get("type") != "object":
-            return ["the tool's schema is no object schema, so it cannot be called"]
+            return ["the tool's schema is not an object schema, so it cannot be called"]
         if not isinstance(params, dict):
             return [f"arguments must be an object, found {json_type(params)}"]
         if self._problem is None:

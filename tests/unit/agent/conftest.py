@@ -30,7 +30,7 @@ from nanobot_core.config.models import ApprovalRule
 from nanobot_core.events import RunEvent, TextStreamed
 from nanobot_core.folder import Folder
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks
+from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.paths import PathGuard
 from nanobot_core.testing import FakeClock, FakeProvider, FakeStep
@@ -94,7 +94,7 @@ class Bench:
     turn: TurnInfo = TURN
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.clock.monotonic_s)
+        self.ledger = HookStats(self.clock.monotonic_s)
         self.runtime = HookRuntime(spawn=self.spawn, report=self.reported.append, clock=self.clock)
         self.hooks = Hooks(self.runtime)
 

@@ -150,9 +150,9 @@ def _raise(error: BaseException) -> Work:
         (_raise(KeyboardInterrupt()), "Error: it failed: KeyboardInterrupt: "),
         (_raise(asyncio.CancelledError("mine")), "Error: it failed: it cancelled itself: mine"),
         (_exit, "Error: it failed: SystemExit: 3"),
-        (lambda context: None, "Error: it returned NoneType, which is no tool result"),
-        (lambda context: [1, 2], "Error: it returned list, which is no tool result"),
-        (lambda context: ToolResult(5), "Error: it returned int, which is no tool result"),  # type: ignore[arg-type]  # rubbish on purpose
+        (lambda context: None, "Error: it returned NoneType, which is not a tool result"),
+        (lambda context: [1, 2], "Error: it returned list, which is not a tool result"),
+        (lambda context: ToolResult(5), "Error: it returned int, which is not a tool result"),  # type: ignore[arg-type]  # rubbish on purpose
         (lambda context: (TextBlock(7),), "Error: it failed: TypeError:"),  # type: ignore[arg-type]  # rubbish on purpose
     ],
 )

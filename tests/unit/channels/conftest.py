@@ -20,7 +20,7 @@ from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Draft, Inbox
 from nanobot_core.errors import HookError
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks
+from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.tasks import TaskOwner
 from nanobot_core.testing import FakeClock
@@ -120,7 +120,7 @@ class Bench:
     def plug(self, *plugins: object) -> None:
         """Let `plugins` be the ones there are."""
         registrants = [Registrant(f"p{n}", "1.0", plugin) for n, plugin in enumerate(plugins)]
-        ledger = Ledger(self.clock.monotonic_s)
+        ledger = HookStats(self.clock.monotonic_s)
         self.hooks = build_hooks(registrants, self._runtime(), ledger)
 
     def inbox(self, **settings: Any) -> ChannelInbox:

@@ -12,7 +12,7 @@ import pytest
 from nanobot_core.errors import HookError
 from nanobot_core.events import TurnInfo
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks
+from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from tests.registrants import check_registrant
 
@@ -32,7 +32,7 @@ class Bench:
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(lambda: self.now_s, self.opened.append)
+        self.ledger = HookStats(lambda: self.now_s, self.opened.append)
         self.runtime = HookRuntime(spawn=self.spawn, report=self.reported.append)
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:

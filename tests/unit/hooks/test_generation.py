@@ -23,7 +23,7 @@ from nanobot_core import (
 )
 from nanobot_core.hooks import callers
 from nanobot_core.hooks.caller import Hooks, declared_hooks
-from nanobot_core.hooks.generation import Ledger, Registrant, build_hooks
+from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
 from tests.registrants import check_registrant
@@ -133,7 +133,7 @@ def compiled(registrants: list[Registrant], **options: Any) -> list[str]:
     def ignore(_: HookError) -> None: ...
 
     runtime = HookRuntime(spawn=refuse, report=ignore)
-    hooks = build_hooks(registrants, runtime, Ledger(lambda: 0.0), **options)
+    hooks = build_hooks(registrants, runtime, HookStats(lambda: 0.0), **options)
     return [item.plugin for item in hooks.before_turn.implementations]
 
 

@@ -104,7 +104,7 @@ def test_arguments_that_are_no_object_are_told_as_such(params: object, found: st
 def test_a_schema_that_is_no_object_schema_is_told_as_such(schema: JsonObject) -> None:
     (finding,) = validate_params(schema, {})
 
-    assert "no object schema" in finding
+    assert "not an object schema" in finding
 
 
 def test_findings_are_bounded() -> None:
