@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What an active plugin was made from, to be compared with what is there later.
+    """What an active plugin was made from, for comparison with its later state.
 
     Attributes:
         installed: the plugin as its distribution described it; ``None`` for a program's own.
@@ -82,7 +82,7 @@ class ActivePlugin:
         contributed: its tools, once they were collected.
         loading: held while the code of a lazy tool is loaded, or the plugin's modules exchanged.
         successor: what took its place with other code. Its tools whose code was never loaded are
-            those of the successor, since the old code is not there any more.
+            those of the successor, since the old code no longer exists.
     """
 
     registrant: Registrant

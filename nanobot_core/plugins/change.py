@@ -65,7 +65,7 @@ class Reconfiguration:
 
     @property
     def started(self) -> tuple[str, ...]:
-        """Plugins whose channels and services are to be started."""
+        """Plugins whose channels and services must be started."""
         return (*self.enabled, *self.reloaded)
 
 

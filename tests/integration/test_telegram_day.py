@@ -324,7 +324,7 @@ async def test_an_ordinary_day(tmp_path: Path) -> None:
         await today.shows("You said: two and three")
         await today.ask("/status", "Model")
         await today.ask("/help", "Commands")
-        await today.ask("/new", "A new")
+        await today.ask("/new", "Started a new")
         await today.ask("hello again", "You said: hello again")
         words = today.model.requests[-1].body["messages"]
         assert len([each for each in words if each["role"] == "user"]) == 1

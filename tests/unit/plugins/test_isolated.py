@@ -246,7 +246,7 @@ def test_the_stand_in_gets_what_the_plugin_needs_and_no_more(
     assert standing.variables == {"PATH": "d"}
     assert (standing.version, standing.timeout_s) == ("1.0", 7)
     assert [(tool.definition.name, tool.read_only) for tool in standing.tools] == [("roll", True)]
-    assert "'t'" not in repr(standing), "secrets do not stand in logs"
+    assert "'t'" not in repr(standing), "logs contain no secrets"
 
 
 class Runner:

@@ -115,13 +115,13 @@ def test_a_plugin_whose_code_was_examined_in_vain_is_out() -> None:
     chosen = select(
         [installed("a")],
         PluginsSettings(),
-        obstacles={"a": Condition("failed", "raised", "mend it")},
+        obstacles={"a": Condition("failed", "raised", "fix it")},
     )
 
     assert (chosen[0].state, chosen[0].reason, chosen[0].remedy) == (
         "failed",
         "raised",
-        "mend it",
+        "fix it",
     )
 
 
