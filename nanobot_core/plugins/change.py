@@ -214,6 +214,7 @@ class PluginChanges:
             raise
 
     async def _reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
+        await asyncio.to_thread(catalogue.describe_all, loaded.home / "cache")
         catalogue.refuse_missing()
         for plugin_id in loaded.settings.plugins.required:
             catalogue.require(plugin_id)

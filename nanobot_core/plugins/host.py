@@ -311,6 +311,8 @@ class PluginHost:
         """
         self.active.leases.begin()
         loaded = self._activator.loaded
+        # One that cannot be described must close its gates, also if the program made the catalogue.
+        await asyncio.to_thread(self.catalogue.describe_all, loaded.home / "cache")
         self._warn_of_names()
         try:
             self.catalogue.refuse_missing()

@@ -47,7 +47,7 @@ MODULES: Final = {
     "ids": Size(10, 30),
     "net": Size(450, 610),
     "paths": Size(250, 400),
-    "plugins": Size(2700, 3775),
+    "plugins": Size(2700, 3777),
     "provider_match": Size(150, 190),
     "record": Size(60, 90),
     "sessions": Size(600, 1030),

@@ -143,11 +143,15 @@ def test_the_description_is_kept_until_something_is_installed_there(
     open_catalogue: Open, place: Place, cache: Path
 ) -> None:
     described(open_catalogue(dice=place.python), cache)
+    kept = cache / "isolated" / "dice.json"
+    first = kept.read_text()
 
-    assert open_catalogue(dice=place.python).selections["dice"].plugin.manifest is not None
+    open_catalogue(dice=place.python)
+    assert kept.read_text() == first
     before = place.site.stat().st_mtime_ns
     os.utime(place.site, ns=(before, before + 1_000_000_000))
-    assert open_catalogue(dice=place.python).selections["dice"].plugin.manifest is None
+    open_catalogue(dice=place.python)
+    assert kept.read_text() != first
 
 
 def test_a_plugin_that_is_installed_here_too_is_not_imported_here(
