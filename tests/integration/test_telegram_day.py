@@ -167,7 +167,7 @@ Bert presses (Allow)
 Gina presses (Allow)
 Nano: /approve is for the owner only.
 Anna presses (Allow)
-Nano: Allowed.
+Nano: Approved.
 Nano: It gave: Exit code: 0
 Anna: @nano_bot make another
 Nano: Run exec?
@@ -198,7 +198,7 @@ Nano: You said: awake?
 """
 LET_IN = (
     "Bert: hello\n"
-    "Nano: I do not know you yet. If you know my owner, have them run"
+    "Nano: I do not know you yet. To write to me, ask my owner to run"
     " nanobot pairing approve ID within an hour.\n"
     "   <code> nanobot pairing approve ID\n"
     "Bert: hello again\n"
