@@ -330,7 +330,7 @@ async def test_an_ordinary_day(tmp_path: Path) -> None:
         assert len([each for each in words if each["role"] == "user"]) == 1
         assert today.told() == ORDINARY
         before = len(today.api.shown())
-        dictated = await today.ask("dictate", "end")
+        dictated = await today.ask("dictate", "299, end")
         assert dictated.text == DICTATED
         assert all(DICTATED.startswith(each) for each in dictated.edits)
         assert dictated.edits
