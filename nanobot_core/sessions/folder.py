@@ -31,8 +31,12 @@ _SUFFIX = ".jsonl"
 
 
 def file_name(key: str) -> str:
-    """Return the name of the file that holds the session `key`."""
-    return safe_name(key) + _SUFFIX
+    """Return the name of the file that holds the session `key`: its channel and a digest.
+
+    The rest of the key says who writes, and a sandbox may show a command the names in a folder
+    whose files it cannot read. ``nanobot sessions list`` shows the keys.
+    """
+    return f"{_readable(key.partition(':')[0])}-{_digest(key)}{_SUFFIX}"
 
 
 def safe_name(key: str) -> str:
@@ -42,9 +46,16 @@ def safe_name(key: str) -> str:
     keys that look alike, or are alike for a file system that ignores case. It has 80 bits: a chat
     id that leads to another chat's file takes 2^80 attempts to find.
     """
-    readable = _UNSAFE.sub("_", key).strip("._-")[:_READABLE_CHARS] or "session"
+    return f"{_readable(key)}-{_digest(key)}"
+
+
+def _readable(text: str) -> str:
+    return _UNSAFE.sub("_", text).strip("._-")[:_READABLE_CHARS] or "session"
+
+
+def _digest(key: str) -> str:
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:_DIGEST_BYTES]
-    return f"{readable}-{base64.b32encode(digest).decode('ascii').lower()}"
+    return base64.b32encode(digest).decode("ascii").lower()
 
 
 def original_file_name(key: str) -> str:

@@ -13,10 +13,15 @@ SAFE = set(string.ascii_letters + string.digits + "._-")
 
 @pytest.mark.parametrize(
     ("key", "start"),
-    [("cli:direct", "cli_direct-"), ("telegram:-100123", "telegram_-100123-"), ("..", "session-")],
+    [("cli:direct", "cli-"), ("telegram:-100123", "telegram-"), ("..", "session-"), (":1", "session-")],
 )
-def test_a_file_name_begins_with_the_readable_key(key: str, start: str) -> None:
-    assert file_name(key).startswith(start)
+def test_a_file_name_begins_with_the_channel_and_does_not_say_who_writes(
+    key: str, start: str
+) -> None:
+    name = file_name(key)
+    assert name.startswith(start)
+    assert "direct" not in name
+    assert "100123" not in name
 
 
 @given(st.text() | st.text(st.characters(categories=["Cs"])))

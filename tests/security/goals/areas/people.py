@@ -43,8 +43,7 @@ PEOPLE: Final = (
                 "    print(one, *sqlite3.connect(one).iterdump())\n"
             ),
         ),
-        reached=lambda trial: is_shown("cli_victim-")(trial) or is_shown("cli:victim")(trial),
-        beyond={"landlock": "Landlock lists a folder with all that is below it, or not at all"},
+        reached=lambda trial: is_shown("cli_victim")(trial) or is_shown("cli:victim")(trial),
     ),
     Goal(
         id="read a received file",
