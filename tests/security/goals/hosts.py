@@ -179,7 +179,7 @@ class TerminalHost(Host):
         terminal.forget()
         terminal.send("/new\r")
         finish = time.monotonic() + limit_s
-        found = terminal.first("new conversation begins", end=finish)
+        found = terminal.first("Started a new conversation", end=finish)
         terminal.send(f"{words}\r")
         signs = (end, _ASKED, "Error: ")
         while found and (found := terminal.first(*signs, end=finish)) == _ASKED:
