@@ -64,6 +64,7 @@ def section_models(manifest: Manifest) -> dict[str, str]:
 
 def _section_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
     from nanobot_core.plugins.examine import settings_model
+    from nanobot_core.plugins.loader import load_entry
 
     for selection in catalogue.selections.values():
         plugin = selection.plugin
@@ -75,6 +76,8 @@ def _section_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[Co
                 continue
             warnings: list[ConfigProblem] = []
             try:
+                if plugin.file:  # its module has no name before it is loaded from there
+                    load_entry(plugin)
                 model = settings_model(plugin.id, dotted)
                 validate_section(loaded, path, model, owner=plugin.id, on_warning=warnings.append)
             except ConfigInvalid as error:

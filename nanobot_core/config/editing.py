@@ -137,6 +137,9 @@ class _Document:
             self._yaml.indent(*_indentation(self._text))
             with self.keeping():
                 loaded = self._yaml.load(self._text)
+            if loaded is not None and not isinstance(loaded, MutableMapping):
+                # The two parsers read some texts differently, such as an anchor `&name:`.
+                raise ConfigUnreadable(str(self._path), _LOSSY)
             return loaded
         try:
             loaded = json.loads(self._text or "{}")

@@ -261,7 +261,7 @@ class _Original:
             enabled = False
         if enabled is False:
             self.extend("plugins.disabled", ["transcription"], origin)
-        elif not self.get("transcription.api_key"):
+        elif not (self.get("transcription.api_key") or self.get("transcription.api_base")):
             for key in ("api_key", "api_base"):
                 if value := self.get(f"providers.{provider}.{key}"):
                     self.put(f"transcription.{key}", value, None)

@@ -306,3 +306,17 @@ def test_a_switched_off_or_foreign_transcription_stays_off(tmp_path: Path) -> No
 
     assert loaded.settings.plugins.disabled == ["transcription"]
     assert loaded.warnings[0].path == "transcription.provider"
+
+
+def test_a_key_does_not_follow_recordings_to_an_endpoint_of_the_owners_choice(
+    tmp_path: Path,
+) -> None:
+    loaded = load(
+        tmp_path,
+        {
+            "providers": {"groq": {"api_key": "gsk_abc", "api_base": "http://model.example/v1"}},
+            "transcription": {"provider": "groq", "api_base": "http://ear.example/v1"},
+        },
+    )
+    assert loaded.value_at("transcription.api_base") == "http://ear.example/v1"
+    assert loaded.value_at("transcription.api_key") is None

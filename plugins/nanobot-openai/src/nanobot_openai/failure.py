@@ -24,7 +24,6 @@ from nanobot_core import (
     RateLimited,
     shorten,
 )
-from nanobot_core.net import retry_after_s as parse_retry_after
 
 _MESSAGE_LIMIT_CHARS = 300
 _SHOULD_RETRY = {"true": True, "false": False}
@@ -166,6 +165,9 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
 
     ``Retry-After`` holds seconds or a date (RFC 9110, 10.2.3); ``retry-after-ms`` is OpenAI's.
     """
+    # With httpx, which has sent the response.
+    from nanobot_core.net import retry_after_s as parse_retry_after
+
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         if (value := headers.get(name)) is not None:
             waits = parse_retry_after(value, now)
