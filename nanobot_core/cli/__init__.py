@@ -18,9 +18,9 @@ def main() -> None:
 
         print(f"nanobot {__version__}")
         return
-    # A start makes 100,000 objects, most of which live as long as the process. Searching them for
-    # garbage takes a tenth of a short command's time and saves 0.7 MB.
-    gc.set_threshold(150_000, 20, 50)
+    # Starting makes many objects that live as long as the process; searching them for garbage
+    # again and again is a twentieth of a short command's time.
+    gc.set_threshold(50_000, 20, 50)
     from nanobot_core.cli.root import run
 
     run()

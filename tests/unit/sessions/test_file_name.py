@@ -13,7 +13,12 @@ SAFE = set(string.ascii_letters + string.digits + "._-")
 
 @pytest.mark.parametrize(
     ("key", "start"),
-    [("cli:direct", "cli-"), ("telegram:-100123", "telegram-"), ("..", "session-"), (":1", "session-")],
+    [
+        ("cli:direct", "cli-"),
+        ("telegram:-100123", "telegram-"),
+        ("..", "session-"),
+        (":1", "session-"),
+    ],
 )
 def test_a_file_name_begins_with_the_channel_and_does_not_say_who_writes(
     key: str, start: str
