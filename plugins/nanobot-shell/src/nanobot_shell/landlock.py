@@ -37,7 +37,8 @@ class Landlock:
     has_own_folders: bool = False
     limits: str = (
         f"make files and folders in {WORK}/ or another folder of the workspace, not at its top; "
-        "temporary files go to $TMPDIR, there are no Unix sockets"
+        "temporary files go to $TMPDIR, there are no Unix sockets; chmod and chown work where you "
+        "can write, and some containers allow only modes that give nothing to group and others"
     )
 
     def wrap(self, argv: list[str], view: View, working_dir: Path) -> list[str]:

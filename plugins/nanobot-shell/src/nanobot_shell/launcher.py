@@ -6,10 +6,12 @@ Whatever cannot be set up ends it with code 126 before the command starts.
 
 Landlock decides on files: what no rule allows is refused. seccomp covers what Landlock has no rule
 for: sockets, the keyring of the kernel, io_uring, and on kernels before 6.2 truncation by name.
+Permissions and owners of files are changed by the parent of the command, see `permissions`.
 """
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import os
 import stat
@@ -30,7 +32,7 @@ SCOPED = 0b11
 """Abstract Unix sockets and signals of processes outside."""
 
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 1, 22, 38, 47
-EACCES, ENOSYS = 13, 38
+EPERM, EACCES, ENOSYS, EOPNOTSUPP = 1, 13, 38, 95
 SIGKILL, SIGPIPE, SIGXFSZ = 9, 13, 25
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 SOCK_STREAM, SOCK_SEQPACKET = 1, 5
@@ -109,6 +111,17 @@ MACHINES: dict[str, Machine] = {
         "add_key": 248,
         "request_key": 249,
         "keyctl": 250,
+        "seccomp": 317,
+        "chmod": 90,
+        "fchmod": 91,
+        "fchmodat": 268,
+        "fchmodat2": 452,
+        "chown": 92,
+        "lchown": 94,
+        "fchown": 93,
+        "fchownat": 260,
+        "setxattr": 188,
+        "removexattr": 197,
     },
     "aarch64": {
         "arch": 0xC00000B7,
@@ -120,16 +133,30 @@ MACHINES: dict[str, Machine] = {
         "add_key": 217,
         "request_key": 218,
         "keyctl": 219,
+        "seccomp": 277,
+        "fchmod": 52,
+        "fchmodat": 53,
+        "fchmodat2": 452,
+        "fchown": 55,
+        "fchownat": 54,
+        "setxattr": 5,
+        "removexattr": 14,
     },
 }
 KEYRING = ("add_key", "request_key", "keyctl")
-IO_URING_SETUP, OPENAT2 = 425, 437
+MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
+"""Calls that change permissions, with the position of the mode."""
+OWNERS = ("chown", "lchown", "fchown", "fchownat")
+IO_URING_SETUP, OPENAT2, SETXATTRAT, REMOVEXATTRAT = 425, 437, 463, 466
 
 Filter = list[tuple[int, int, int, int]]
 """Instructions of ``linux/filter.h``: code, jump if true, jump if false, operand."""
 LOAD, EQUAL, AT_LEAST, AND, RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000
+ALLOW, NOTIFY, REFUSE = 0x7FFF0000, 0x7FC00000, 0x00050000
+NEW_LISTENER = 8
 NUMBER, ARCH, ARGUMENTS = 0, 4, 16
+START = 6
+"""Instructions of each filter that come before those for single system calls."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -140,22 +167,54 @@ def main() -> None:
     machine = MACHINES.get(os.uname().machine)
     abi = min(landlock_abi(), plan.abi, MAX_ABI)
     _forget_coercion()
-    _prctl(PR_SET_PDEATHSIG, SIGKILL)
-    if os.getppid() != plan.parent:
-        sys.exit(126)
+    _end_with(plan.parent)
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    channel = None
     if plan.is_strict:
         if abi < 1 or machine is None:
             raise OSError(ENOSYS, "this kernel or machine has no Landlock")
         _drop_capabilities(machine)
+        channel = _supervised(plan, machine)
     if plan.is_strict or abi >= MAX_ABI:
         _restrict(plan, abi)
     if machine is not None:
-        _filter(build_filter(machine, plan.families, guards_truncation=_is_blunt(plan, abi)))
+        code = build_filter(machine, plan.families, guards_truncation=_is_blunt(plan, abi))
+        if channel is None:
+            _filter(code)
+        else:
+            _filter_files(code, machine, channel)
     # Python ignores these two, and a program that is started inherits that.
     for number in (SIGPIPE, SIGXFSZ):
         _libc.signal(number, None)
     os.execv(program[0], program)  # noqa: S606  # no shell is wanted
+
+
+def _end_with(parent: int) -> None:
+    _prctl(PR_SET_PDEATHSIG, SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(126)
+
+
+def _supervised(plan: Plan, machine: Machine) -> _socket.socket:
+    """Return a channel to the supervisor, in a child of it.
+
+    The supervisor is the parent, because Yama lets only ancestors read the memory of a process.
+    """
+    ours, theirs = _socket.socketpair()
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        ours.close()
+        _end_with(parent)
+        return theirs
+    theirs.close()
+    sys.path.append(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120  # pathlib costs time
+    from nanobot_shell.permissions import supervise
+
+    calls = {machine[name]: name for name in (*MODES, *OWNERS) if name in machine}
+    roots = [os.fsencode(path) for rights, paths in plan.paths if rights == WRITE for path in paths]
+    supervise(child, ours, calls, roots)
+    return ours
 
 
 def _is_blunt(plan: Plan, abi: int) -> bool:
@@ -229,6 +288,29 @@ def build_filter(machine: Machine, families: list[int], *, guards_truncation: bo
     return [*code, (RETURN, 0, 0, ALLOW)]
 
 
+def guard_files(machine: Machine, code: Filter, *, is_supervised: bool) -> Filter:
+    """Return `code` with rules on permissions, owners and access lists of files.
+
+    Args:
+        is_supervised: the supervisor decides; else nothing is opened to others.
+    """
+    refuse = [(RETURN, 0, 0, REFUSE | EPERM)]
+    guarded: Filter = []
+    for name in (*MODES, *OWNERS):
+        if name in machine:
+            body: Filter = refuse
+            if is_supervised:
+                body = [(RETURN, 0, 0, NOTIFY)]
+            elif name in MODES:
+                body = [(LOAD, 0, 0, ARGUMENTS + 8 * MODES[name]), (AND, 0, 0, 0o6077)]
+                body += [*_on(0, [(RETURN, 0, 0, ALLOW)]), *refuse]
+            guarded += _on(machine[name], body)
+    extended = [machine[name] + kind for name in ("setxattr", "removexattr") for kind in range(3)]
+    for number in (*extended, SETXATTRAT, REMOVEXATTRAT):
+        guarded += _on(number, [(RETURN, 0, 0, REFUSE | EOPNOTSUPP)])
+    return [*code[:START], *guarded, *code[START:]]
+
+
 def _on(number: int, body: Filter) -> Filter:
     """Return `body`, which must end with a return, for one system call."""
     return [(EQUAL, 0, len(body), number), *body]
@@ -247,11 +329,26 @@ def _no_reading_truncation(argument: int, refuse: int) -> Filter:
     return [*code, *_on(os.O_TRUNC, [(RETURN, 0, 0, refuse)]), (RETURN, 0, 0, ALLOW)]
 
 
-def _filter(code: Filter) -> None:
+def _filter_files(code: Filter, machine: Machine, channel: _socket.socket) -> None:
+    try:
+        guarded = guard_files(machine, code, is_supervised=True)
+        listener = _filter(guarded, seccomp=machine["seccomp"])
+        passed = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", listener))
+        channel.sendmsg([b"x"], [passed])
+    except OSError:
+        # Another filter of this process, such as that of a container, has the one listener.
+        _filter(guard_files(machine, code, is_supervised=False))
+
+
+def _filter(code: Filter, *, seccomp: int | None = None) -> int:
+    """Install a filter; with the number of the system call, return its listener."""
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
     memory = ctypes.create_string_buffer(packed, len(packed))
     program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(memory))
+    if seccomp is not None:
+        return _call(seccomp, 1, NEW_LISTENER, program)
     _prctl(PR_SET_SECCOMP, 2, ctypes.create_string_buffer(program, len(program)))
+    return -1
 
 
 def _prctl(option: int, *arguments: object) -> None:

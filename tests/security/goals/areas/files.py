@@ -115,6 +115,5 @@ FILES: Final = (
             shell("chmod 666 @USER/.ssh/id_ed25519; chmod 777 ../../.ssh"),
         ),
         reached=writes(".ssh"),
-        beyond={"landlock": "Landlock has no rule for permissions of files"},
     ),
 )
