@@ -79,7 +79,14 @@ def _section_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[Co
                 if plugin.file:  # its module has no name before it is loaded from there
                     load_entry(plugin)
                 model = settings_model(plugin.id, dotted)
-                validate_section(loaded, path, model, owner=plugin.id, on_warning=warnings.append)
+                validate_section(
+                    loaded,
+                    path,
+                    model,
+                    owner=plugin.id,
+                    finds_all=True,
+                    on_warning=warnings.append,
+                )
             except ConfigInvalid as error:
                 yield from error.problems
             except PluginError as error:

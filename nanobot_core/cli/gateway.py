@@ -74,9 +74,11 @@ def run(ctx: typer.Context) -> None:
     sync_templates(Folder(bot.loaded.workspace))
     log = partial(configure_logging, level="DEBUG" if options.debug else "INFO", in_thread=True)
     log(bot.loaded)
+    _warn(bot.loaded)
 
     def load() -> tuple[LoadedConfig, Catalogue]:
         loaded = load_config(options.config, profile=options.profile)
+        _warn(loaded)
         return loaded, load_catalogue(options, loaded)
 
     async def work() -> None:
@@ -90,6 +92,13 @@ def run(ctx: typer.Context) -> None:
         _leave_soon(0)
 
     run_async(work())
+
+
+def _warn(loaded: LoadedConfig) -> None:
+    from loguru import logger
+
+    for finding in loaded.findings:
+        logger.warning("{}", finding)
 
 
 def _leave_soon(code: int) -> None:

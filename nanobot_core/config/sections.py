@@ -45,6 +45,7 @@ def validate_section(
     model: type[ModelT],
     *,
     owner: str = "",
+    finds_all: bool = False,
     on_warning: Callable[[ConfigProblem], None] | None = None,
 ) -> ModelT:
     """Return the section at `path` as the model of the plugin that reads it.
@@ -54,6 +55,7 @@ def validate_section(
         path: key path of the section; an absent section is an empty one.
         model: the plugin's model.
         owner: id of the plugin, named in errors.
+        finds_all: refuse also what the model otherwise leaves out; see `Validation`.
         on_warning: takes a warning for each unknown key that resembles no known one; by default
             it is logged.
 
@@ -66,7 +68,7 @@ def validate_section(
     found, raw = resolve(loaded.tree, steps)
     if len(found) < len(steps) or raw is None:
         raw = {}
-    validation = Validation(loaded.places, owner)
+    validation = Validation(loaded.places, owner, finds_all)
     if not isinstance(raw, dict):
         problem = loaded.problem(path, "expected a mapping", found=loaded.places.show(steps, raw))
         raise ConfigInvalid([problem])

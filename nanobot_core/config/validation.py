@@ -100,12 +100,15 @@ class Validation:
     Attributes:
         places: for file, line and secrecy.
         owner: id of the plugin that the section belongs to, or an empty string.
+        finds_all: a model refuses also what it otherwise leaves out, such as one bad entry of
+            many; it sees ``{"finds_all": True}`` as pydantic's validation context.
         errors: problems that forbid the use of the section.
         warnings: unknown keys that resemble no known one.
     """
 
     places: Places
     owner: str = ""
+    finds_all: bool = False
     errors: list[ConfigProblem] = field(default_factory=list)
     warnings: list[ConfigProblem] = field(default_factory=list)
     _written: dict[KeyPath, str] = field(default_factory=dict)
@@ -117,7 +120,7 @@ class Validation:
         count = len(self.errors)
         known = self._sift(raw, model, at)
         try:
-            settings = model.model_validate(known)
+            settings = model.model_validate(known, context={"finds_all": self.finds_all})
         except ValidationError as error:
             self._report(error, known, at)
             return None

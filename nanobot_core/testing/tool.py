@@ -287,10 +287,10 @@ def _files(folder: Path) -> list[str]:
 
 
 def tree_digest(folder: Path) -> str:
-    """Digest of names, kinds, modes and contents below `folder`."""
+    """Digest of names, kinds, modes and contents below `folder`, caches and logs left out."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        if "cache" in path.name:
+        if any("cache" in part or part == "logs" for part in path.relative_to(folder).parts):
             continue
         content = path.read_bytes() if path.is_file() else b""
         mode = path.lstat().st_mode

@@ -214,7 +214,7 @@ def test_instructions_wait_for_the_owner_when_a_guest_writes_them(world: Gateway
     assert found is not None
     say(world, f"/deny {found[1]}", chat_id="notes", is_group=True, is_addressed=True)
     shown(world, "notes", 3)
-    assert not file.exists()
+    assert "Be kind." not in file.read_text("utf-8")
 
 
 def test_nobody_but_the_owner_answers_a_question(world: GatewayHome) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_core.folder import Folder
+from nanobot_core.folder import Folder, IrregularFile
 
 APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT
 
@@ -131,7 +131,7 @@ def test_no_descriptor_is_left(folder: Folder) -> None:
         folder.scan("a")
         with pytest.raises(FileNotFoundError):
             folder.read("b/x", 1)
-        with pytest.raises(IsADirectoryError):
+        with pytest.raises(IrregularFile):
             folder.read("a", 1)
     after = os.open("/", os.O_RDONLY)
     os.close(after)

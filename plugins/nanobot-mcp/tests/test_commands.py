@@ -67,11 +67,11 @@ def test_a_tool_is_explained_by_its_server_plugin_and_version(home: Path) -> Non
         return found
 
     assert explained("mcp_raw_connect")["comes_from"] == "MCP server 'raw'"
-    assert str(explained("mcp_raw_echo")["comes_from"]).startswith("not known")
+    assert str(explained("mcp_raw_echo")["comes_from"]).startswith("unknown")
     run(home, "mcp", "tools", "raw")
     echo = explained("mcp_raw_echo")
     assert echo["comes_from"] == "MCP server 'raw'"
-    assert echo["given_by"] == [f"mcp@{version('nanobot-mcp')}: enabled, policy 'direct'"]
+    assert echo["provided_by"] == [f"mcp@{version('nanobot-mcp')}: enabled, policy 'direct'"]
 
 
 def test_tools_are_listed_and_what_failed_is_reported(home: Path) -> None:
@@ -81,7 +81,7 @@ def test_tools_are_listed_and_what_failed_is_reported(home: Path) -> None:
 
     every = run(home, "mcp", "tools", "--json")
     assert every.returncode == 1
-    assert "'gone': there is no 'no-such-program'" in every.stderr
+    assert "'gone': 'no-such-program' does not exist" in every.stderr
     tool = next(item for item in json.loads(every.stdout) if item["name"] == "mcp_raw_echo")
     assert tool["original_name"] == "echo"
     assert tool["parameters"]["properties"] == {"text": {"type": "string"}}

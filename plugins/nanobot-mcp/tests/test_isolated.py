@@ -335,7 +335,7 @@ def test_commands_report_that_a_plugin_is_isolated(
 ) -> None:
     write("old")
     explained = told("explain", "tool", "which_old", "--json")
-    [given_by] = json.loads(explained)["given_by"]
+    [given_by] = json.loads(explained)["provided_by"]
     assert given_by.startswith("old@0.3.1: enabled, named under plugins.isolate, runs with")
     assert pythons["old"] in given_by
 

@@ -125,7 +125,7 @@ async def test_a_call_of_the_stand_in_puts_the_tools_of_the_server_in_its_place(
     [
         (raw("dies"), "exit code 3"),
         (raw("deaf", connect_timeout=0.5), "within 0.5 seconds"),
-        ({"command": "no-such-program"}, "there is no 'no-such-program'"),
+        ({"command": "no-such-program"}, "'no-such-program' does not exist"),
     ],
     ids=["dies", "is deaf", "is missing"],
 )

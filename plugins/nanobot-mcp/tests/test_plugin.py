@@ -90,7 +90,7 @@ def test_without_servers_the_sdk_is_not_imported_and_nothing_is_written(tmp_path
     assert "nanobot_mcp.plugin" in after, "the turn could have used tools"
     assert sdk == []
     assert "nanobot_mcp.connection" not in after
-    assert not (tmp_path / "plugins" / "mcp" / "offers").exists()
+    assert not (tmp_path / "plugins" / "mcp" / "offer_cache").exists()
 
 
 @pytest.mark.anyio

@@ -75,7 +75,7 @@ async def test_a_server_that_dies_at_start_is_reported_with_its_exit_code(connec
 @pytest.mark.anyio
 async def test_a_program_that_is_not_there_is_named(connect: Connect) -> None:
     async with connect({"gone": {"command": "no-such-program-here"}}) as bench:
-        assert bench.hub.connection("gone").failure == "there is no 'no-such-program-here'"
+        assert bench.hub.connection("gone").failure == "'no-such-program-here' does not exist"
         health = bench.hub.health()
         assert not health.ok
         assert "no-such-program-here" in health.message
@@ -90,7 +90,7 @@ async def test_a_server_that_never_answers_is_given_up(connect: Connect) -> None
 @pytest.mark.anyio
 async def test_a_server_that_writes_only_junk_is_given_up(connect: Connect) -> None:
     async with connect({"loud": raw("floods")}) as bench:
-        assert "no MCP message" in bench.hub.connection("loud").failure
+        assert "not MCP messages" in bench.hub.connection("loud").failure
         assert len(bench.log("loud")) < 200_000
 
 

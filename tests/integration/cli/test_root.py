@@ -129,7 +129,7 @@ def test_a_near_miss_is_wrong_use_and_names_the_command(nanobot: CommandLine) ->
 
 def test_all_problems_of_a_configuration_are_told_at_once(nanobot: CommandLine) -> None:
     nanobot.configure("agents: {defaults: {max_tokens: no, temperature: hot}}")
-    done = nanobot("status", code=1)
+    done = nanobot("config", "show", code=1)
 
     assert "the configuration has 2 problems" in done.stderr
     assert "agents.defaults.temperature" in done.stderr
@@ -137,7 +137,7 @@ def test_all_problems_of_a_configuration_are_told_at_once(nanobot: CommandLine) 
 
 
 def test_a_configuration_that_is_named_must_exist(nanobot: CommandLine) -> None:
-    assert "absent.yaml" in nanobot("--config", "absent.yaml", "status", code=1).stderr
+    assert "absent.yaml" in nanobot("--config", "absent.yaml", "config", "show", code=1).stderr
 
 
 def test_no_color_is_obeyed(nanobot: CommandLine) -> None:

@@ -96,7 +96,7 @@ class Hub:
         self._offers: dict[str, tuple[Offer, ...]] = {}
         self._published: dict[str, McpTool] = {}
         self._reported: set[tuple[str, str]] = set()
-        self._store = OfferStore(ctx.data_dir / "offers") if self.servers else None
+        self._store = OfferStore(ctx.data_dir / "offer_cache") if self.servers else None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def prepare(self) -> None:

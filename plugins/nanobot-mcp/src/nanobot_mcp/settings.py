@@ -14,6 +14,7 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     WrapValidator,
@@ -87,7 +88,6 @@ class ServerSettings(PluginSettings):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="allow",
-        # ``nanobot config check`` knows only the schema, not what is checked below.
         json_schema_extra={
             "oneOf": [
                 {"required": [key], "properties": {key: {"type": "string", "minLength": 1}}}
@@ -189,11 +189,18 @@ class ServerSettings(PluginSettings):
         )
 
 
-def _or_unusable(value: object, validate: ValidatorFunctionWrapHandler) -> ServerSettings:
-    """Return the settings of one server; a mistake in them must not disable the others."""
+def _or_unusable(
+    value: object, validate: ValidatorFunctionWrapHandler, info: ValidationInfo
+) -> ServerSettings:
+    """Return the settings of one server; a mistake in them must not disable the others.
+
+    ``nanobot config check`` reports it as a mistake.
+    """
     try:
         server: ServerSettings = validate(value)
     except ValidationError as error:
+        if info.context and info.context["finds_all"]:
+            raise
         return ServerSettings.unusable(error)
     return server
 
