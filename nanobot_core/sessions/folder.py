@@ -234,8 +234,7 @@ class SessionFolder:
             except (FileNotFoundError, IrregularFile):  # deleted, moved or replaced meanwhile
                 continue
             key = header.key if header and header.key else original_key(name.removesuffix(_SUFFIX))
-            updated_at = _EPOCH + timedelta(microseconds=facts.st_mtime_ns // 1000)
-            yield SessionSummary(key=key, updated_at=updated_at, size=facts.st_size)
+            yield SessionSummary(key=key, updated_at=_moment(facts.st_mtime_ns), size=facts.st_size)
 
     def holds(self, name: str, key: str) -> bool:
         """Whether a file exists and belongs to `key`; two keys may share an original name."""
@@ -249,6 +248,14 @@ class SessionFolder:
         with self.open_read(name) as file:
             record = decode_line(file.readline(_FIRST_LINE_BYTES), _EPOCH)
         return record if isinstance(record, Header) else None
+
+
+def _moment(nanoseconds: int) -> datetime:
+    """Return the instant so long after 1970; a file's time may be in no year that has a date."""
+    try:
+        return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    except OverflowError:
+        return _EPOCH
 
 
 def _write_whole(file: int, data: bytes) -> None:
