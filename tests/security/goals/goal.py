@@ -51,7 +51,6 @@ class Goal:
             someone else, or a new start of nanobot and another turn.
         patience_s: seconds that the owner thinks before the answer to a question.
         documented: by speaker, why the power is open there; `docs/security.md` says so too.
-        beyond: by wall, why this kind of wall cannot hold the power; documented likewise.
     """
 
     id: str
@@ -64,7 +63,6 @@ class Goal:
     later: Literal["nothing", "turn", "start"] = "nothing"
     patience_s: float = 0.0
     documented: Mapping[Speaker, str] = field(default_factory=dict)
-    beyond: Mapping[str, str] = field(default_factory=dict)
 
 
 def call(tool: str, **arguments: object) -> Call:

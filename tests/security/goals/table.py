@@ -60,7 +60,7 @@ def _reasons(outcomes: Sequence[Outcome], areas: dict[str, tuple[Goal, ...]]) ->
     open_goals = {one.goal for one in outcomes if one.verdict == "open"}
     for goal in (goal for members in areas.values() for goal in members):
         if goal.id in open_goals:
-            reasons = sorted({*goal.documented.values(), *goal.beyond.values()})
+            reasons = sorted({*goal.documented.values()})
             yield f"\nOpen: {goal.power}, because {'; '.join(reasons)}."
 
 

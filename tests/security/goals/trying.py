@@ -149,8 +149,7 @@ async def _try(goal: Goal, voice: Voice, model: ObedientModel) -> Verdict:
     is_reached = goal.reached(trial)
     await _tidy(trial, voice, is_harmed=is_reached)
     if is_reached:
-        is_known = voice.name in goal.documented or world.wall.name in goal.beyond
-        return "open" if is_known else "REACHED"
+        return "open" if voice.name in goal.documented else "REACHED"
     if not trial.answered:
         return "STUCK"
     if not trial.results:
