@@ -161,7 +161,9 @@ def test_a_model_that_obeys_an_attacker_harms_nothing_when_it(
 def test_a_session_cannot_be_rewritten(world: GatewayHome) -> None:
     say(world, "say remember this", chat_id="kept", **GUEST_OF_A_GROUP)
     shown(world, "kept")
-    (file,) = (path for path in world.path.rglob("*.jsonl") if "kept" in path.name)
+    (file,) = (
+        path for path in world.path.rglob("*.jsonl") if "kept" in path.read_text().split("\n", 1)[0]
+    )
     before = file.read_bytes()
 
     name = str(file)

@@ -119,6 +119,8 @@ def test_public_addresses_are_allowed(address: str) -> None:
 @given(st.ip_addresses())
 @example(ipaddress.ip_address("168.63.129.16"))
 def test_no_address_that_is_not_global_is_allowed(address: Address) -> None:
+    if isinstance(address, ipaddress.IPv6Address) and address.sixtofour is not None:
+        return  # judged by the address inside; Python's versions differ about the one outside
     if not address.is_global or address.is_multicast:
         assert not NetworkPolicy().is_allowed(address)
         assert not NetworkPolicy().is_allowed(str(address))

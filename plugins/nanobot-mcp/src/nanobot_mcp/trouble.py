@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 
 _MAX_DEPTH = 10
@@ -52,7 +53,11 @@ def _leaves(error: BaseException, depth: int) -> Iterator[BaseException]:
 
 
 def _sentence(error: BaseException) -> str:
-    if isinstance(error, FileNotFoundError):
+    # With a folder on the search path that may not be read, the system reports the lack of
+    # permission and not that no folder has the program.
+    if isinstance(error, FileNotFoundError) or (
+        isinstance(error, PermissionError) and shutil.which(str(error.filename)) is None
+    ):
         return f"'{error.filename}' does not exist"
     words = " ".join(str(error).split())[:300]
     return words or type(error).__name__
