@@ -73,8 +73,8 @@ class Activator:
         table: PluginTable,
         conditions: Conditions,
     ) -> None:
-        self.catalogue = catalogue
-        self.starter = starter
+        self.catalogue: Catalogue = catalogue
+        self.starter: Starter = starter
         self.table = table
         self.conditions = conditions
         self.changing: asyncio.Lock = asyncio.Lock()
@@ -88,7 +88,8 @@ class Activator:
 
     def adopt(self, catalogue: Catalogue, starter: Starter) -> None:
         """Use another configuration from now on."""
-        self.catalogue, self.starter = catalogue, starter
+        self.catalogue = catalogue
+        self.starter = starter
 
     def registered_active(self) -> list[ActivePlugin]:
         """Return the active plugins that the program registered, by id."""

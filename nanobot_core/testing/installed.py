@@ -72,7 +72,7 @@ class InstalledHooks(PluginContract):
     """The hooks of an installed plugin."""
 
     def __init__(self, plugin: InstalledPlugin) -> None:
-        self.plugin_id = plugin.id
+        self.plugin_id: str = plugin.id
         self._plugin = plugin
 
     def make_plugin(self) -> object:
@@ -86,7 +86,7 @@ class InstalledTool(ToolContract):
         self.name = name
         self._parameters = parameters
         self.made = made
-        self.sample_arguments = self.arguments_of("sample")
+        self.sample_arguments: JsonObject = self.arguments_of("sample")
 
     def arguments_of(self, session: str) -> JsonObject:
         return sample_calls(self._parameters, session)[-1]
