@@ -10,6 +10,7 @@ from typing import Self
 
 from nanobot_core.disk import replace_file
 from nanobot_core.record import dataclass
+from nanobot_core.tasks import finish_in_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class AlwaysAllowed:
             OSError: that cannot be stored.
         """
         async with self._writing:
-            await asyncio.to_thread(self._write, [*self.read(), call])
+            await finish_in_thread(lambda: self._write([*self.read(), call]))
 
     def remove(self, call: AllowedCall) -> bool:
         """Ask about the call again; False when it was not allowed. Blocks."""

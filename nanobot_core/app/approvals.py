@@ -20,6 +20,7 @@ from nanobot_core.errors import BusError
 from nanobot_core.hooks import specs as on
 from nanobot_core.messages import Button, OutboundMessage
 from nanobot_core.record import dataclass
+from nanobot_core.tasks import finish_in_thread
 
 if TYPE_CHECKING:
     from nanobot_core.channels.outbox import Outbox
@@ -239,7 +240,7 @@ class ChatApprovals:
                     del self._open[question.id]
             content = [asdict(question) for question in self._open.values()]
             try:
-                await asyncio.to_thread(replace_file, self._file, json.dumps(content))
+                await finish_in_thread(lambda: replace_file(self._file, json.dumps(content)))
             except OSError as error:
                 # An approval that is not on disk could be lost, and its call run without one.
                 msg = f"cannot store the question to the owner: {error}"

@@ -14,6 +14,7 @@ from nanobot_core.channels.access import is_owner
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import BusError
 from nanobot_core.messages import InboundMessage, OutboundMessage
+from nanobot_core.tasks import finish_in_thread
 
 if TYPE_CHECKING:
     from nanobot_core.channels.outbox import Outbox
@@ -70,7 +71,7 @@ class OwnerNotices:
             await self._changed.wait()
             self._changed.clear()
             try:
-                await asyncio.to_thread(replace_file, self._file, json.dumps(self._chat))
+                await finish_in_thread(lambda: replace_file(self._file, json.dumps(self._chat)))
             except OSError as error:
                 logger.warning("cannot store the owner's chat: {}", error)
 

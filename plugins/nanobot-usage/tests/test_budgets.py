@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
@@ -105,6 +107,31 @@ async def test_calls_of_a_moment_are_stored_together(tmp_path: Path) -> None:
 
             await clock.advance(GATHER_S)
             await until(lambda: calls_in(store) == 3)
+
+
+async def test_calls_whose_write_waits_for_a_thread_are_stored_at_the_end(tmp_path: Path) -> None:
+    loop, release = asyncio.get_running_loop(), threading.Event()
+
+    async def release_at_the_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # the write is cancelled by now
+            loop.call_soon(release.set)
+
+    with ThreadPoolExecutor(1) as executor:
+        loop.set_default_executor(executor)
+        async with FakePluginContext(tmp_path, clock=FakeClock()) as context:
+            books = await asyncio.to_thread(Books, context)
+            context.on_dispose(books.aclose)
+            executor.submit(release.wait, LIMIT_S)
+            context.spawn(release_at_the_end(), name="release")
+            books.record(CALL)
+            for _ in range(10):  # the write is queued behind the other work
+                await asyncio.sleep(0)
+
+    with closing(UsageStore(context.data_dir)) as store:
+        assert calls_in(store) == 1
 
 
 @pytest.mark.parametrize("lets_go", [True, False])

@@ -9,6 +9,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -24,7 +25,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, ValidationError
 
-from nanobot_core import NanobotError
+from nanobot_core import NanobotError, finish_in_thread
 from nanobot_mcp.link import open_link
 from nanobot_mcp.listing import read_offers
 from nanobot_mcp.trouble import Trouble, describe_failure
@@ -131,7 +132,7 @@ class TokenFile:
 
     async def _keep(self, key: str, value: JsonObject) -> None:
         self._record[key] = value
-        await asyncio.to_thread(_write, self._path, json.dumps(self._record))
+        await finish_in_thread(partial(_write, self._path, json.dumps(self._record)))
 
 
 def stored_auth(

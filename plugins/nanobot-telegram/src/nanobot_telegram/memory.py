@@ -7,9 +7,11 @@ import json
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from nanobot_core import finish_in_thread
 from nanobot_telegram.rich_text import RichText
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class Leftovers:
             # What the process before this one left is read before it is written over.
             noted = [*await self._read_before(), *self._shown][-_KEPT:]
             with suppress(OSError):
-                await asyncio.to_thread(_replace, self._path, json.dumps(noted))
+                await finish_in_thread(partial(_replace, self._path, json.dumps(noted)))
 
     async def _read_before(self) -> list[tuple[str, int]]:
         if self._before is None:

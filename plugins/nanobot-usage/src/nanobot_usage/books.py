@@ -6,9 +6,10 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from nanobot_core import BudgetExceeded, BudgetsSettings, LimitError
+from nanobot_core import BudgetExceeded, BudgetsSettings, LimitError, finish_in_thread
 from nanobot_usage.settings import UsageSettings
 from nanobot_usage.spent import NANO_PER_USD, Spent, nano_usd_of
 from nanobot_usage.store import Call, UsageStore
@@ -223,10 +224,14 @@ class Books:
         calls, self._unstored = self._unstored, []
         if not calls:
             return
+        await finish_in_thread(partial(self._add, calls))
+
+    def _add(self, calls: list[Call]) -> None:
         try:
-            await asyncio.to_thread(self._store.add, calls)
+            self._store.add(calls)
         except sqlite3.OperationalError:  # the disk is full, or another process holds the file
-            self._unstored = [*calls, *self._unstored][-MAX_UNSTORED:]
+            self._unstored[:0] = calls  # one step, because the event loop appends meanwhile
+            del self._unstored[:-MAX_UNSTORED]
             raise
 
     async def _is_first(self, standing: Standing, turn: TurnInfo) -> bool:
