@@ -36,7 +36,7 @@ async def browse(address: str) -> None:
 async def login(bench: Bench, show: Show = browse) -> str:
     hub = bench.hub
     async with asyncio.timeout(20):
-        return await log_in("far", hub.servers["far"], hub.equipment("far"), show)
+        return await log_in("far", hub.servers["far"], hub.ports("far"), show)
 
 
 def token_file(bench: Bench) -> Path:

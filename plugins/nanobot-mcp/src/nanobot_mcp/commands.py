@@ -197,7 +197,7 @@ async def _login(open_context: OpenContext, name: str, opens_browser: bool) -> s
         server = _known(hub, name)
         if server.url is None:
             return f"'{name}' is a program on this machine, which needs no login"
-        return await log_in(name, server, hub.equipment(name), show)
+        return await log_in(name, server, hub.ports(name), show)
 
 
 @asynccontextmanager

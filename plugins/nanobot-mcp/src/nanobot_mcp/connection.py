@@ -1,11 +1,11 @@
-"""One server: connected by a task of its own, kept connected, shared by all calls."""
+"""Connects one server, reconnects it when it fails, and shares the connection between calls."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 CLOSING_S = 4.0
-"""Seconds to close a connection, fewer than the host grants a task."""
+"""Seconds to close a connection. The host's limit for ending a task is longer."""
 
 _SDK = ("mcp_types", "mcp_types.methods", "mcp", "nanobot_mcp.link")
-"""Imported one after the other: nanobot can be stopped in between, and all take a second or so."""
+"""Imported one at a time, so that nanobot can stop in between: together they take a second."""
 
 State: TypeAlias = Literal["idle", "connecting", "connected", "waiting", "stopped"]
 MakeAuth: TypeAlias = "Callable[[], Auth | None]"
@@ -38,7 +38,7 @@ OnOffers: TypeAlias = Callable[[str, "tuple[Offer, ...]", tuple[str, ...]], None
 
 
 class ServerUnavailable(ToolFailed):
-    """A server cannot be connected now."""
+    """A server cannot be reached."""
 
     def __init__(self, title: str, reason: str) -> None:
         self.title: str = title
@@ -47,30 +47,16 @@ class ServerUnavailable(ToolFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """A program to start, other than the settings of a server say.
+class ConnectionPorts:
+    """What a connection uses.
 
     Attributes:
-        command: the program.
-        greeting: written to its input before MCP begins.
-    """
-
-    command: Command
-    greeting: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Equipment:
-    """Resources of a connection.
-
-    Attributes:
-        ctx: the plugin's context.
-        limits: settings of all servers.
-        log: keeps the server's words.
+        limits: settings that apply to all servers.
+        log: receives what the server writes to standard error, and its log messages.
         make_auth: returns the authentication for a remote server, or ``None``.
-        on_offers: receives the offers, and notes about what was left out, after each listing.
+        on_offers: called after each listing, with the offers and with notes about omitted ones.
         title: name of the server in messages; ``MCP server '<name>'`` if empty.
-        launch: program to start instead of the configured one, or ``None``.
+        command: program to start instead of the configured one, or ``None``.
     """
 
     ctx: PluginContext
@@ -79,32 +65,29 @@ class Equipment:
     make_auth: MakeAuth
     on_offers: OnOffers
     title: str = ""
-    launch: Launch | None = None
+    command: Command | None = None
 
 
 class Connection:
-    """Connects one server, connects it again when it dies, and shares the connection between calls.
+    """The connection to one server, over all its attempts.
 
-    anyio's scopes must be left by the task that entered them, so one task enters and leaves every
-    connection of this server, and nothing else.
+    The task that enters one of anyio's scopes must also leave it. So one task opens and closes all
+    connections of a server, and does nothing else.
 
     Attributes:
-        name: the server's name.
-        server: its settings.
-        title: its name in messages.
-        state: the current state.
-        failure: why the last attempt failed or the last connection ended; empty when all is well.
+        title: the server's name in messages.
+        failure: why the last attempt failed or the last connection ended; empty if connected.
     """
 
-    def __init__(self, name: str, server: ServerSettings, equipment: Equipment) -> None:
+    def __init__(self, name: str, server: ServerSettings, ports: ConnectionPorts) -> None:
         self.name = name
         self.server = server
-        self.title: str = equipment.title or f"MCP server '{name}'"
+        self.title: str = ports.title or f"MCP server '{name}'"
         self.state: State = "idle"
         self.failure: str = ""
         self._reported = ""
-        self._equipment = equipment
-        self._log = equipment.ctx.logger
+        self._ports = ports
+        self._log = ports.ctx.logger
         self._link: Link | None = None
         self._scope: anyio.CancelScope | None = None
         self._is_closing = False
@@ -114,21 +97,21 @@ class Connection:
         self._stopped = asyncio.Event()
 
     def open(self) -> None:
-        """Begin to connect, unless that was done before."""
+        """Start to connect, unless that has been done."""
         if self.state == "idle":
             self.state = "connecting"
-            self._equipment.ctx.spawn(self._run(), name=f"server {self.name}")
+            self._ports.ctx.spawn(self._run(), name=f"server {self.name}")
 
     async def first_outcome(self) -> None:
-        """Wait until the attempt under way has worked or failed; at once where one is up."""
+        """Return when the current attempt has succeeded or failed; at once if connected."""
         if not self._usable():
             await self._outcome.wait()
 
     async def link(self) -> Link:
-        """Return the connection, made now if need be.
+        """Return the open connection; connect first if necessary.
 
         Raises:
-            ServerUnavailable: the attempt failed; the next call makes another.
+            ServerUnavailable: the attempt failed. The next call tries again.
         """
         self.open()
         if self._link is None or not self._usable():
@@ -141,7 +124,7 @@ class Connection:
         return self._link
 
     async def close(self) -> None:
-        """Leave the connection and end the task; returns when both have happened."""
+        """Close the connection, and return when its task has ended."""
         if self.state in ("idle", "stopped"):
             self.state = "stopped"
             return
@@ -173,7 +156,7 @@ class Connection:
             self._stopped.set()
 
     async def _attempt(self) -> None:
-        """Connect, stay until the connection ends, and clear up; says why in `failure`."""
+        """Connect, wait until the connection ends, and store the reason in `failure`."""
         self.state = "connecting"
         self._wanted.clear()
         self._scope = anyio.CancelScope()
@@ -192,12 +175,12 @@ class Connection:
         if not self._is_closing:
             former, self.failure = self._reported, trouble.sentence(error)
             self._reported = self.failure
-            # A server that is away for long is tried every minute; once is enough to say it.
+            # A server that stays unreachable is tried every minute; one warning is enough.
             level = "DEBUG" if self.failure == former else "WARNING"
             self._log.log(level, "{} is not connected: {}", self.title, self.failure)
         if outcome is self._outcome:
-            # It never was connected. Calls that came after a connection was lost wait for the next.
-            self._tell_outcome()
+            # It was never connected. Calls after a lost connection wait for the next attempt.
+            self._finish_attempt()
 
     async def _stay_connected(self, scope: anyio.CancelScope, trouble: Trouble) -> None:
         from mcp import MCPError
@@ -207,21 +190,21 @@ class Connection:
         from nanobot_mcp.listing import read_offers
 
         scope.deadline = anyio.current_time() + self.server.connect_timeout_s
-        equipment = self._equipment
-        async with open_link(self.server, equipment, trouble) as link:
+        ports = self._ports
+        async with open_link(self.server, ports, trouble) as link:
             try:
                 offers = await read_offers(link.client)
             except MCPError as error:
                 if error.code != CONNECTION_CLOSED:
-                    # It is nearer to the cause than how the process ends when it is left now.
+                    # Closer to the cause than the exit code of the process, which ends now.
                     trouble.note(describe_failure(error))
                 raise
             scope.deadline = math.inf
             self._link = link
             self.state, self.failure, self._reported = "connected", "", ""
             self._pause_s = FIRST_PAUSE_S
-            equipment.on_offers(self.name, *offers)
-            self._tell_outcome()
+            ports.on_offers(self.name, *offers)
+            self._finish_attempt()
             async with anyio.create_task_group() as group:
                 group.start_soon(link.follow_changes)
                 group.start_soon(self._read_again, link)
@@ -231,7 +214,7 @@ class Connection:
             scope.deadline = anyio.current_time() + CLOSING_S
 
     async def _read_again(self, link: Link) -> None:
-        """List the offers again whenever the server says that they changed."""
+        """List the offers again when the server reports a change."""
         from mcp import MCPError
 
         from nanobot_mcp.listing import read_offers
@@ -243,12 +226,12 @@ class Connection:
                 with anyio.fail_after(self.server.connect_timeout_s):
                     offers = await read_offers(link.client)
             except (MCPError, TimeoutError, ValueError) as error:
-                self._log.warning("{} does not announce changes: {}", self.title, error)
+                self._log.warning("the changed tools of {} cannot be listed: {}", self.title, error)
                 continue
-            self._equipment.on_offers(self.name, *offers)
+            self._ports.on_offers(self.name, *offers)
 
     async def _pause(self) -> None:
-        """Wait, longer each time, or until a call wants the server."""
+        """Wait, longer each time, until a call needs the server."""
         delay_s = self._pause_s
         self._pause_s = min(2 * delay_s, LONGEST_PAUSE_S)
         async with anyio.create_task_group() as group:
@@ -258,10 +241,10 @@ class Connection:
                 group.cancel_scope.cancel()
 
             group.start_soon(wake)
-            await self._equipment.ctx.clock.sleep(delay_s)
+            await self._ports.ctx.clock.sleep(delay_s)
             group.cancel_scope.cancel()
 
-    def _tell_outcome(self) -> None:
-        """Release those who wait for this attempt; later ones wait for the next."""
+    def _finish_attempt(self) -> None:
+        """Release the callers that wait for this attempt; later callers wait for the next one."""
         self._outcome.set()
         self._outcome = asyncio.Event()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from httpx2 import Auth
 
     from nanobot_core import PluginContext
-    from nanobot_mcp.connection import Connection, Equipment, MakeAuth
+    from nanobot_mcp.connection import Connection, ConnectionPorts, MakeAuth
     from nanobot_mcp.offers import Offer
     from nanobot_mcp.tool import McpTool
 
@@ -136,15 +136,15 @@ class Hub:
         from nanobot_mcp.connection import Connection
 
         if name not in self._connections:
-            self._connections[name] = Connection(name, self.servers[name], self.equipment(name))
+            self._connections[name] = Connection(name, self.servers[name], self.ports(name))
         return self._connections[name]
 
-    def equipment(self, name: str) -> Equipment:
+    def ports(self, name: str) -> ConnectionPorts:
         """Return the resources for a connection to an enabled server."""
-        from nanobot_mcp.connection import Equipment
+        from nanobot_mcp.connection import ConnectionPorts
 
         path = self._ctx.data_dir / "logs" / f"{_safe(name)}.log"
-        return Equipment(
+        return ConnectionPorts(
             self._ctx,
             self._limits,
             ServerLog(path, self._limits.log_bytes),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from nanobot_core import Health, JsonObject, Tool, ToolContext, ToolResult, on
-from nanobot_mcp.connection import Connection, Equipment, Launch, ServerUnavailable
+from nanobot_mcp.connection import Connection, ConnectionPorts, ServerUnavailable
 from nanobot_mcp.process import Command, ServerLog
 from nanobot_mcp.settings import McpSettings, ServerSettings
 from nanobot_mcp.tool import repeat_where_safe
@@ -80,15 +80,17 @@ class PluginProcess:
         self.connection: Connection = Connection(
             plugin.id,
             server,
-            Equipment(
+            ConnectionPorts(
                 ctx,
                 limits,
                 ServerLog(ctx.data_dir / "process.log", limits.log_bytes),
                 lambda: None,
                 lambda _name, _offers, _notes: None,
                 title=self.title,
-                launch=Launch(
-                    Command(words, plugin.variables, ctx.workspace),
+                command=Command(
+                    words,
+                    plugin.variables,
+                    ctx.workspace,
                     f"{json.dumps(plugin.setup)}\n".encode(),
                 ),
             ),

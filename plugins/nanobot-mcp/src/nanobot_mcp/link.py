@@ -1,4 +1,4 @@
-"""One connection to one server, by the SDK. Entered and left by the same task, always."""
+"""One open connection to a server, made with the SDK. The task that opens it must close it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.to_thread
+from anyio.abc import ObjectReceiveStream
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.message import SessionMessage
@@ -25,17 +25,17 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-from nanobot_mcp.connection import Equipment, Launch
 from nanobot_mcp.process import Command
 from nanobot_mcp.stdio import Incoming, open_stdio
 from nanobot_mcp.trouble import Trouble
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext
+    from nanobot_mcp.connection import ConnectionPorts
     from nanobot_mcp.settings import ServerSettings
 
-# The SDK logs each failure with a traceback; the connection reports what matters, and the
-# HTTP library logs URLs, which may hold keys.
+# The SDK logs a traceback for each failure, which the connection reports in one line. The HTTP
+# library logs URLs, which may contain keys.
 logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
 logging.getLogger("httpx2").setLevel(logging.WARNING)
 
@@ -44,15 +44,16 @@ _CHANGES = (
     ResourceListChangedNotification,
     ToolListChangedNotification,
 )
+Transport: TypeAlias = AbstractAsyncContextManager[Any]
 
 
 class Link:
-    """A connection that is up.
+    """An open connection.
 
     Attributes:
         trouble: the problems so far.
-        ended: set when it can no longer be used, or should be left.
-        changed: set when the server says that it offers something else now.
+        ended: set when the connection can no longer be used, or should be closed.
+        changed: set when the server reports that its offers have changed.
     """
 
     def __init__(self, trouble: Trouble) -> None:
@@ -63,16 +64,17 @@ class Link:
 
     @property
     def client(self) -> Client:
-        """The SDK's client, entered."""
+        """The SDK's client, connected."""
         if self._client is None:
-            msg = "the connection is used before it is up"
+            msg = "the connection is not open yet"
             raise RuntimeError(msg)
         return self._client
 
     async def follow_changes(self) -> None:
-        """Set `changed` when the server announces changes, as protocol 2026-07-28 does.
+        """Subscribe to changes (protocol 2026-07-28), and set `changed` at each one.
 
-        Older servers announce them unasked. Returns if the server does not, or stops.
+        Older servers send changes without a subscription. Returns if the server does not support
+        subscriptions, or ends this one.
         """
         try:
             async with self.client.listen(
@@ -84,60 +86,57 @@ class Link:
             return
 
     async def on_message(self, message: object) -> None:
-        """Take a notification of the server."""
+        """Handle a notification of the server."""
         if isinstance(message, _CHANGES):
             self.changed.set()
 
 
 @asynccontextmanager
 async def open_link(
-    server: ServerSettings, equipment: Equipment, trouble: Trouble
+    server: ServerSettings, ports: ConnectionPorts, trouble: Trouble
 ) -> AsyncIterator[Link]:
-    """Connect and shake hands; on leaving, everything that was started has ended.
+    """Connect and perform the handshake. On exit, everything that was started has ended.
 
     Raises:
-        Exception: anything of the SDK's, often inside nested groups.
+        Exception: any error of the SDK, often in nested groups.
     """
     link = Link(trouble)
 
     async def on_log(params: LoggingMessageNotificationParams) -> None:
         words = f"[{params.level}] {params.data}\n".encode("utf-8", "replace")
-        await anyio.to_thread.run_sync(equipment.log.write, words)
+        await anyio.to_thread.run_sync(ports.log.write, words)
 
     client = Client(
-        _Watched(await _transport(server, equipment, trouble), link),
+        _watched(await _transport(server, ports, trouble), link),
         cache=None,
         message_handler=link.on_message,
         logging_callback=on_log,
-        client_info=Implementation(name="nanobot", version=equipment.ctx.version or "0"),
+        client_info=Implementation(name="nanobot", version=ports.ctx.version or "0"),
     )
     async with client:
-        link._client = client  # noqa: SLF001 - nothing else makes one
+        link._client = client  # noqa: SLF001 - the only place that opens one
         yield link
 
 
-async def _transport(
-    server: ServerSettings, equipment: Equipment, trouble: Trouble
-) -> AbstractAsyncContextManager[Any]:
-    ctx, max_bytes = equipment.ctx, equipment.limits.max_message_bytes
+async def _transport(server: ServerSettings, ports: ConnectionPorts, trouble: Trouble) -> Transport:
+    ctx, max_bytes = ports.ctx, ports.limits.max_message_bytes
     if server.transport == "stdio":
-        launch = equipment.launch or Launch(server_command(ctx, server), b"")
+        command = ports.command or _server_command(ctx, server)
         if server.cwd is None:
-            # A fresh installation has no workspace before its first session is stored.
+            # A new installation creates the workspace with its first session.
             await anyio.to_thread.run_sync(
-                partial(launch.command.folder.mkdir, exist_ok=True, parents=True)
+                partial(command.folder.mkdir, exist_ok=True, parents=True)
             )
-        return open_stdio(launch, equipment.log, max_bytes, trouble)
-    # The HTTP client costs time and memory that servers on this machine do not need.
+        return open_stdio(command, ports.log, max_bytes, trouble)
+    # Servers on this machine do not need the HTTP client, which costs time and memory.
     from nanobot_mcp.http import OriginGuard, open_http
 
-    auth = await anyio.to_thread.run_sync(equipment.make_auth)
+    auth = await anyio.to_thread.run_sync(ports.make_auth)
     guard = OriginGuard(server.url or "", ctx.network, max_bytes, trouble)
     return open_http(server, guard, auth, max_bytes)
 
 
-def server_command(ctx: PluginContext, server: ServerSettings) -> Command:
-    """Return the program to start; it gets exactly this environment."""
+def _server_command(ctx: PluginContext, server: ServerSettings) -> Command:
     inherited = ctx.environment(("HOME", "LANG", "PATH", "TERM"))
     home = Path(server.env.get("HOME") or inherited.get("HOME") or "~")
     folder = _expanded(server.cwd, home) if server.cwd else str(ctx.workspace)
@@ -149,44 +148,17 @@ def _expanded(path: str, home: Path) -> str:
     return str(home / path[2:]) if path.startswith("~/") else path
 
 
-class _Watched(AbstractAsyncContextManager[Any]):
-    """A transport that reports its end to a link, and shows it messages before the SDK."""
-
-    def __init__(self, transport: AbstractAsyncContextManager[Any], link: Link) -> None:
-        self._transport = transport
-        self._link = link
-
-    async def __aenter__(self) -> tuple[_WatchedStream, Any]:
-        received, outgoing = await self._transport.__aenter__()
-        return _WatchedStream(received, self._link), outgoing
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        return await self._transport.__aexit__(kind, error, traceback)
+@asynccontextmanager
+async def _watched(transport: Transport, link: Link) -> AsyncIterator[tuple[_WatchedStream, Any]]:
+    """Open `transport`, with a stream of received messages that belongs to `link`."""
+    async with transport as (received, outgoing):
+        yield _WatchedStream(received, link), outgoing
 
 
-class _Received(Protocol):
-    """The first stream of a transport."""
+class _WatchedStream(ObjectReceiveStream[Incoming]):
+    """Messages from the server, corrected before the SDK reads them; their end ends the link."""
 
-    async def receive(self) -> Incoming: ...
-    async def aclose(self) -> None: ...
-    async def __aenter__(self) -> object: ...
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None: ...
-
-
-class _WatchedStream:
-    """The stream of messages from the server."""
-
-    def __init__(self, stream: _Received, link: Link) -> None:
+    def __init__(self, stream: ObjectReceiveStream[Incoming], link: Link) -> None:
         self._stream = stream
         self._link = link
 
@@ -196,54 +168,38 @@ class _WatchedStream:
         found: Context | None = getattr(self._stream, "last_context", None)
         return found
 
-    async def receive(self) -> SessionMessage | Exception:
+    async def receive(self) -> Incoming:
         try:
             item = await self._stream.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             self._link.ended.set()
             raise
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            _mend_tools(item.message.result)
+            _correct_tools(item.message.result)
         return item
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def __aiter__(self) -> _WatchedStream:
-        return self
 
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
+def _correct_tools(result: dict[str, Any]) -> None:
+    """Correct a list of tools so that the SDK accepts it.
 
-    async def __aenter__(self) -> _WatchedStream:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *failure: Any) -> bool | None:
-        return await self._stream.__aexit__(*failure)
-
-
-def _mend_tools(result: dict[str, Any]) -> None:
-    """Remove from a list of tools what the SDK would reject.
-
-    It would refuse the whole list for one schema that is not an object. It would check results
-    against output schemas on the event loop, where a regular expression of the server's choice can
-    run without end, and would throw away a readable answer that differs from its schema.
+    The SDK refuses the whole list if one input schema is not an object. It also checks results
+    against output schemas: on the event loop, where a regular expression of the server can run
+    forever, and it discards a readable answer that does not match.
     """
     tools = result.get("tools")
     for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict):
             tool.pop("outputSchema", None)
             schema = tool.get("inputSchema")
-            mended = (
+            corrected = (
                 {**schema, "type": "object"} if isinstance(schema, dict) else {"type": "object"}
             )
-            if not isinstance(mended.get("properties", {}), dict):
-                del mended["properties"]
-            required = mended.get("required", [])
+            if not isinstance(corrected.get("properties", {}), dict):
+                del corrected["properties"]
+            required = corrected.get("required", [])
             if not isinstance(required, list) or not all(isinstance(n, str) for n in required):
-                del mended["required"]
-            tool["inputSchema"] = mended
+                del corrected["required"]
+            tool["inputSchema"] = corrected

@@ -32,7 +32,7 @@ from nanobot_mcp.trouble import Trouble, describe_failure
 
 if TYPE_CHECKING:
     from nanobot_core import JsonObject, PluginContext
-    from nanobot_mcp.connection import Equipment
+    from nanobot_mcp.connection import ConnectionPorts
     from nanobot_mcp.settings import OAuthSettings, ServerSettings
 
 LOGIN_LIMIT_S = 300.0
@@ -163,7 +163,7 @@ def stored_auth(
 async def log_in(
     name: str,
     server: ServerSettings,
-    equipment: Equipment,
+    ports: ConnectionPorts,
     show: Callable[[str], Awaitable[None]],
 ) -> str:
     """Connect with a new login, if the server asks for one, and keep its tokens.
@@ -178,8 +178,8 @@ async def log_in(
     try:
         with anyio.fail_after(LOGIN_LIMIT_S):
             async with (
-                _new_auth(equipment.ctx, name, server, show) as auth,
-                open_link(server, replace(equipment, make_auth=lambda: auth), trouble) as link,
+                _new_auth(ports.ctx, name, server, show) as auth,
+                open_link(server, replace(ports, make_auth=lambda: auth), trouble) as link,
             ):
                 # Some servers ask for a login only when they are asked for something.
                 await read_offers(link.client)

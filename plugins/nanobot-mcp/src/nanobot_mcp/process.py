@@ -8,7 +8,7 @@ import signal
 import threading
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE
 
@@ -59,17 +59,19 @@ _CHUNK_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to start.
+    """A program to start.
 
     Attributes:
         words: program and arguments.
         environment: all variables that it gets.
         folder: where it runs.
+        greeting: written to its input before MCP begins.
     """
 
     words: Sequence[str]
     environment: Mapping[str, str]
     folder: Path
+    greeting: bytes = field(default=b"", repr=False)
 
 
 class ServerProcess:

@@ -19,8 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from nanobot_mcp.connection import Launch
-from nanobot_mcp.process import ServerLog, ServerProcess, start_process
+from nanobot_mcp.process import Command, ServerLog, ServerProcess, start_process
 from nanobot_mcp.trouble import Trouble
 
 _KEPT_BYTES = 2_048
@@ -102,7 +101,7 @@ _LARGE_BYTES = 500_000
 
 @asynccontextmanager
 async def open_stdio(
-    launch: Launch, log: ServerLog, max_bytes: int, trouble: Trouble
+    command: Command, log: ServerLog, max_bytes: int, trouble: Trouble
 ) -> AsyncIterator[Streams]:
     """Start the server and yield the streams of messages from and to it.
 
@@ -112,14 +111,14 @@ async def open_stdio(
     """
     # A start that is cut off half-way would leave a process behind; it takes no time.
     with anyio.CancelScope(shield=True):
-        process = await start_process(launch.command)
+        process = await start_process(command)
     inward, received = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outward = anyio.create_memory_object_stream[SessionMessage](0)
     pump = _Pump(process, log, trouble)
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(pump.read_messages, inward, max_bytes)
-            group.start_soon(pump.write_messages, outward, launch.greeting)
+            group.start_soon(pump.write_messages, outward, command.greeting)
             group.start_soon(pump.keep_words)
             try:
                 yield received, outgoing
