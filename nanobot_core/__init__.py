@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         AsgiApp as AsgiApp,
         GatewayAccess as GatewayAccess,
         GatewayStatus as GatewayStatus,
+        GatewayTotals as GatewayTotals,
         Mount as Mount,
         Route as Route,
         RunState as RunState,
@@ -266,8 +267,8 @@ _HOMES = {
             "ReasoningDelta StreamEvent TextDelta ToolCallDelta"
         ),
         "nanobot_core.contracts.service": (
-            "AsgiApp GatewayAccess GatewayStatus Mount Route RunState RunStatus Service "
-            "ServiceSpec "
+            "AsgiApp GatewayAccess GatewayStatus GatewayTotals Mount Route RunState RunStatus "
+            "Service ServiceSpec "
         ),
         "nanobot_core.contracts.store": (
             "Checkpoint SessionState SessionStore SessionSummary StoreSpec StoredSession"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
+import secrets
+import shutil
 import time
 import unicodedata
 from collections.abc import AsyncIterable
@@ -20,7 +21,7 @@ MAX_FILE_BYTES = 20 * 1024 * 1024
 """Largest file that is kept: what a Telegram bot may download (Bot API, ``getFile``)."""
 
 _WRITE_BYTES = 256 * 1024
-"""Pieces are gathered up to this, because each write is a way to a thread and back."""
+"""Pieces are gathered up to this size, because each write takes a way to a thread and back."""
 _STEM_CHARS, _STEM_BYTES = 80, 180
 _EXTENSION = re.compile(r"\w{1,10}")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -28,7 +29,7 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
 class MediaTooLarge(NanobotError):
-    """A file is larger than may be kept; nothing of it stays."""
+    """A file is larger than the limit; nothing of it is kept."""
 
     def __init__(self, name: str, limit: int) -> None:
         self.name: str = name
@@ -37,10 +38,10 @@ class MediaTooLarge(NanobotError):
 
 
 class MediaStore:
-    """A folder with one folder for each file, so that a file keeps its name beside its equals.
+    """A folder with one folder for each file, so that files of the same name keep it.
 
     Attributes:
-        folder: where they are, absolute; made at the first `save`.
+        folder: where they are, absolute; created by the first `save`.
         max_bytes: largest file.
     """
 
@@ -56,7 +57,7 @@ class MediaStore:
         When it returns, the file is on disk. Only the user who runs nanobot may read it.
 
         Args:
-            name: as the sender calls it.
+            name: the sender's name for it.
             content: its bytes in pieces.
             max_bytes: largest file, instead of the store's own limit.
 
@@ -65,35 +66,34 @@ class MediaStore:
             OSError: it cannot be written.
 
         Cancellation:
-            Nothing of the file stays; likewise when `content` or the disk fails.
+            Nothing of the file is kept; the same applies if `content` or the disk fails.
         """
         limit = self.max_bytes if max_bytes is None else max_bytes
-        entry = _Entry(self.folder, safe_name(name))
+        path = self.folder / secrets.token_hex(8) / safe_name(name)
         size, gathered = 0, bytearray()
         try:
-            await finish_in_thread(entry.create)
             async for piece in content:
                 size += len(piece)
                 if size > limit:
                     raise MediaTooLarge(name, limit)
                 gathered += piece
                 if len(gathered) >= _WRITE_BYTES:
-                    await finish_in_thread(partial(entry.write, gathered))
+                    await finish_in_thread(partial(_append, path, gathered))
                     gathered = bytearray()
-            await finish_in_thread(partial(entry.complete, gathered))
+            await finish_in_thread(partial(_append, path, gathered, is_last=True))
         except BaseException:
-            await finish_in_thread(entry.discard)
+            await finish_in_thread(partial(shutil.rmtree, path.parent, ignore_errors=True))
             raise
-        return entry.path
+        return path
 
     def remove_older(self, keep_days: float) -> int:
         """Delete files that were kept more than `keep_days` ago; return how many. Blocks.
 
-        Links are removed and not followed. What cannot be removed stays for the next time.
+        Links are removed and not followed. What cannot be removed is tried again next time.
         """
         oldest = time.time() - keep_days * 86_400
         removed = 0
-        with suppress(OSError):  # nothing was ever kept
+        with suppress(OSError):  # nothing has been kept yet
             for entry in list(os.scandir(self.folder)):
                 # Another process may be removing the same.
                 with suppress(OSError):
@@ -103,7 +103,7 @@ class MediaStore:
 
 
 def safe_name(name: str) -> str:
-    """Return `name` without folders and without what a file system or a shell could take amiss.
+    """Return `name` without folders and without what a file system or a shell could misread.
 
     Letters, marks and digits of all scripts stay, and so do ``.``, ``-`` and the extension;
     anything else becomes ``_``. It is neither hidden nor reserved, does not begin like an option,
@@ -123,50 +123,15 @@ def _is_kept(character: str) -> bool:
     return character in "._-" or unicodedata.category(character)[0] in "LMN"
 
 
-class _Entry:
-    """One file while it is written. All methods block."""
-
-    def __init__(self, store: Path, name: str) -> None:
-        self._store = store
-        self._name = name
-        self._folder: Path | None = None
-        self._handle = -1
-
-    @property
-    def path(self) -> Path:
-        """Where the file is, once it was created."""
-        if self._folder is None:
-            msg = "the file was not created"
-            raise RuntimeError(msg)
-        return self._folder / self._name
-
-    def create(self) -> None:
-        """Make the folder, which none but this user may enter, and the empty file."""
-        make_folder(self._store)
-        self._folder = Path(tempfile.mkdtemp(prefix="", dir=self._store))
-        self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-
-    def write(self, data: bytearray) -> None:
-        """Append `data`, all of it."""
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._handle, rest) :]
-
-    def complete(self, data: bytearray) -> None:
-        """Append `data`, and return when the file is on disk."""
-        self.write(data)
-        os.fsync(self._handle)
-        handle, self._handle = self._handle, -1
-        os.close(handle)
-
-    def discard(self) -> None:
-        """Leave nothing behind."""
-        if self._handle >= 0:
-            with suppress(OSError):  # a full disk may say so once more
-                os.close(self._handle)
-        if self._folder is not None:
-            self.path.unlink(missing_ok=True)
-            self._folder.rmdir()
+def _append(path: Path, data: bytearray, *, is_last: bool = False) -> None:
+    """Append to a file that only this user may read; the last piece puts all of it on disk."""
+    make_folder(path.parent)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(handle, "ab") as file:
+        file.write(data)
+        if is_last:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _remove_old_files(folder: Path, oldest: float) -> int:
@@ -175,7 +140,7 @@ def _remove_old_files(folder: Path, oldest: float) -> int:
         if file.stat(follow_symlinks=False).st_mtime < oldest:
             Path(file.path).unlink()
             removed += 1
-    # A young folder without a file is one that is about to get it.
+    # An empty young folder is about to get its file.
     if removed or folder.stat().st_mtime < oldest:
         with suppress(OSError):
             folder.rmdir()

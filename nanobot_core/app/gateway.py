@@ -14,6 +14,7 @@ from nanobot_core.app.approvals import ChatApprovals
 from nanobot_core.app.owner import OwnerNotices
 from nanobot_core.app.reloading import Load, Reloaded, Reloader, describe
 from nanobot_core.app.services import ServiceRunner
+from nanobot_core.app.totals import Totals
 from nanobot_core.channels.access import fault_of, with_names
 from nanobot_core.channels.inbox import InboxServices
 from nanobot_core.channels.manager import ChannelManager
@@ -62,6 +63,7 @@ class Gateway:
     channels: ChannelManager
     services: ServiceRunner
     reloader: Reloader
+    totals: Totals
     started_at: datetime
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -116,6 +118,7 @@ class Gateway:
             channels=channels,
             services=services,
             reloader=Reloader(bot, channels, services, load, log),
+            totals=Totals(),
             started_at=clock.now(),
         )
 
@@ -144,6 +147,7 @@ class Gateway:
             running=(*self.channels.statuses(), *self.services.statuses()),
             depth=await self.bus.depth(),
             turns=len(self.turns),
+            totals=self.totals.so_far,
             plugins_in_trouble=tuple(
                 (report.id, f"{report.state}: {report.reason}")
                 for report in self.bot.plugins.reports()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,18 +15,16 @@ from nanobot_core.messages import InboundMessage, OutboundMessage
 from nanobot_core.turns.pipeline import TurnRequest
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from nanobot_core.app.control import Connection, Handler
     from nanobot_core.app.gateway import Gateway
     from nanobot_core.events import RunEvent
-    from nanobot_core.messages import JsonObject, JsonValue
+    from nanobot_core.messages import JsonValue
 
 
 def handlers(gateway: Gateway, request_stop: Callable[[], None]) -> Mapping[str, Handler]:
     """Return the handler of each request, by name."""
 
-    async def stop(_connection: Connection) -> JsonValue:
+    async def stop(_asked: Connection) -> JsonValue:
         request_stop()
         return None
 
@@ -42,45 +38,44 @@ def handlers(gateway: Gateway, request_stop: Callable[[], None]) -> Mapping[str,
         "reload": partial(_reload, gateway),
         "plugins": partial(_plugins, gateway),
         "reload_plugin": partial(_reload_plugin, gateway),
-        "retry": partial(_retry, gateway),
-        "drop": partial(_drop, gateway),
-        "delete_session": partial(_delete_session, gateway),
+        "retry": lambda asked: gateway.bus.revive(asked.text("id")),
+        "drop": lambda asked: gateway.bus.drop(asked.text("id")),
+        "delete_session": lambda asked: gateway.bot.pipeline.delete_session(asked.text("key")),
     }
 
 
-async def _status(gateway: Gateway, _connection: Connection) -> JsonValue:
-    return plain(await gateway.status())
+async def _status(gateway: Gateway, _asked: Connection) -> JsonValue:
+    return asdict(await gateway.status())
 
 
-async def _reload(gateway: Gateway, _connection: Connection) -> JsonValue:
+async def _reload(gateway: Gateway, _asked: Connection) -> JsonValue:
     done = await gateway.reloader.reload()
     return {"text": describe(done), "failed": [*done.change.failed]}
 
 
-async def _plugins(gateway: Gateway, _connection: Connection) -> JsonValue:
-    return [plain(report) for report in gateway.bot.plugins.reports()]
+async def _plugins(gateway: Gateway, _asked: Connection) -> JsonValue:
+    return [asdict(report) for report in gateway.bot.plugins.reports()]
 
 
-async def _reload_plugin(gateway: Gateway, connection: Connection) -> JsonValue:
-    change = await gateway.reloader.reload_plugin(connection.text("id"))
+async def _reload_plugin(gateway: Gateway, asked: Connection) -> JsonValue:
+    change = await gateway.reloader.reload_plugin(asked.text("id"))
     return describe(Reloaded(change=change))
 
 
-async def _commands(gateway: Gateway, _connection: Connection) -> JsonValue:
+async def _commands(gateway: Gateway, _asked: Connection) -> JsonValue:
     return dict(gateway.commands())
 
 
-async def _turn(gateway: Gateway, connection: Connection) -> JsonValue:
-    """Answer a message from a terminal, and send the events of the turn."""
+async def _turn(gateway: Gateway, asked: Connection) -> JsonValue:
+    """Answer a message from a terminal, and send it the events of the turn."""
     if not gateway.ready.is_set():
         msg = "the gateway is starting or stopping; try again in a moment"
         raise ControlError(msg)
-    asked, text = connection.request, connection.text("text")
-    media, model = asked.get("media"), asked.get("model")
+    text, media, model = asked.text("text"), asked.request.get("media"), asked.request.get("model")
 
     async def send(event: RunEvent) -> None:
         if not isinstance(event, TurnOutcome):  # the outcome is the result
-            await connection.send(event_to_json(event))
+            await asked.send(event_to_json(event))
 
     request = TurnRequest(
         message=InboundMessage(
@@ -91,49 +86,27 @@ async def _turn(gateway: Gateway, connection: Connection) -> JsonValue:
             id=new_id(),
             is_control=gateway.bot.commands.is_control(text),
             media=tuple(str(path) for path in media) if isinstance(media, list) else (),
-            session_key_override=connection.text("session"),
+            session_key_override=asked.text("session"),
         ),
         source="cli",
         on_event=send,
         model=model if isinstance(model, str) else None,
         is_owner=True,
     )
-    return plain(await gateway.bot.process_direct(request))
+    return asdict(await gateway.bot.process_direct(request))
 
 
-async def _send(gateway: Gateway, connection: Connection) -> JsonValue:
+async def _send(gateway: Gateway, asked: Connection) -> JsonValue:
     """Send a message to a chat."""
     message = OutboundMessage(
-        channel=connection.text("channel"),
-        chat_id=connection.text("chat_id"),
-        content=connection.text("text"),
+        channel=asked.text("channel"),
+        chat_id=asked.text("chat_id"),
+        content=asked.text("text"),
         idempotency_key=new_id(),
     )
     await gateway.channels.send(message)
     return None
 
 
-async def _dead_letters(gateway: Gateway, _connection: Connection) -> JsonValue:
-    return [plain(letter) for letter in await gateway.bus.dead_letters()]
-
-
-async def _retry(gateway: Gateway, connection: Connection) -> JsonValue:
-    return await gateway.bus.revive(connection.text("id"))
-
-
-async def _drop(gateway: Gateway, connection: Connection) -> JsonValue:
-    return await gateway.bus.drop(connection.text("id"))
-
-
-async def _delete_session(gateway: Gateway, connection: Connection) -> JsonValue:
-    return await gateway.bot.pipeline.delete_session(connection.text("key"))
-
-
-def plain(value: DataclassInstance) -> JsonObject:
-    """Return a dataclass as plain JSON data, times as ISO 8601."""
-    found: JsonObject = json.loads(json.dumps(asdict(value), default=_as_text))
-    return found
-
-
-def _as_text(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+async def _dead_letters(gateway: Gateway, _asked: Connection) -> JsonValue:
+    return [asdict(letter) for letter in await gateway.bus.dead_letters()]

@@ -13,12 +13,7 @@ from nanobot_core.contracts.provider import LLMProvider, ProviderSpec
 from nanobot_core.errors import PluginRejected
 from nanobot_core.plugins.examine import settings_model
 from nanobot_core.plugins.loader import make_object
-from nanobot_core.provider_match import (
-    ProviderAccess,
-    ProviderMatch,
-    ProviderRow,
-    match_provider,
-)
+from nanobot_core.provider_match import ProviderMatch, ProviderRow, match_provider
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,12 +52,19 @@ class ConfiguredModels:
     def rows(self) -> list[ProviderRow]:
         """Return the table of providers, installed and enabled, by plugin."""
         return [
-            ProviderRow(spec_from(declaration.detail), plugin)
+            self._row(spec_from(declaration.detail), plugin)
             for plugin, declaration in self._host.declared("providers")
         ]
 
+    def _row(self, spec: ProviderSpec, plugin: str) -> ProviderRow:
+        section = self._loaded.settings.section(f"providers.{spec.name}") or {}
+        variables = environment(spec.api_key_env, self._environ)
+        key = section.get("api_key") or section.get("apiKey") or next(iter(variables.values()), "")
+        base = section.get("api_base") or section.get("apiBase")
+        return ProviderRow(spec, plugin, str(key or ""), str(base or ""))
+
     def match(self, name: str | None) -> ProviderMatch:
-        """Return which provider serves a model; ``None`` names the configured default.
+        """Return which provider serves a model; ``None`` means the configured default.
 
         Raises:
             NoProvider: none can; the error says which setting to add.
@@ -70,30 +72,9 @@ class ConfiguredModels:
         defaults = self._loaded.settings.agents.defaults
         rows = self.rows()
         forced = defaults.provider
-        if forced and name not in {None, defaults.model} and (own := self._own_prefix(name, rows)):
+        if forced and name not in {None, defaults.model} and (own := _own_prefix(name, rows)):
             forced = own
-        return match_provider(name or defaults.model, forced, rows, self.access)
-
-    def _own_prefix(self, name: str | None, rows: Sequence[ProviderRow]) -> str | None:
-        """Return the provider that a model's name begins with, if it has what it needs."""
-        prefix = (name or "").partition("/")[0].replace("-", "_")
-        for row in rows:
-            if row.spec.name == prefix and "/" in (name or ""):
-                access = self.access(row.spec)
-                has_base = access.has_base or row.spec.default_base is not None
-                return prefix if access.has_key or (not row.spec.needs_key and has_base) else None
-        return None
-
-    def access(self, spec: ProviderSpec) -> ProviderAccess:
-        """Return what the configuration says about a provider."""
-        section = self._loaded.settings.section(f"providers.{spec.name}") or {}
-        key = section.get("api_key") or section.get("apiKey")
-        base = section.get("api_base") or section.get("apiBase")
-        variables = environment(spec.api_key_env, self._environ)
-        key = key or next(iter(variables.values()), "")
-        return ProviderAccess(
-            has_key=bool(key), has_base=bool(base), key_hint=str(key or ""), base=str(base or "")
-        )
+        return match_provider(name or defaults.model, forced, rows)
 
     async def model(self, name: str | None) -> Model:
         """Return a model ready to be called; see `ModelSource`."""
@@ -152,6 +133,16 @@ class ConfiguredModels:
                 row.plugin, f"'{row.spec.settings}' is no subclass of ProviderSettings"
             )
         return validate_section(self._loaded, f"providers.{row.spec.name}", model, owner=row.plugin)
+
+
+def _own_prefix(name: str | None, rows: Sequence[ProviderRow]) -> str | None:
+    """Return the provider that a model's name begins with, if it has a key or a base URL."""
+    prefix, slash, _ = (name or "").replace("-", "_").partition("/")
+    for row in rows:
+        if slash and row.spec.name == prefix:
+            has_base = row.base or row.spec.default_base is not None
+            return prefix if row.key or (not row.spec.needs_key and has_base) else None
+    return None
 
 
 def spec_from(detail: JsonObject) -> ProviderSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
@@ -20,17 +20,8 @@ if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.service import RunStatus
     from nanobot_core.plugins.host import PluginHost
+    from nanobot_core.plugins.manifest import Declaration
     from nanobot_core.tasks import Spawn
-
-
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    """A service as its manifest declares it."""
-
-    name: str
-    plugin: str
-    factory: str
-    needs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +34,7 @@ class _Running:
     """
 
     supervisor: Supervisor
-    needs: tuple[str, ...]
+    needs: Sequence[str]
     up: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -70,20 +61,21 @@ class ServiceRunner:
         self._clock = clock
         self._on_failed = on_failed
         self._running: dict[str, _Running] = {}
-        """In the order in which they were started."""
+        """By name, in the order in which they were started."""
 
     def start_missing(self) -> None:
-        """Start every service that does not run, after those that it needs."""
+        """Start every service that is not running, after those that it needs."""
         declared = self._declared()
-        for name in _in_order(declared):
+        needs = {name: _needs(found) for name, (_, found) in declared.items()}
+        for name in _in_order(needs):
             if name not in self._running:
-                self._running[name] = self._supervised(declared[name])
+                self._running[name] = self._supervised(*declared[name])
                 self._running[name].supervisor.start()
 
     async def stop(self, plugins: Collection[str] | None = None) -> None:
-        """Stop the services of these plugins with those that need them, or all.
+        """Stop the services of these plugins and those that need them, or all.
 
-        The last started is stopped first.
+        The service that was started last is stopped first.
         """
         leaving: list[tuple[str, Supervisor]] = []
         needed: set[str] = set()
@@ -100,27 +92,25 @@ class ServiceRunner:
         """Return the state of every service, by name."""
         return [running.supervisor.status for _, running in sorted(self._running.items())]
 
-    def _declared(self) -> dict[str, _Declared]:
+    def _declared(self) -> dict[str, tuple[str, Declaration]]:
+        """Return plugin and declaration of each service by name, without contested names."""
         found = list(self._host.declared("services"))
         claims = Counter(declaration.name for _, declaration in found)
         for name in sorted(name for name, count in claims.items() if count > 1):
             logger.error("several plugins provide service '{}'; disable all but one", name)
         return {
-            declaration.name: _Declared(
-                declaration.name,
-                plugin,
-                str(declaration.detail["factory"]),
-                tuple(declaration.detail.get("needs") or ()),
-            )
+            declaration.name: (plugin, declaration)
             for plugin, declaration in found
             if claims[declaration.name] == 1
         }
 
-    def _supervised(self, service: _Declared) -> _Running:
+    def _supervised(self, plugin: str, service: Declaration) -> _Running:
         async def attempt() -> None:
-            for need in service.needs:
+            for need in running.needs:
                 await self._running[need].up.wait()
-            made = await self._make(service)
+            context = await self._host.context_for(plugin)
+            factory = str(service.detail["factory"])
+            made = await make_object(plugin, factory, Service, context)  # type: ignore[type-abstract]  # used for isinstance only
             running.up.set()
             supervisor.alive()
             try:
@@ -131,42 +121,44 @@ class ServiceRunner:
         supervisor = Supervisor(
             service.name,
             "service",
-            service.plugin,
+            plugin,
             attempt,
             spawn=self._spawn,
             clock=self._clock,
             on_failed=self._on_failed,
         )
-        running = _Running(supervisor, service.needs)
+        running = _Running(supervisor, _needs(service))
         return running
 
-    async def _make(self, service: _Declared) -> Service:
-        context = await self._host.context_for(service.plugin)
-        return await make_object(service.plugin, service.factory, Service, context)  # type: ignore[type-abstract]  # only isinstance is asked of it
+
+def _needs(service: Declaration) -> Sequence[str]:
+    return service.detail.get("needs") or ()
 
 
-def _in_order(declared: Mapping[str, _Declared]) -> list[str]:
-    """Return names, needed ones first; services that need each other are logged and left out."""
-    startable = dict(declared)
-    while True:
-        for service in list(startable.values()):
-            if absent := [need for need in service.needs if need not in startable]:
-                logger.bind(plugin=service.plugin).error(
-                    "service {} does not start: it needs {}, which is missing",
-                    service.name,
-                    ", ".join(absent),
-                )
-                del startable[service.name]
-                break
-        else:
-            break
+def _in_order(services: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return names, needed ones first, without services that cannot start, which are logged.
+
+    Args:
+        services: name of each service to those that it needs.
+    """
+    startable = dict(services)
+    while lacking := {
+        name: absent
+        for name, needs in startable.items()
+        if (absent := [need for need in needs if need not in startable])
+    }:
+        for name, absent in lacking.items():
+            logger.error(
+                "service {} does not start: it needs {}, which is missing", name, ", ".join(absent)
+            )
+            del startable[name]
     try:
         return list(
             TopologicalSorter(
-                {name: sorted(item.needs) for name, item in startable.items()}
+                {name: sorted(needs) for name, needs in startable.items()}
             ).static_order()
         )
     except CycleError as error:
-        circle = list(dict.fromkeys(error.args[1]))
-        logger.error("services do not start, because they need each other: {}", ", ".join(circle))
-        return _in_order({name: item for name, item in startable.items() if name not in circle})
+        cycle = list(dict.fromkeys(error.args[1]))
+        logger.error("services do not start, because they need each other: {}", ", ".join(cycle))
+        return _in_order({name: needs for name, needs in startable.items() if name not in cycle})

@@ -1,7 +1,8 @@
-"""``nanobot deadletters``: messages that were given up."""
+"""``nanobot deadletters``: messages that could not be delivered or answered."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from nanobot_core.messages import JsonValue
 
 app: typer.Typer = typer.Typer(
-    help="List, send again or drop messages that were given up.", no_args_is_help=True
+    help="List, resend or delete messages that could not be delivered or answered.",
+    no_args_is_help=True,
 )
 SHOWN_CHARS = 60
 
@@ -35,9 +37,9 @@ def list_(
             text = " ".join(str(message["content"]).split())[:SHOWN_CHARS]
             rows.append((letter["id"], letter["buried_at"], chat, letter["reason"], text))
     if rows:
-        render_table(("Id", "Given up", "Chat", "Reason", "Content"), rows)
+        render_table(("Id", "Since", "Chat", "Reason", "Content"), rows)
     else:
-        typer.echo("There are no dead letters.")
+        typer.echo("No dead letters.")
 
 
 @app.command()
@@ -48,21 +50,20 @@ def retry(ctx: typer.Context, letter: Annotated[str, typer.Argument(metavar="ID"
 
 @app.command()
 def drop(ctx: typer.Context, letter: Annotated[str, typer.Argument(metavar="ID")]) -> None:
-    """Forget a dead letter."""
+    """Delete a dead letter."""
     _changed(run_async(_ask(ctx, "drop", letter)), letter)
 
 
 def _changed(done: JsonValue, letter: str) -> None:
     if done is not True:
-        fail(f"there is no dead letter '{letter}'; see nanobot deadletters list")
+        fail(f"unknown dead letter '{letter}'; nanobot deadletters list shows all")
 
 
 async def _ask(ctx: typer.Context, do: str, letter: str = "") -> JsonValue:
-    """Ask the running gateway, or look into its queue where none runs."""
+    """Ask the running gateway; if none runs, open its queue."""
     client = gateway_client(ctx)
     if client.is_there:
         return await client.call(do, id=letter)
-    from nanobot_core.app.handlers import plain
     from nanobot_core.app.lock import GatewayLock
     from nanobot_core.app.slots import create_bus
     from nanobot_core.clock import SystemClock
@@ -78,7 +79,7 @@ async def _ask(ctx: typer.Context, do: str, letter: str = "") -> JsonValue:
                     return await bus.revive(letter)
                 case "drop":
                     return await bus.drop(letter)
-            return [plain(found) for found in await bus.dead_letters()]
+            return [asdict(found) for found in await bus.dead_letters()]
         finally:
             await bus.aclose()
     finally:

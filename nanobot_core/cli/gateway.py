@@ -36,7 +36,7 @@ from nanobot_core.tasks import EXIT_END_S, KILL_RESERVE_S
 if TYPE_CHECKING:
     from nanobot_core.app.client import ControlClient
     from nanobot_core.config.loading import LoadedConfig
-    from nanobot_core.contracts.service import GatewayStatus, RunStatus
+    from nanobot_core.contracts.service import GatewayStatus, GatewayTotals, RunStatus
     from nanobot_core.plugins.catalogue import Catalogue
 
 app: typer.Typer = typer.Typer(help="Run the gateway: channels and services, for months.")
@@ -118,14 +118,21 @@ def status(
     if as_json:
         print_json(asdict(found))
         return
-    depth = found.depth
+    depth, totals = found.depth, found.totals
     print_facts(
         {
             "version": found.version,
             "process": found.pid,
             "started": _local(found.started_at),
             "state": "ready" if found.ready else "starting or ending",
-            "turns": found.turns,
+            "turns": {
+                "now": found.turns,
+                "ended": totals.turns,
+                "failed": totals.failed_turns,
+            },
+            "time": _durations(totals),
+            "tools": {"calls": totals.tool_calls, "failed": totals.failed_tool_calls},
+            "model": _spent(totals),
             "waiting": {"in": depth.inbound, "out": depth.outbound, "dead": depth.dead},
             "trouble": [
                 *(f"{name}: {reason}" for name, reason in found.plugins_in_trouble),
@@ -135,6 +142,23 @@ def status(
         as_json=False,
     )
     print_running(found.running)
+
+
+def _durations(totals: GatewayTotals) -> str:
+    """Return how long turns took, empty before the first."""
+    if not totals.turns:
+        return ""
+    mean_s = totals.turns_s / totals.turns
+    return f"{mean_s:.1f} s per turn on average, {totals.slowest_turn_s:.1f} s at most"
+
+
+def _spent(totals: GatewayTotals) -> str:
+    usage = totals.usage
+    cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
+    return (
+        f"{totals.model_calls} calls, {usage.prompt_tokens:,} tokens sent, "
+        f"{usage.completion_tokens:,} received{cost}"
+    )
 
 
 def gateway_status(ctx: typer.Context) -> GatewayStatus:

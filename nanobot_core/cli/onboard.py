@@ -17,7 +17,7 @@ from nanobot_core.folder import Folder
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
-    from nanobot_core.contracts.provider import ProviderSpec
+    from nanobot_core.provider_match import ProviderRow
 
 HEADER = "# Configuration of nanobot. 'nanobot config schema' describes every key.\n"
 
@@ -43,20 +43,22 @@ def onboard(
     """
     options = options_of(ctx)
     agent = open_agent(_existing(options), lenient=True)
-    specs = {row.spec.name: row.spec for row in agent.models.rows()}
+    rows = {row.spec.name: row for row in agent.models.rows()}
     may_ask = sys.stdin.isatty() and not yes
-    if provider is None and may_ask and specs:
-        provider = _ask_provider(agent, specs)
-    spec = _known(provider, specs) if provider else None
-    if spec is not None and may_ask:
-        api_base = api_base or _ask_base(agent, spec)
-        model = model or _ask_model(agent, spec)
-        api_key = api_key or _ask_key(agent, spec)
-    if (api_key or api_base) and spec is None:
+    if provider is None and may_ask and rows:
+        provider = _ask_provider(agent, rows)
+    row = _known(provider, rows) if provider else None
+    if row is not None and may_ask:
+        api_base = api_base or _ask_base(row)
+        model = model or _ask_model(agent, row)
+        api_key = api_key or _ask_key(row)
+    if (api_key or api_base) and row is None:
         fail("--api-key and --api-base need --provider, which says whose they are", 2)
-    if spec is not None and not api_base and _needs_base(agent, spec):
-        fail(f"provider '{spec.name}' needs its address; add --api-base URL", 2)
-    path = _write_config(options, agent, spec, model, {"api_key": api_key, "api_base": api_base})
+    if row is not None and not api_base and _needs_base(row):
+        fail(f"provider '{row.spec.name}' needs its address; add --api-base URL", 2)
+    path = _write_config(
+        options, agent, provider, model, {"api_key": api_key, "api_base": api_base}
+    )
     made = sync_templates(Folder(agent.loaded.workspace))
     _show_result(agent, path, made)
     _show_checks(options)
@@ -71,50 +73,51 @@ def _existing(options: Options) -> Options:
     return replace(options, config=None) if is_new else options
 
 
-def _known(name: str, specs: dict[str, ProviderSpec]) -> ProviderSpec:
+def _known(name: str, rows: Mapping[str, ProviderRow]) -> ProviderRow:
     from nanobot_core.text import nearest
 
-    if name in specs:
-        return specs[name]
-    close = " or ".join(f"'{word}'" for word in nearest(name, specs)) or ", ".join(specs)
+    if name in rows:
+        return rows[name]
+    close = " or ".join(f"'{word}'" for word in nearest(name, rows)) or ", ".join(rows)
     hint = f"choose {close}" if close else "pip install 'nanobot-core[standard]'"
     return fail(f"no enabled plugin provides '{name}'; {hint}", 2)
 
 
-def _ask_provider(agent: Nanobot, specs: dict[str, ProviderSpec]) -> str:
-    ready = [name for name, spec in specs.items() if agent.models.access(spec).has_key]
+def _ask_provider(agent: Nanobot, rows: Mapping[str, ProviderRow]) -> str:
+    ready = [name for name, row in rows.items() if row.key]
     typer.echo("Which service should answer?\n")
-    for name, spec in specs.items():
+    for name, row in rows.items():
         note = "  (its key is set)" if name in ready else ""
-        typer.echo(f"  {name:<14}{spec.summary}{note}")
-    default = agent.loaded.settings.agents.defaults.provider or next(iter(ready or specs))
-    while (name := str(typer.prompt("\nProvider", default=default))) not in specs:
+        typer.echo(f"  {name:<14}{row.spec.summary}{note}")
+    default = agent.loaded.settings.agents.defaults.provider or next(iter(ready or rows))
+    while (name := str(typer.prompt("\nProvider", default=default))) not in rows:
         typer.echo(f"There is no '{name}' in the list.")
     return name
 
 
-def _needs_base(agent: Nanobot, spec: ProviderSpec) -> bool:
-    has_default = spec.needs_key or spec.demo or spec.default_base is not None
-    return not has_default and not agent.models.access(spec).has_base
+def _needs_base(row: ProviderRow) -> bool:
+    has_default = row.spec.needs_key or row.spec.demo or row.spec.default_base is not None
+    return not has_default and not row.base
 
 
-def _ask_base(agent: Nanobot, spec: ProviderSpec) -> str | None:
-    if not _needs_base(agent, spec):
+def _ask_base(row: ProviderRow) -> str | None:
+    if not _needs_base(row):
         return None
     return str(typer.prompt("Base URL of the service, such as http://127.0.0.1:8000/v1"))
 
 
-def _ask_model(agent: Nanobot, spec: ProviderSpec) -> str | None:
-    if spec.demo:
+def _ask_model(agent: Nanobot, row: ProviderRow) -> str | None:
+    if row.spec.demo:
         return None
     default = agent.loaded.settings.agents.defaults.model
     return str(typer.prompt("Model, as the service calls it", default=default))
 
 
-def _ask_key(agent: Nanobot, spec: ProviderSpec) -> str | None:
-    if not spec.needs_key or agent.models.access(spec).has_key:
+def _ask_key(row: ProviderRow) -> str | None:
+    if not row.spec.needs_key or row.key:
         return None
-    variable = f", or empty to set {spec.api_key_env[0]} yourself" if spec.api_key_env else ""
+    variables = row.spec.api_key_env
+    variable = f", or empty to set {variables[0]} yourself" if variables else ""
     return (
         str(
             typer.prompt(
@@ -128,7 +131,7 @@ def _ask_key(agent: Nanobot, spec: ProviderSpec) -> str | None:
 def _write_config(
     options: Options,
     agent: Nanobot,
-    spec: ProviderSpec | None,
+    provider: str | None,
     model: str | None,
     access: Mapping[str, str | None],
 ) -> Path:
@@ -143,11 +146,11 @@ def _write_config(
         for selection in agent.plugins.catalogue.selections.values():
             if selection.enabled:
                 add_to_list(path, "plugins.enabled", selection.plugin.id)
-    if spec is not None:
-        set_value(path, "agents.defaults.provider", spec.name)
+    if provider:
+        set_value(path, "agents.defaults.provider", provider)
         for key, value in access.items():
             if value:
-                set_value(path, f"providers.{spec.name}.{key}", value)
+                set_value(path, f"providers.{provider}.{key}", value)
     if model:
         set_value(path, "agents.defaults.model", model)
     return path

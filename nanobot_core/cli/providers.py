@@ -11,8 +11,7 @@ from nanobot_core.cli.output import fail, print_json, render_table, stdout
 from nanobot_core.errors import NoProvider
 
 if TYPE_CHECKING:
-    from nanobot_core.app.application import Nanobot
-    from nanobot_core.contracts.provider import ProviderSpec
+    from nanobot_core.provider_match import ProviderRow
 
 app: typer.Typer = typer.Typer(
     name="providers",
@@ -31,7 +30,7 @@ def list_providers(ctx: typer.Context, as_json: AsJson = False) -> None:
         {
             "name": row.spec.name,
             "plugin": row.plugin,
-            "usable": _condition(agent, row.spec),
+            "usable": _condition(row),
             "summary": row.spec.summary,
         }
         for row in agent.models.rows()
@@ -78,13 +77,13 @@ def explain(
     stdout().print(f"{served}, sent as '{match.model}'", markup=False, soft_wrap=True)
 
 
-def _condition(agent: Nanobot, spec: ProviderSpec) -> str:
-    access = agent.models.access(spec)
+def _condition(row: ProviderRow) -> str:
+    spec = row.spec
     if spec.demo:
         return "yes, without a model"
-    if access.has_key:
+    if row.key:
         return "yes, has a key"
     if spec.needs_key:
         where = f"set providers.{spec.name}.api_key"
         return f"no, {where}" + (f" or {spec.api_key_env[0]}" if spec.api_key_env else "")
-    return "yes, needs no key" if access.has_base or spec.default_base else "no, set its api_base"
+    return "yes, needs no key" if row.base or spec.default_base else "no, set its api_base"

@@ -38,11 +38,7 @@ def _facts(agent: Nanobot) -> dict[str, object]:
         model, provider = match.model, match.row.spec.name
     except NoProvider as error:
         model, provider = loaded.settings.agents.defaults.model or "none", f"none: {error.remedy}"
-    keys = {
-        row.spec.name: agent.models.access(row.spec).has_key
-        for row in agent.models.rows()
-        if row.spec.needs_key
-    }
+    keys = {row.spec.name: bool(row.key) for row in agent.models.rows() if row.spec.needs_key}
     return {
         "version": __version__,
         "configuration": str(loaded.path) if loaded.path else "none; run nanobot onboard",
@@ -76,8 +72,13 @@ def _gateway(home: Path) -> str:
 
 
 def _trouble(agent: Nanobot) -> Iterator[str]:
-    for problem in agent.loaded.findings:
-        yield str(problem)
+    from nanobot_core.app.checks import find_problems
+
+    problems = find_problems(agent.loaded, agent.plugins.catalogue)
+    if problems:
+        gravest = min(problems, key=lambda problem: problem.level == "warning")
+        more = len(problems) - 1
+        yield f"{gravest} (and {more} more: nanobot config check)" if more else str(gravest)
     for report in agent.plugins.reports():
         if report.state not in QUIET_STATES:
             yield "; ".join(filter(None, (f"{report.id}: {report.reason}", report.remedy)))

@@ -6,7 +6,9 @@ what has none is left out, and a warning gives the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import TypeGuard
 
 from nanobot_core.config.tree import (
@@ -232,6 +234,8 @@ class _Original:
         self.take("tools.file")
         if self.get("tools.exec.sandbox") == "":
             self.take("tools.exec.sandbox")
+        self.convert_patterns("tools.exec.denyPatterns", "deny_patterns")
+        self.convert_patterns("tools.exec.allowPatterns", "allow_patterns")
         if self.get("tools.exec.timeout") == 0:
             _, origin = self.take("tools.exec.timeout")
             self.put("tools.exec.timeout", _LONGEST_COMMAND_S, origin)
@@ -244,6 +248,25 @@ class _Original:
             for key in list(server) if isinstance(server, dict) else ():
                 if isinstance(server, dict) and server[key] in ("", None):
                     del server[key]
+
+    def convert_patterns(self, path: str, ours: str) -> None:
+        """Turn regular expressions of a JSON file, as the original writes them, into globs."""
+        patterns = self.get(path)
+        found, _ = resolve(self._tree, parse_path(path))
+        origin = self._origins.get(render_path(found))
+        is_original = render_path(found) == path and origin and origin.source.endswith(".json")
+        if not is_original or not isinstance(patterns, list):
+            return
+        globs: list[JsonValue] = []
+        for pattern in patterns:
+            try:
+                globs += globs_of(str(pattern))
+            except ValueError:
+                expected = f"no glob means the same as the regular expression {pattern!r}"
+                remedy = "exec and exec_session are denied; write globs under"
+                self.warn(path, expected, origin, f"{remedy} {ours} and delete this key")
+                self.extend("tools.deny", _SWITCHES["tools.exec.enable"], origin)
+        self.put(path, globs, origin)
 
     def convert_transcription(self) -> None:
         """Give transcription the key of its provider, and keep it off where it was off."""
@@ -304,3 +327,47 @@ def _model_of(candidate: JsonValue) -> JsonValue:
     if _is_text(model) and _is_text(provider) and provider not in ("", "auto"):
         return model if model.startswith(f"{provider}/") else f"{provider}/{model}"
     return model
+
+
+_TOKEN = re.compile(
+    r"\\s\+? | \ \+? | \.[*+] | \\[dw] | \[\^?[\w./-]+\] | \\[^\w\s] | [^\\[\](){}*+?|^$\s]",
+    re.VERBOSE,
+)
+_GLOBS = {r"\d": "[0-9]", r"\w": "[a-z0-9_]", ".*": "*", ".+": "?*", ".": "?"}
+_SPANNING = frozenset("|&;<>\n")
+"""Separators of a shell. Globs are compared with one command, the original's with the line."""
+
+
+def globs_of(expression: str) -> Iterator[str]:
+    """Yield globs that match the same commands as a regular expression that is searched in them.
+
+    Raises:
+        ValueError: there are none, or the expression takes more than the usual forms.
+    """
+    for branch in expression.split("|"):
+        body = branch.removeprefix("^").removesuffix("$")
+        inner = body.removeprefix(r"\b").removesuffix(r"\b")
+        tokens = _TOKEN.findall(inner)
+        if not inner or "".join(tokens) != inner or branch.endswith(r"\$"):
+            raise ValueError(expression)
+        glob = "".join(map(_glob_of, tokens))
+        before = ["", "*[!a-z0-9_]"] if body.startswith(r"\b") else ["*"]
+        after = ["", "[!a-z0-9_]*"] if body.endswith(r"\b") else ["*"]
+        for start, end in product(
+            [""] if branch.startswith("^") else before, [""] if branch.endswith("$") else after
+        ):
+            yield start + glob + end
+
+
+def _glob_of(token: str) -> str:
+    """Return the glob for one part of a regular expression."""
+    if token in _GLOBS:
+        return _GLOBS[token]
+    if token.startswith((" ", r"\s")):
+        return " "
+    if token.startswith("["):
+        return token.replace("[^", "[!")
+    character = token[-1]
+    if character in _SPANNING:
+        raise ValueError(token)
+    return f"[{character}]" if character in "*?[.$" else character

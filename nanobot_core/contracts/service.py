@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from nanobot_core.contracts.bus import BusDepth
-from nanobot_core.messages import InboundMessage
+from nanobot_core.messages import InboundMessage, Usage
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -109,6 +109,31 @@ class RunStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayTotals:
+    """What a gateway has done since its start.
+
+    Attributes:
+        turns: turns that have ended.
+        failed_turns: those of them that ended with an error.
+        turns_s: seconds that all these turns took together.
+        slowest_turn_s: seconds of the longest of them.
+        tool_calls: tool calls that have ended.
+        failed_tool_calls: those of them whose result is an error.
+        model_calls: model calls that were paid for, those of plugins included.
+        usage: tokens and money of these calls.
+    """
+
+    turns: int = 0
+    failed_turns: int = 0
+    turns_s: float = 0.0
+    slowest_turn_s: float = 0.0
+    tool_calls: int = 0
+    failed_tool_calls: int = 0
+    model_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayStatus:
     """State of the gateway.
 
@@ -120,6 +145,7 @@ class GatewayStatus:
         running: channels and services.
         depth: messages that wait.
         turns: turns under way.
+        totals: what was done since the start.
         plugins_in_trouble: id and reason of plugins that do not work as they should.
     """
 
@@ -130,6 +156,7 @@ class GatewayStatus:
     running: tuple[RunStatus, ...]
     depth: BusDepth
     turns: int
+    totals: GatewayTotals = field(default_factory=GatewayTotals)
     plugins_in_trouble: tuple[tuple[str, str], ...] = ()
 
 

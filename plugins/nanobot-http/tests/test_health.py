@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot_core import BusDepth, RunState, RunStatus
+from nanobot_core import BusDepth, GatewayTotals, RunState, RunStatus, Usage
 from nanobot_core.testing import FakeGateway
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ async def test_metrics_report_queue_turns_channels_uptime_and_answers(serve: Ser
             running=(_channel("telegram", "running"), _channel('od"d', "failed")),
             depth=BusDepth(inbound=4, outbound=5, dead=6),
             turns=2,
+            totals=GatewayTotals(
+                turns=3, turns_s=4.5, failed_turns=1, usage=Usage(prompt_tokens=70)
+            ),
         )
         await served.clock.advance(90)
         await served.client.get("/nothing")
@@ -95,6 +98,10 @@ async def test_metrics_report_queue_turns_channels_uptime_and_answers(serve: Ser
             "nanobot_ready 1.0",
             "nanobot_uptime_seconds 90.0",
             "nanobot_turns 2.0",
+            "nanobot_turn_seconds_count 3.0",
+            "nanobot_turn_seconds_sum 4.5",
+            "nanobot_failed_turns_total 1.0",
+            "nanobot_prompt_tokens_total 70.0",
             'nanobot_queue_messages{queue="inbound"} 4.0',
             'nanobot_queue_messages{queue="dead"} 6.0',
             'nanobot_up{kind="channel",name="telegram"} 1.0',

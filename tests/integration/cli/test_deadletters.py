@@ -1,4 +1,4 @@
-"""``nanobot deadletters``: messages that were given up."""
+"""``nanobot deadletters``: messages that could not be delivered or answered."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_letters_are_listed_sent_again_and_dropped(nanobot: CommandLine) -> None
     nanobot("deadletters", "retry", letters[0]["id"])
     nanobot("deadletters", "drop", letters[1]["id"])
 
-    assert nanobot("deadletters", "list").stdout == "There are no dead letters.\n"
+    assert nanobot("deadletters", "list").stdout == "No dead letters.\n"
     again = nanobot("deadletters", "drop", letters[1]["id"], code=1)
-    assert "there is no dead letter" in again.stderr
+    assert "unknown dead letter" in again.stderr
 
 
 def test_the_queue_is_not_opened_beside_a_gateway_that_starts(nanobot: CommandLine) -> None:

@@ -138,7 +138,14 @@ def test_a_message_is_answered_by_the_gateway(nanobot: CommandLine) -> None:
         called = nanobot("agent", "-m", "call it")
         outcome = json.loads(nanobot("agent", "-m", "call it", "--json", "-s", "cli:j").stdout)
         listed = nanobot("agent", "-m", "/help").stdout
+        deadline_s = time.monotonic() + LIMIT_S
+        while (status := json.loads(nanobot("gateway", "status", "--json").stdout)["totals"])[
+            "turns"
+        ] < 3:
+            assert time.monotonic() < deadline_s, status
 
+    assert (status["failed_turns"], status["tool_calls"], status["model_calls"]) == (0, 2, 5)
+    assert status["usage"]["prompt_tokens"] > 0 < status["turns_s"]
     assert (done.stdout, done.stderr) == ("**hello** there\n", "")
     assert called.stdout == "The tool said: pong once\n"
     assert called.stderr.splitlines() == ["Let me see.", '↳ ping("once")']
@@ -275,8 +282,8 @@ def test_channels_and_letters_are_told_with_and_without_a_gateway(nanobot: Comma
     with running(nanobot):
         assert json.loads(nanobot("channels", "status", "--json").stdout) == []
         assert "No channel is installed" in nanobot("channels", "status").stdout
-        assert nanobot("deadletters", "list").stdout == "There are no dead letters.\n"
-    assert nanobot("deadletters", "list").stdout == "There are no dead letters.\n"
+        assert nanobot("deadletters", "list").stdout == "No dead letters.\n"
+    assert nanobot("deadletters", "list").stdout == "No dead letters.\n"
 
 
 def test_a_gateway_without_channels_says_which_there_are(nanobot: CommandLine) -> None:

@@ -164,6 +164,17 @@ def test_the_status_reports_a_broken_file(nanobot: CommandLine) -> None:
     assert "config.yaml:1: a ':' is not allowed here" in nanobot("status").stdout
 
 
+def test_the_status_reports_what_config_check_finds(nanobot: CommandLine) -> None:
+    nanobot.configure(CONFIG + "tols: {a: 1}\nchanels: {x: {a: 1}}\n")
+
+    shown = nanobot("status").stdout
+    listed = nanobot("config", "check", code=1).stderr
+    assert "tols: no installed plugin reads this section; did you mean 'tools'?" in shown
+    assert "did you mean 'tools'?" in listed
+    assert "did you mean 'channels'?" in listed
+    assert "1 more: nanobot config check" in shown
+
+
 def test_the_status_names_keys_and_gateway(nanobot: CommandLine) -> None:
     facts = json.loads(nanobot("status", "--json").stdout)
 

@@ -11,7 +11,7 @@ import pytest
 from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.config.models import ProviderSettings
 from nanobot_core.config.sections import validate_section
-from nanobot_core.messages import JsonObject
+from nanobot_core.messages import JsonObject, JsonValue
 
 FIRST: JsonObject = {
     "agents": {
@@ -281,6 +281,41 @@ def test_each_value_without_a_counterpart_is_listed_with_the_reason(tmp_path: Pa
         "transcription.max_duration_sec",
     } <= set(listed)
     assert all(warning.line and warning.remedy for warning in listed.values())
+
+
+@pytest.mark.parametrize(
+    ("expression", "globs"),
+    [
+        ("rm -rf", ["*rm -rf*"]),
+        (r"^git\s+push", ["git push*"]),
+        (r"^ls$|cat .*\.env$", ["ls", "*cat *[.]env"]),
+        (r"\bmkfs", ["mkfs*", "*[!a-z0-9_]mkfs*"]),
+    ],
+)
+def test_regular_expressions_for_commands_become_globs(
+    tmp_path: Path, expression: str, globs: JsonValue
+) -> None:
+    loaded = load(tmp_path, {"tools": {"exec": {"denyPatterns": [expression]}}})
+
+    assert loaded.value_at("tools.exec.deny_patterns") == globs
+    assert loaded.warnings == ()
+
+
+@pytest.mark.parametrize("expression", [r"curl.*\|\s*sh", "(rm|dd) /", r"rm\s+-[rf]+", "", "x{2}"])
+def test_an_expression_without_such_globs_is_listed_and_closes_the_shell(
+    tmp_path: Path, expression: str
+) -> None:
+    loaded = load(tmp_path, {"tools": {"exec": {"allowPatterns": ["^ls", expression]}}})
+
+    assert loaded.value_at("tools.exec.allow_patterns") == ["ls*"]
+    assert loaded.settings.tools.deny == ["exec", "exec_session"]
+    assert "write globs under allow_patterns" in str(loaded.warnings[0])
+
+
+def test_globs_of_ours_stay(tmp_path: Path) -> None:
+    loaded = load(tmp_path, {"tools": {"exec": {"deny_patterns": ["git push*"]}}})
+
+    assert loaded.value_at("tools.exec.deny_patterns") == ["git push*"]
 
 
 def test_a_preset_gives_way_to_the_command_line(tmp_path: Path) -> None:

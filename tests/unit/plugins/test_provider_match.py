@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nanobot_core import NoProvider, ProviderSpec
-from nanobot_core.provider_match import (
-    ProviderAccess,
-    ProviderMatch,
-    ProviderRow,
-    match_provider,
-    wire_model,
-)
+from nanobot_core.provider_match import ProviderMatch, ProviderRow, match_provider, wire_model
 
 SPECS = {
     spec.name: spec
@@ -40,19 +34,24 @@ SPECS = {
         ProviderSpec(name="offline", factory="f", keywords=("gpt",), needs_key=False, demo=True),
     )
 }
-KEY = ProviderAccess(has_key=True)
+Access = tuple[str, str]
+"""Key and base URL of a provider."""
+KEY: Access = ("k", "")
+BASE: Access = ("", "http://local.example")
 
 
 def find(
     model: str | None,
     *,
     forced: str | None = None,
-    access: Mapping[str, ProviderAccess] | None = None,
+    access: Mapping[str, Access] | None = None,
     only: tuple[str, ...] = tuple(SPECS),
 ) -> ProviderMatch:
-    rows = [ProviderRow(SPECS[name], f"nanobot-{name}") for name in only]
     known = access or {}
-    return match_provider(model, forced, rows, lambda spec: known.get(spec.name, ProviderAccess()))
+    rows = [
+        ProviderRow(SPECS[name], f"nanobot-{name}", *known.get(name, ("", ""))) for name in only
+    ]
+    return match_provider(model, forced, rows)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +59,14 @@ def find(
     [
         ("gpt-5", "anthropic", {}, "anthropic", "agents.defaults.provider is 'anthropic'"),
         ("anthropic/x", None, {"anthropic": KEY}, "anthropic", "begins with 'anthropic/'"),
-        ("local-llm/x", None, {"local_llm": ProviderAccess(has_base=True)}, "local_llm", "begins"),
+        ("local-llm/x", None, {"local_llm": BASE}, "local_llm", "begins"),
         ("claude-9", None, {"anthropic": KEY}, "anthropic", "'claude' in the model name"),
-        ("llama", None, {"local_llm": ProviderAccess(has_base=True)}, "local_llm", "base URL"),
+        ("llama", None, {"local_llm": BASE}, "local_llm", "base URL"),
         ("llama", None, {"relay": KEY}, "relay", "gateway 'relay' has a key"),
         (
             "llama",
             None,
-            {"relay": ProviderAccess(has_key=True), "openrouter": KEY},
+            {"relay": KEY, "openrouter": KEY},
             "openrouter",
             "gateway 'openrouter'",
         ),
@@ -76,7 +75,7 @@ def find(
             None,
             {
                 "openrouter": KEY,
-                "relay": ProviderAccess(has_key=True, has_base=True, base="https://relay.example"),
+                "relay": ("k", "https://relay.example"),
             },
             "relay",
             "gateway 'relay'",
@@ -84,19 +83,19 @@ def find(
         (
             "llama",
             None,
-            {"relay": KEY, "openrouter": ProviderAccess(has_key=True, key_hint="sk-or-1")},
+            {"relay": KEY, "openrouter": ("sk-or-1", "")},
             "openrouter",
             "gateway 'openrouter'",
         ),
         (None, None, {}, "offline", "no model is configured, so 'offline' answers"),
-        ("login/gpt", None, {"login": ProviderAccess(has_base=True)}, "login", "begins with"),
+        ("login/gpt", None, {"login": BASE}, "login", "begins with"),
         ("offline/x", None, {}, "offline", "begins with 'offline/'"),
     ],
 )
 def test_the_first_step_that_fits_decides(
     model: str | None,
     forced: str | None,
-    access: dict[str, ProviderAccess],
+    access: dict[str, Access],
     provider: str,
     step: str,
 ) -> None:
@@ -145,28 +144,25 @@ def test_what_to_set_is_told_when_nothing_fits(
 def test_a_provider_that_two_plugins_claim_is_refused_when_it_is_asked_for(
     model: str, forced: str | None
 ) -> None:
-    rows = [ProviderRow(SPECS["openai"], "b"), ProviderRow(SPECS["openai"], "a")]
+    rows = [ProviderRow(SPECS["openai"], "b", "k"), ProviderRow(SPECS["openai"], "a", "k")]
 
     with pytest.raises(NoProvider, match="claimed by plugins 'a' and 'b'; disable one of them"):
-        match_provider(model, forced, rows, lambda _spec: KEY)
+        match_provider(model, forced, rows)
 
 
 def test_a_contested_provider_is_never_chosen_by_itself() -> None:
     rows = [
-        ProviderRow(SPECS["openai"], "a"),
-        ProviderRow(SPECS["openai"], "b"),
-        ProviderRow(SPECS["relay"], "c"),
+        ProviderRow(SPECS["openai"], "a", "k"),
+        ProviderRow(SPECS["openai"], "b", "k"),
+        ProviderRow(SPECS["relay"], "c", "k"),
     ]
 
-    assert match_provider("gpt-5", None, rows, lambda _spec: KEY).row.plugin == "c"
+    assert match_provider("gpt-5", None, rows).row.plugin == "c"
 
 
-access_rows = st.builds(
-    ProviderAccess,
-    has_key=st.booleans(),
-    has_base=st.booleans(),
-    key_hint=st.sampled_from(["", "sk-or-1"]),
-    base=st.sampled_from(["", "https://relay.example"]),
+access_rows = st.tuples(
+    st.sampled_from(["", "k", "sk-or-1"]),
+    st.sampled_from(["", "http://local.example", "https://relay.example"]),
 )
 
 
@@ -176,7 +172,7 @@ access_rows = st.builds(
     only=st.lists(st.sampled_from(list(SPECS)), unique=True),
 )
 def test_nobody_is_logged_in_and_no_stand_in_answers_unless_it_is_asked_for(
-    model: str, access: dict[str, ProviderAccess], only: list[str]
+    model: str, access: dict[str, Access], only: list[str]
 ) -> None:
     try:
         found = find(model, access=access, only=tuple(only))

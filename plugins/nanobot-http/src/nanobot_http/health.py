@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -41,7 +46,9 @@ class RequestCounts:
 def render_metrics(status: GatewayStatus, requests: RequestCounts, now: datetime) -> bytes:
     """Return the metrics in Prometheus' text format, with names and numbers and nothing else."""
     registry = CollectorRegistry()
-    registry.register(_Families([*_gateway(status, now), *_runs(status), _requests(requests)]))
+    registry.register(
+        _Families([*_gateway(status, now), *_totals(status), *_runs(status), _requests(requests)])
+    )
     return generate_latest(registry)
 
 
@@ -65,6 +72,23 @@ def _gateway(status: GatewayStatus, now: datetime) -> Iterator[Metric]:
     depth.add_metric(["outbound"], status.depth.outbound)
     depth.add_metric(["dead"], status.depth.dead)
     yield depth
+
+
+def _totals(status: GatewayStatus) -> Iterator[Metric]:
+    totals = status.totals
+    yield SummaryMetricFamily(
+        "nanobot_turn_seconds", "Ended turns.", count_value=totals.turns, sum_value=totals.turns_s
+    )
+    for name, text, value in (
+        ("failed_turns", "Turns that ended with an error.", totals.failed_turns),
+        ("tool_calls", "Ended tool calls.", totals.tool_calls),
+        ("failed_tool_calls", "Tool calls whose result is an error.", totals.failed_tool_calls),
+        ("model_calls", "Model calls.", totals.model_calls),
+        ("prompt_tokens", "Tokens sent to models.", totals.usage.prompt_tokens),
+        ("completion_tokens", "Tokens received.", totals.usage.completion_tokens),
+        ("cost_usd", "Price of model calls, as far as known.", totals.usage.cost_usd or 0),
+    ):
+        yield CounterMetricFamily(f"nanobot_{name}", text, value=value)
 
 
 def _runs(status: GatewayStatus) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""Represents, in the agent's process, a plugin that runs in a separate process."""
+"""The stand-in, in the agent's process, for a plugin that runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -23,24 +23,28 @@ CONNECT_S = 60.0
 """Seconds from the start of the process until the plugin's tools are known."""
 
 LONGEST_CALL_S = 86_400.0
-"""Limit for the host. The plugin's process knows the tool's own limit, which applies as well."""
+"""Bound for the host. The tool's own limit is known to its process, and holds from here too."""
 
 
 class StandIn:
-    """Offers a plugin's tools, and starts its process when one of them is first called."""
+    """Offers a plugin's tools, and starts its process when one of them is first called.
+
+    Args:
+        plugin: the plugin and how to start it.
+    """
 
     def __init__(self, plugin: IsolatedPlugin) -> None:
         self._plugin = plugin
 
     @on.contribute_tools
     def contribute_tools(self, ctx: PluginContext) -> Iterable[Tool]:
-        """Return the tools that the manifest declares, without starting the process."""
+        """Return the tools that the manifest declares; nothing is started."""
         process = ctx.shared(self._process)
         return [IsolatedTool(declared, process) for declared in self._plugin.tools]
 
     @on.check_health
     async def check_health(self, ctx: PluginContext) -> Health:
-        """Start the process if it is not running, and report the result."""
+        """Start the process, unless it runs, and report the result."""
         try:
             await ctx.shared(self._process).connection.link()
         except ServerUnavailable as error:
@@ -49,7 +53,7 @@ class StandIn:
 
     @on.stop
     async def stop(self, ctx: PluginContext, reason: StopCause) -> None:
-        """End the process and its descendants."""
+        """End the process and all that it has started."""
         await ctx.shared(self._process).connection.close()
 
     def _process(self, ctx: PluginContext) -> PluginProcess:
@@ -60,8 +64,8 @@ class PluginProcess:
     """The process of one plugin.
 
     Attributes:
-        connection: starts and ends the process.
-        title: the name of the process in messages.
+        connection: starts it, keeps it and ends it.
+        title: its name in messages.
     """
 
     def __init__(self, plugin: IsolatedPlugin, ctx: PluginContext) -> None:
@@ -93,7 +97,7 @@ class PluginProcess:
         )
 
     async def limit_s(self, link: Link, tool: str) -> float:
-        """Return the time limit of a call in seconds, which the plugin's process reports."""
+        """Return the seconds that a call may take, as the plugin's own process says."""
         from nanobot_mcp.facts import TIMEOUT
 
         if link not in self._limits:
@@ -108,7 +112,12 @@ class PluginProcess:
 
 
 class IsolatedTool(Tool):
-    """Calls one tool in the plugin's process."""
+    """Calls one tool in the plugin's process.
+
+    Args:
+        declared: its entry in the manifest.
+        process: where it runs.
+    """
 
     def __init__(self, declared: DeclaredTool, process: PluginProcess) -> None:
         self.name = declared.definition.name
@@ -122,11 +131,11 @@ class IsolatedTool(Tool):
         self._process = process
 
     async def execute(self, context: ToolContext, arguments: JsonObject) -> ToolResult:
-        """Run one call; repeat it only if that cannot have an effect twice.
+        """Run one call, a second time only if that cannot do anything twice.
 
         Raises:
             ToolError: as the tool raised it.
-            ToolFailed: there is no answer; the text says whether the call may have had an effect.
+            ToolFailed: no answer came; the text says whether the call may have had an effect.
         """
         from nanobot_mcp.exchange import call_tool
         from nanobot_mcp.facts import CALL, from_context, to_result

@@ -1,4 +1,4 @@
-"""The process of a server, which is ended with its descendants, and its log."""
+"""The process of a server: started apart, logged, and ended with all its descendants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import threading
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE
@@ -18,20 +17,21 @@ import anyio.lowlevel
 
 
 class ServerLog:
-    """A log of two files, each of at most `max_bytes`: the current one, and the one before it.
+    """Two files, the present one and the one before it, each of at most `max_bytes`.
 
     Args:
-        path: the current file. The previous one has the suffix ``.1``.
+        path: the present file; the former one has ``.1`` behind its name.
+        max_bytes: size at which a new file is started.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path = path
         self._max_bytes = max_bytes
-        # Two successive connections of a server can write in different threads.
+        # Two connections of one server follow each other closely, each with a thread that writes.
         self._writing = threading.Lock()
 
     def write(self, data: bytes) -> None:
-        """Append `data`. Blocks; `data` is lost if the file cannot be written."""
+        """Append `data`. Blocks; the text is lost if the disk is full."""
         with self._writing:
             try:
                 self._append(data[-self._max_bytes :])
@@ -49,9 +49,9 @@ class ServerLog:
 
 
 ENDING_S = 1.5
-"""Seconds from closing its input until a server is terminated, and from then until it is killed.
+"""Seconds after its input is closed until a server is terminated, and then until it is killed.
 
-Together they are less than the five seconds that the host allows a plugin's tasks."""
+Together they stay below the five seconds that the host grants a plugin's tasks."""
 
 _POLL_S = 0.02
 _CHUNK_BYTES = 64 * 1024
@@ -75,11 +75,12 @@ class Command:
 
 
 class ServerProcess:
-    """A running server with its pipes; `start_process` creates it.
+    """A running server with its pipes; made by `start_process`.
 
     Args:
-        transport: the event loop's handle of the process. Only closing it closes pipes that a
-            process of another group still holds open.
+        transport: the event loop's handle of the process. It is kept because closing it is the
+            only way to close pipes that a process of another group still holds open.
+        protocol: the streams on its pipes.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class ServerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code, negative signal number, or ``None`` while it is running."""
+        """Exit code, the negative number of the signal, or ``None`` while it runs."""
         return self._process.returncode
 
     async def read_output(self) -> bytes:
@@ -102,7 +103,7 @@ class ServerProcess:
         return await _next_chunk(self._process.stderr)
 
     async def write(self, data: bytes) -> bool:
-        """Write to standard input; return False if it is closed."""
+        """Write to standard input; False if it is closed."""
         stdin = self._process.stdin
         if stdin is None or stdin.is_closing():
             return False
@@ -114,27 +115,27 @@ class ServerProcess:
         return True
 
     async def wait_for_exit(self, limit_s: float) -> None:
-        """Wait until the process has ended, for at most `limit_s`."""
+        """Wait until it has ended, or the time is up."""
         # `Process.wait` also waits for the pipes, which a grandchild may hold open.
         with anyio.move_on_after(limit_s):
             while self.exit_code is None:  # noqa: ASYNC110 - see above
                 await anyio.sleep(_POLL_S)
 
     async def end(self, patience_s: float = ENDING_S) -> None:
-        """Close its input, wait, then end its process group. Processes that left the group remain.
+        """Close its input, wait, then end its whole group; processes that left it remain.
 
         The order is that of the MCP specification (lifecycle, shutdown). The group is ended even
-        if its leader has exited, because children of the leader may still be running.
+        when its leader went by itself, since the leader may have left children behind.
 
         Args:
-            patience_s: seconds to wait for it to exit.
+            patience_s: seconds that it has to end by itself.
 
         Cancellation:
-            The group is killed immediately.
+            The group is killed at once.
         """
         group = self._process.pid
         try:
-            # If the caller is cancelled, the process must still end. Every wait here is bounded.
+            # A cancelled caller must not leave the process behind; every wait in here is bounded.
             with anyio.CancelScope(shield=True):
                 if self._process.stdin is not None:
                     self._process.stdin.close()
@@ -146,16 +147,16 @@ class ServerProcess:
         with anyio.CancelScope(shield=True):
             await self.wait_for_exit(ENDING_S)
             self._transport.close()
-            # The loop closes the pipes in its next iteration.
+            # The loop closes the pipes in its next pass.
             await anyio.lowlevel.checkpoint()
 
 
 async def start_process(command: Command) -> ServerProcess:
-    """Start `command` in a new session, with pipes.
+    """Start `command` in a session of its own, with pipes.
 
     Raises:
-        OSError: the program or folder does not exist, or the program cannot be run.
-        ValueError: a word contains a NUL.
+        OSError: the program or folder does not exist, or it may not be run.
+        ValueError: a word holds a NUL.
     """
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
@@ -185,10 +186,11 @@ async def _wait_for_group(group: int) -> None:
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """Signal the group; return False if it is empty."""
-    with suppress(PermissionError):
-        try:
-            os.killpg(group, number)
-        except ProcessLookupError:
-            return False
+    """Signal the group; False where it has no member any more."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
     return True
