@@ -101,8 +101,15 @@ class AgentRunner:
             Running tools are cancelled and awaited. Only what ``spec.record`` received is known of
             the run; report calls without a result as interrupted.
         """
-        approver = Approver(spec.turn, spec.hooks, self._policy)
-        return await _Run(spec, self._models, self._clock, self.estimator, approver).go()
+        tools = self._tool_runner(spec)
+        return await _Run(spec, self._models, self._clock, self.estimator, tools).go()
+
+    async def run_calls(self, spec: AgentRunSpec, calls: Sequence[ToolCall]) -> list[Message]:
+        """Run calls of an interrupted turn again, and return their results in the same order."""
+        return await self._tool_runner(spec).run_batch(calls, 0)
+
+    def _tool_runner(self, spec: AgentRunSpec) -> ToolRunner:
+        return ToolRunner(spec, self._clock, Approver(spec.turn, spec.hooks, self._policy))
 
 
 class _Run:
@@ -114,7 +121,7 @@ class _Run:
         models: ModelSource,
         clock: Clock,
         estimator: TokenEstimator,
-        approver: Approver,
+        tools: ToolRunner,
     ) -> None:
         self.spec = spec
         self.clock = clock
@@ -122,7 +129,7 @@ class _Run:
         self.caller = ModelCaller(spec, models, clock)
         # The user must not see a summary in the streamed answer.
         self.summariser = ModelCaller(replace(spec, stream=False), models, clock)
-        self.tools = ToolRunner(spec, clock, approver)
+        self.tools = tools
         self.request = list(spec.messages)
         self.aside: list[Message] = []
         """Messages after the request that complete one answer; they are not stored."""
@@ -244,11 +251,7 @@ class _Run:
 
     async def _run_calls(self, calls: Sequence[ToolCall], iteration: int) -> None:
         self.used.update(dict.fromkeys(call.name for call in calls))
-
-        async def store(result: Message) -> None:
-            await self.spec.record([result], ())
-
-        for result in await self.tools.run_batch(calls, iteration, store):
+        for result in await self.tools.run_batch(calls, iteration):
             self._add(result)
 
     async def _listen(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nanobot_core.agent.approval import Approver, Proposal
@@ -37,7 +37,6 @@ from nanobot_core.tools.registry import RegisteredTool, with_hint
 
 SPOKE = "spoke"
 """Mark in `Message.extra` of the result of a call that has written to the chat of the turn."""
-Store = Callable[[Message], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +65,15 @@ class ToolRunner:
         self.is_stuck: bool = False
         """A call was refused as a repetition as often as it had been run."""
 
-    async def run_batch(
-        self, calls: Sequence[ToolCall], iteration: int, store: Store
-    ) -> list[Message]:
+    async def run_batch(self, calls: Sequence[ToolCall], iteration: int) -> list[Message]:
         """Run `calls` and return their results in the same order.
 
-        Neighbours that are safe beside each other run side by side, everything else alone.
+        Neighbours that are safe beside each other run side by side, everything else alone. Each
+        result is recorded as soon as it is known.
 
         Args:
             calls: calls of one response, ids unique.
             iteration: number of the model call that asked for them.
-            store: keeps each result as soon as it is there.
         """
         hooks = self.spec.hooks
         if hooks.before_execute_tools:
@@ -86,23 +83,23 @@ class ToolRunner:
         ready = [await self._prepare(call) for call in calls]
         results: list[Message] = []
         for group in _groups(ready):
-            results.extend(await self._run_side_by_side(group, store))
+            results.extend(await self._run_side_by_side(group))
         return results
 
-    async def _run_side_by_side(self, group: Sequence[_Ready], store: Store) -> list[Message]:
+    async def _run_side_by_side(self, group: Sequence[_Ready]) -> list[Message]:
         if len(group) == 1:
-            return [await self._run_one(group[0], store)]
+            return [await self._run_one(group[0])]
         slots = asyncio.Semaphore(self.spec.max_parallel)
 
         async def in_slot(item: _Ready) -> Message:
             async with slots:
-                return await self._run_one(item, store)
+                return await self._run_one(item)
 
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(in_slot(item)) for item in group]
         except ExceptionGroup as errors:
-            # Tools raise nothing; what is left is the first failure to store or to tell a result.
+            # Tools raise nothing: this is the first failure to record or report a result.
             raise errors.exceptions[0] from errors
         return [task.result() for task in running]
 
@@ -120,14 +117,14 @@ class ToolRunner:
         prepared = self.spec.tools.prepare_call(call.name, call.arguments)
         return _Ready(replace(call, arguments=prepared.params), prepared.tool, tool, prepared.error)
 
-    async def _run_one(self, ready: _Ready, store: Store) -> Message:
+    async def _run_one(self, ready: _Ready) -> Message:
         call, spec = ready.call, self.spec
         started = time.perf_counter()
         await spec.on_event(ToolCallStarted(call=call, hint=call_hint(call.name, call.arguments)))
         result = await self._result_of(ready)
         outcome = await self._outcome(ready, result)
         message = self._message(call, result, outcome)
-        await store(message)
+        await spec.record([message], ())
         if result.media:
             await self._send_media(call, result.media)
         elapsed_s = time.perf_counter() - started

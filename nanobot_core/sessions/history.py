@@ -35,12 +35,13 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """How to continue with a message whose turn had begun before.
+    """How to begin or continue with a message.
 
     Attributes:
         message: the message as it is stored.
         before: legal history before it.
-        progress: legal messages since then, without a result for the calls in `repeat`.
+        progress: legal messages since then, without a result for the calls in `repeat`; empty if
+            the turn has not begun.
         interrupted: results to store for calls that must not run again.
         repeat: calls to run again, in call order.
         is_done: the turn is complete; only `answer`, if there is one, remains to be sent.
@@ -49,7 +50,7 @@ class Resumption:
 
     message: Message
     before: Sequence[Message] = ()
-    progress: Sequence[Message]
+    progress: Sequence[Message] = ()
     interrupted: Sequence[Message] = ()
     repeat: tuple[ToolCall, ...] = ()
     is_done: bool = False

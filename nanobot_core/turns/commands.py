@@ -87,8 +87,8 @@ class Commands:
             "status": self._status,
             "model": self._model,
             "stop": self._stop,
-            "approve": self._approve,
-            "deny": self._deny,
+            "approve": self._resolve,
+            "deny": self._resolve,
             "pairing": self._pairing,
             "plugins": self._plugins,
         }
@@ -164,14 +164,12 @@ class Commands:
         return str(reply)
 
     async def _help(self, call: CommandCall, session: Session) -> str:
-        return self._listed()
-
-    def _listed(self) -> str:
         lines = [f"- `/{name}`: {summary}" for name, summary in self.names().items()]
         return "Commands:\n\n" + "\n".join(lines)
 
     async def _start(self, call: CommandCall, session: Session) -> str:
-        return f"Hello, I am nanobot. Write to me as you would to a colleague.\n\n{self._listed()}"
+        listed = await self._help(call, session)
+        return f"Hello, I am nanobot. Write to me as you would to a colleague.\n\n{listed}"
 
     async def _new(self, call: CommandCall, session: Session) -> str:
         await self._archive(session)
@@ -210,15 +208,10 @@ class Commands:
         stopped = await self._gateway().stop_turn(session.key)
         return "Stopped." if stopped else "Nothing is running in this chat."
 
-    async def _approve(self, call: CommandCall, session: Session) -> str:
-        return await self._resolve(call, allowed=True)
-
-    async def _deny(self, call: CommandCall, session: Session) -> str:
-        return await self._resolve(call, allowed=False)
-
-    async def _resolve(self, call: CommandCall, *, allowed: bool) -> str:
+    async def _resolve(self, call: CommandCall, session: Session) -> str:
         if not call.text:
             return f"Name the request: /{call.name} ID"
+        allowed = call.name == "approve"
         found = await self._gateway().resolve_approval(
             call.text, allowed=allowed, by=call.turn.sender_id
         )

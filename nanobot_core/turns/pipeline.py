@@ -34,6 +34,7 @@ from nanobot_core.sessions.history import (
     align,
     open_calls,
     resume,
+    storable,
     unknown_outcome,
 )
 from nanobot_core.sessions.session import Session, Sessions
@@ -42,7 +43,7 @@ from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.failure import failed_outcome
 from nanobot_core.turns.locks import SessionLocks
 from nanobot_core.turns.reach import Reach, TurnTools
-from nanobot_core.turns.recorder import TurnRecorder, keep_compaction
+from nanobot_core.turns.recorder import STORED_RESULT_CHARS, TurnRecorder, keep_compaction
 from nanobot_core.turns.speech import Transcribe, with_speech
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class TurnSetup:
     requests: RequestBuilder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Turn:
     """A turn and what it works with."""
 
@@ -145,10 +146,8 @@ class _Turn:
     hooks: Hooks
     tools: TurnTools
     session: Session
-    message: Message
-    history: Sequence[Message]
+    start: Resumption
     recorder: TurnRecorder
-    taken_up: Resumption | None = None
     sent: list[OutboundMessage] = field(default_factory=list)
 
 
@@ -257,50 +256,41 @@ class TurnPipeline:
     ) -> TurnOutcome:
         is_queued = request.source == "chat"
         session = await self.sessions.open(turn.session_key, wait_for_room=is_queued)
-        taken_up = self._taken_up(request, session, generation.tools)
-        if taken_up is None:
-            await self._recover(session, request)
+        tools = TurnTools(generation, self.settings.tools, turn, hooks)
+        start = self._resumed(request, session, generation.tools)
+        if is_resumed := start is not None:
+            if start.is_done:
+                reply = start.answer.text if start.answer else None
+                return TurnOutcome(turn=turn, reply=reply, has_spoken=_has_spoken(start.progress))
+        else:
+            await self._recover(request, turn, hooks, session, tools)
             text = request.message.content
             reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
             if reply is not None:
                 return TurnOutcome(turn=turn, reply=reply)
             await self._consolidate(session, wait_for_room=is_queued)
-        elif taken_up.is_done:
-            answer = taken_up.answer
-            return TurnOutcome(
-                turn=turn,
-                reply=answer.text if answer else None,
-                has_spoken=_has_spoken(taken_up.progress),
-            )
-        work = _Turn(
-            request=request,
-            info=turn,
-            hooks=hooks,
-            tools=TurnTools(generation, self.settings.tools, turn, hooks),
-            session=session,
-            message=taken_up.message if taken_up else await self._stored_form(request.message),
-            history=taken_up.before if taken_up else align(session.messages),
-            recorder=TurnRecorder(self.sessions, session, turn, request.on_event, self.redact),
-            taken_up=taken_up,
-        )
+            message = await self._stored_form(request.message)
+            start = Resumption(message=message, before=align(session.messages))
+        recorder = TurnRecorder(self.sessions, session, turn, request.on_event, self.redact)
+        work = _Turn(request, turn, hooks, tools, session, start, recorder)
         try:
-            if taken_up:
-                await self._report_unknown(request, taken_up.interrupted)
-                await work.recorder.go_on(request.message.id, taken_up.interrupted)
+            if is_resumed:
+                await self._report_unknown(request, start.interrupted)
+                await recorder.go_on(request.message.id, start.interrupted)
             else:
-                await work.recorder.begin(work.message, is_queued=is_queued)
+                await recorder.begin(start.message, is_queued=is_queued)
             if hooks.before_turn:
-                await hooks.before_turn(TurnStarted(turn=turn, message=work.message))
+                await hooks.before_turn(TurnStarted(turn=turn, message=start.message))
             result = await self._run(work)
-            await work.recorder.end(result.messages[-1])
+            await recorder.end(result.messages[-1])
         except BaseException as error:
             is_cancelled = isinstance(error, asyncio.CancelledError)
             if not (is_cancelled and request.is_retried()):
-                await work.recorder.break_off(stopped=is_cancelled)
+                await recorder.break_off(stopped=is_cancelled)
             raise
-        since = (*(taken_up.progress if taken_up else ()), *result.messages)
-        await keep_compaction(self.sessions, session, result.compaction, work.history, since)
-        return _outcome(work, result)
+        since = (*start.progress, *result.messages)
+        await keep_compaction(self.sessions, session, result.compaction, start.before, since)
+        return _outcome(work, result, since)
 
     async def _stored_form(self, message: InboundMessage) -> Message:
         """Return the user's message as the history keeps it."""
@@ -312,65 +302,73 @@ class TurnPipeline:
             inbound_id=message.id or None,
         )
 
-    def _taken_up(
+    def _resumed(
         self, request: TurnRequest, session: Session, tools: ToolRegistry
     ) -> Resumption | None:
         """Return how to continue a message that a former process worked on, or ``None``."""
         if request.source != "chat":  # only the message queue retries a message
             return None
+        may_repeat = partial(self._may_repeat, session.key, tools)
+        return resume(session.stored, request.message.id, may_repeat)
 
-        def is_repeatable(call: ToolCall) -> bool:
-            entry = tools.get(call.name)
-            repeatable = entry is not None and entry.traits.idempotent
-            return repeatable or self.ports.awaits_approval(session.key, call.id)
+    def _may_repeat(self, session_key: str, tools: ToolRegistry, call: ToolCall) -> bool:
+        """Whether a call can run again: it does no harm, or was still waiting for the owner."""
+        entry = tools.get(call.name)
+        is_idempotent = entry is not None and entry.traits.idempotent
+        return is_idempotent or self.ports.awaits_approval(session_key, call.id)
 
-        return resume(session.stored, request.message.id, is_repeatable)
+    async def _spec(self, turn: TurnInfo, hooks: Hooks, tools: TurnTools) -> AgentRunSpec:
+        """Return a run of the agent as configured, without messages."""
+        defaults, limits = self.settings.agents.defaults, self.settings.tools
+        return AgentRunSpec(
+            turn=turn,
+            messages=(),
+            tools=await tools.offered(),
+            hooks=hooks,
+            files=await asyncio.to_thread(self.setup.reach.guard_for, turn),
+            results=self.setup.reach.results,
+            redact=self.redact,
+            model=defaults.model,
+            fallback_models=defaults.fallback_models,
+            max_iterations=defaults.max_tool_iterations,
+            max_tokens=defaults.max_tokens,
+            context_window_tokens=defaults.context_window_tokens,
+            temperature=defaults.temperature,
+            reasoning_effort=defaults.reasoning_effort,
+            stream=defaults.streaming,
+            tool_timeout_s=limits.timeout_s,
+            max_tool_result_chars=limits.max_tool_result_chars,
+            max_parallel=limits.max_parallel,
+            max_repeats=limits.max_repeats,
+            newer_tools=tools.newer,
+        )
 
     async def _run(self, work: _Turn) -> AgentRunResult:
-        defaults, tools = self.settings.agents.defaults, self.settings.tools
-        metadata = work.session.state.metadata
-        chosen = work.request.model or _text(metadata, "model") or defaults.model
-        offered = await work.tools.offered()
-        files = await asyncio.to_thread(self.setup.reach.guard_for, work.info)
+        metadata, start = work.session.state.metadata, work.start
+        spec = await self._spec(work.info, work.hooks, work.tools)
+        chosen = work.request.model or _text(metadata, "model") or spec.model
         messages = await self.setup.requests.build(
             RequestParts(
                 turn=work.info,
-                message=work.message,
-                history=work.history,
-                progress=work.taken_up.progress if work.taken_up else (),
+                message=start.message,
+                history=start.before,
+                progress=start.progress,
                 media=work.request.message.media,
                 model=chosen or "",
                 summary=_text(metadata, "summary") or "",
                 memory=await self._remembered(work.session.key),
                 format_hint=self.ports.format_hint(work.info.channel),
-                workspace=files.workspace,
+                workspace=spec.files.workspace,
             ),
             work.hooks,
         )
         return await self.setup.runner.run(
-            AgentRunSpec(
-                turn=work.info,
+            replace(
+                spec,
                 messages=messages,
-                tools=offered,
-                hooks=work.hooks,
-                files=files,
-                results=self.setup.reach.results,
-                redact=self.redact,
                 model=chosen,
-                fallback_models=defaults.fallback_models,
-                max_iterations=defaults.max_tool_iterations,
-                max_tokens=defaults.max_tokens,
-                context_window_tokens=defaults.context_window_tokens,
-                temperature=defaults.temperature,
-                reasoning_effort=defaults.reasoning_effort,
-                stream=defaults.streaming,
-                tool_timeout_s=tools.timeout_s,
-                max_tool_result_chars=tools.max_tool_result_chars,
-                max_parallel=tools.max_parallel,
-                max_repeats=tools.max_repeats,
-                pending=work.taken_up.repeat if work.taken_up else (),
+                pending=start.repeat,
                 more=partial(self._said_meanwhile, work),
-                newer_tools=work.tools.newer,
                 send=partial(self._send, work),
                 on_event=work.recorder.watch,
                 record=work.recorder.record,
@@ -394,14 +392,38 @@ class TurnPipeline:
             await self.ports.send(message)
         work.sent.append(message)
 
-    async def _recover(self, session: Session, request: TurnRequest) -> None:
-        """Give calls that a crash interrupted a result, so that the history is valid."""
+    async def _recover(
+        self,
+        request: TurnRequest,
+        turn: TurnInfo,
+        hooks: Hooks,
+        session: Session,
+        tools: TurnTools,
+    ) -> None:
+        """Give calls that a crash interrupted a result, so that the history is valid.
+
+        In a terminal, where the same person asks again, harmless ones run again.
+        """
         if session.state.checkpoint is None:
             return
-        results = [unknown_outcome(call) for call in open_calls(session.stored)]
+        calls = open_calls(session.stored)
+        spec = await self._spec(turn, hooks, tools)
+        again = [
+            call
+            for call in calls
+            if request.source == "cli" and self._may_repeat(session.key, spec.tools, call)
+        ]
+        results = [unknown_outcome(call) for call in calls if call not in again]
         await self._report_unknown(request, results)
-        is_queued = request.source == "chat"
-        await self.sessions.append(session, *results, checkpoint=None, wait_for_room=is_queued)
+        if again:
+            run = replace(spec, on_event=request.on_event)
+            results += await self.setup.runner.run_calls(run, again)
+        await self.sessions.append(
+            session,
+            *(storable(result, STORED_RESULT_CHARS) for result in results),
+            checkpoint=None,
+            wait_for_room=request.source == "chat",
+        )
 
     async def _report_unknown(self, request: TurnRequest, results: Sequence[Message]) -> None:
         """Report calls that may have taken effect, before they are stored: this happens once."""
@@ -464,9 +486,8 @@ def _turn_of(request: TurnRequest) -> TurnInfo:
     )
 
 
-def _outcome(work: _Turn, result: AgentRunResult) -> TurnOutcome:
+def _outcome(work: _Turn, result: AgentRunResult, since: Sequence[Message]) -> TurnOutcome:
     failed = result.stop_reason == "failed"
-    since = (*(work.taken_up.progress if work.taken_up else ()), *result.messages)
     return TurnOutcome(
         turn=work.info,
         reply=result.content,

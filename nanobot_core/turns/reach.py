@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.results import ResultFiles
@@ -14,8 +15,6 @@ from nanobot_core.paths import PathGuard
 from nanobot_core.sessions.folder import safe_name
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.config.models import ToolsSettings
     from nanobot_core.events import TurnInfo
@@ -68,34 +67,20 @@ class Reach:
         return guard
 
     def _made_for(self, turn: TurnInfo) -> PathGuard:
-        results = self.results.folder_of(turn.session_key)
-        if turn.is_owner:
-            restricted = self._tools.restrict_to_workspace
-            return self._guard(self._workspace, results, restricted=restricted)
-        steering = [self._workspace / name for name in STEERING]
-        if self._tools.guests.files == "workspace":
-            return self._guard(self._workspace, results, guarded=steering)
-        name = safe_name(f"{turn.channel}:{first_part(turn.sender_id)}")
-        Folder(self._workspace).make(f"{GUESTS_FOLDER}/{name}")
-        own = self._workspace / GUESTS_FOLDER / name
-        return self._guard(own, results, guarded=steering)
-
-    def _guard(
-        self,
-        workspace: Path,
-        results: Path,
-        *,
-        restricted: bool = True,
-        guarded: Sequence[Path] = (),
-    ) -> PathGuard:
-        return PathGuard(
-            workspace,
-            restricted=restricted,
+        guard = partial(
+            PathGuard,
             protected=self._protected,
             unlisted=self._media,
-            guarded=guarded,
-            read_roots=[results],
+            read_roots=[self.results.folder_of(turn.session_key)],
         )
+        if turn.is_owner:
+            return guard(self._workspace, restricted=self._tools.restrict_to_workspace)
+        own = self._workspace
+        if self._tools.guests.files != "workspace":
+            name = f"{GUESTS_FOLDER}/{safe_name(f'{turn.channel}:{first_part(turn.sender_id)}')}"
+            Folder(self._workspace).make(name)
+            own /= name
+        return guard(own, restricted=True, guarded=[self._workspace / name for name in STEERING])
 
 
 class TurnTools:

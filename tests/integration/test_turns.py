@@ -31,9 +31,11 @@ from nanobot_core import (
     Message,
     ModelCallRequested,
     Nanobot,
+    PluginContext,
     PluginRejected,
     StreamEnded,
     TextStreamed,
+    Tool,
     ToolBatchStarted,
     ToolCall,
     ToolCallProposed,
@@ -507,6 +509,49 @@ async def test_after_a_crash_open_calls_count_as_unknown_and_the_user_is_told(
     assert session.state.checkpoint is None
     sent = script.provider.requests[0].messages
     assert [m.text for m in sent[1:5]] == ["work", "", "seen", OUTCOME_UNKNOWN]
+
+
+async def test_in_a_terminal_an_interrupted_read_only_call_runs_again(start: Start) -> None:
+    looked: list[str] = []
+
+    @tool(read_only=True)
+    async def look(where: str) -> str:
+        """Look."""
+        looked.append(where)
+        return "seen now"
+
+    class Looks:
+        @on.contribute_tools
+        def give(self, ctx: PluginContext) -> list[Tool]:
+            return [look]
+
+    script = ScriptedPlugin("going on")
+    async with start(script, plugins=(Looks(),)) as bot:
+        now = bot._clock.now()
+        checkpoint = Checkpoint(turn_id="t", iteration=1, running=("a", "b"))
+        crashed = [
+            Message(role="user", content="work"),
+            Message(
+                role="assistant", tool_calls=(call("exec", "a"), call("look", "b", where="here"))
+            ),
+        ]
+        state = SessionState(created_at=now, updated_at=now, checkpoint=checkpoint)
+        await bot.sessions.append("cli:x", crashed, state)
+        events: list[RunEvent] = []
+
+        async def on_event(event: RunEvent) -> None:
+            events.append(event)
+
+        message = InboundMessage(channel="cli", sender_id="me", chat_id="x", content="and now?")
+        await bot.process_direct(
+            TurnRequest(message=message, source="cli", is_owner=True, on_event=on_event)
+        )
+    assert looked == ["here"]
+    assert [event.text for event in events if isinstance(event, NoticeGiven)] == [
+        "The last turn was interrupted; these calls may have taken effect: exec"
+    ]
+    sent = script.provider.requests[0].messages
+    assert [m.text for m in sent[1:5]] == ["work", "", OUTCOME_UNKNOWN, "seen now"]
 
 
 async def test_a_crash_before_any_call_is_taken_up_silently(start: Start) -> None:
