@@ -50,6 +50,8 @@ from nanobot_core.thoughts import Portion, ThoughtFilter, split_thoughts
 
 RETRY_DELAYS_S = (1.0, 2.0, 4.0)
 LONGEST_RETRY_AFTER_S = 60.0
+NOTICED_WAIT_S = 1.5
+"""Seconds from which the user is notified of a wait, once for each call."""
 BATCH_S = 0.05
 """Deltas reach the hooks in batches of at least this many seconds."""
 IT_WAS_THINKING = "the text so far was the model's thinking"
@@ -203,8 +205,11 @@ class ModelCaller:
                     raise
                 wait_s = _wait_s(error, delay_s)
                 await attempt.restart(error.reason)
-                if wait_s >= RETRY_DELAYS_S[1]:
-                    await self._notice(f"{error.reason}; trying again in {wait_s:.0f} s")
+                if wait_s >= NOTICED_WAIT_S and not attempt.is_noticed:
+                    # The reason is in the error that follows if no attempt succeeds.
+                    attempt.is_noticed = True
+                    failed = f"the call to {model.provider_name} failed"
+                    await self._notice(f"{failed}; trying again in {wait_s:.0f} s")
                 await self._clock.sleep(wait_s)
         return await attempt.make(model, request)
 
@@ -237,6 +242,7 @@ class _Attempt:
         self._streamed = False
         self.iteration = iteration
         self.first_token_s: float | None = None
+        self.is_noticed = False
 
     async def restart(self, reason: str) -> None:
         """Report that what was streamed so far is void, if anything was."""

@@ -78,10 +78,8 @@ class ResultFiles:
             return text
         name = RESULTS_FOLDER / _safe(session_key) / f"{_safe(call_id)}.txt"
         self._workspace.replace(name, text.encode(errors="replace"))
-        note = (
-            f"[{len(text):,} characters; the full text is in {self._workspace.path / name}, use "
-            "read_file with offset and limit]"
-        )
+        place = self._workspace.path / name
+        note = f"[{len(text):,} characters; the full text is in {place}, read it in parts]"
         return f"{truncate_middle(text, max_chars)}\n{note}"
 
     def remove_old(self, keep_days: float) -> int:

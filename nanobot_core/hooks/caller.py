@@ -1,25 +1,29 @@
-"""Hooks: all call points with their types, as one generation of plugins implements them."""
+"""How hooks are called: a class for each kind, and `Hooks`, which has one call point for each hook.
+
+Each class differs in what it does with the answers. `invoke` makes the single call, and counts,
+times and contains it. A call point without implementations is false.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from nanobot_core.hooks import callers, specs
+from nanobot_core.contracts.plugin import Allow, Ask, Decision, Deny, Refuse, Rewrite
+from nanobot_core.errors import HookError
+from nanobot_core.hooks import specs
 from nanobot_core.hooks.account import Circuit
-from nanobot_core.hooks.callers import (
-    AdmitMessage,
-    AuthorizeToolCall,
-    Chain,
-    Detached,
-    First,
-    Gather,
-    Observe,
-    WrapModelCall,
+from nanobot_core.hooks.implementation import (
+    HookRuntime,
+    Implementation,
+    ModelCall,
+    NextCall,
+    invoke,
 )
-from nanobot_core.hooks.detached import DetachedQueues
-from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import HookPoint
 from nanobot_core.record import dataclass
@@ -27,52 +31,278 @@ from nanobot_core.record import dataclass
 if TYPE_CHECKING:
     from nanobot_core import events
     from nanobot_core.contracts.plugin import ContextBlock, Ticket
-    from nanobot_core.messages import InboundMessage, OutboundMessage
+    from nanobot_core.contracts.provider import LLMResponse, ModelCallRequested
+    from nanobot_core.messages import InboundMessage, OutboundMessage, ToolCall
 
-_CALLERS: dict[Kind, type[callers.Caller]] = {
+E = TypeVar("E")
+V = TypeVar("V")
+QUEUE_LIMIT = 1_000
+"""Queued events of one plugin; older ones are dropped and counted."""
+SETTLE_LIMIT_S = 4.0
+"""Seconds that `DetachedQueues.settle` waits at most."""
+_Entry = tuple[Implementation, Any] | asyncio.Future[None]
+
+
+class Caller:
+    """Base of the call points: the implementations of one hook in their order.
+
+    Attributes:
+        implementations: never changes, so that a call in progress keeps those it began with.
+    """
+
+    __slots__ = ("implementations", "point", "runtime")
+
+    def __init__(
+        self,
+        point: HookPoint[..., Any],
+        implementations: Sequence[Implementation],
+        runtime: HookRuntime,
+    ) -> None:
+        self.point: HookPoint[..., Any] = point
+        self.implementations: tuple[Implementation, ...] = tuple(implementations)
+        self.runtime: HookRuntime = runtime
+
+    def __bool__(self) -> bool:
+        return bool(self.implementations)
+
+    async def _ask(self, implementation: Implementation, event: object) -> Any:
+        """Return an answer; after a failure ``None``, or the refusal of a gate.
+
+        Raises:
+            HookError: the implementation failed and is marked critical.
+        """
+        try:
+            return await invoke(implementation, self.runtime, event, check=self._check)
+        except HookError as error:
+            self.runtime.report(error)
+            if implementation.options.critical and self.point.kind is Kind.CHAIN:
+                raise
+            refuse = self.point.refuse
+            return None if refuse is None else refuse(_unable(implementation))
+
+    def _check(self, value: Any) -> Any:
+        """Return `value`, or raise if the hook may not return it."""
+        if value is None or not self.point.result or isinstance(value, self.point.result):
+            return value
+        wanted = " or ".join(kind.__name__ for kind in self.point.result)
+        msg = f"returned {type(value).__name__} instead of {wanted} or None"
+        raise TypeError(msg)
+
+
+class Observe(Caller, Generic[E]):
+    """Calls every implementation in order."""
+
+    async def __call__(self, event: E) -> None:
+        """Call all of them; a failure does not affect the others."""
+        for implementation in self.implementations:
+            await self._ask(implementation, event)
+
+
+class Chain(Caller, Generic[E, V]):
+    """Passes one field of the event from implementation to implementation."""
+
+    async def __call__(self, event: E) -> V:
+        """Return the field as the last implementation left it.
+
+        Raises:
+            HookError: an implementation marked critical failed.
+        """
+        name = self.point.field
+        for implementation in self.implementations:
+            value = await self._ask(implementation, event)
+            if value is not None:
+                event = dataclasses.replace(event, **{name: value})  # type: ignore[type-var]  # events are dataclasses
+        result: V = getattr(event, name)
+        return result
+
+
+class First(Caller, Generic[E, V]):
+    """Calls implementations in order until one answers."""
+
+    async def __call__(self, event: E) -> V | None:
+        """Return the first answer, or ``None``."""
+        for implementation in self.implementations:
+            value: V | None = await self._ask(implementation, event)
+            if value is not None:
+                return value
+        return None
+
+
+class Gather(Caller, Generic[E, V]):
+    """Calls all side by side and collects their items."""
+
+    async def __call__(self, event: E) -> list[tuple[str, V]]:
+        """Return (plugin id, item) pairs, ordered by the implementations."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._ask(each, event)) for each in self.implementations]
+        return [
+            (implementation.plugin, item)
+            for implementation, task in zip(self.implementations, tasks, strict=True)
+            for item in task.result() or ()
+        ]
+
+    def _check(self, value: Any) -> list[V]:
+        found = value if isinstance(value, Iterable) else (value,)
+        return [super(Gather, self)._check(item) for item in found if item is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The combined decision of all policies on a call.
+
+    Attributes:
+        decision: whether it may run.
+        call: the call as the policies have rewritten it.
+    """
+
+    decision: Allow | Ask | Deny
+    call: ToolCall
+
+
+class AuthorizeToolCall(Caller):
+    """Asks whether a tool call may run; the strongest answer wins, a failure denies."""
+
+    async def __call__(self, event: events.ToolCallProposed) -> Verdict:
+        """Return the verdict: Deny, else Ask, else Allow; a later policy sees earlier rewrites."""
+        asked: Ask | None = None
+        for implementation in self.implementations:
+            decision: Decision | None = await self._ask(implementation, event)
+            if isinstance(decision, Deny):
+                return Verdict(decision, event.call)
+            if isinstance(decision, Ask):
+                asked = asked or decision
+            elif isinstance(decision, Rewrite):
+                call = dataclasses.replace(event.call, arguments=decision.arguments)
+                event = dataclasses.replace(event, call=call)
+        return Verdict(asked or Allow(), event.call)
+
+
+class WrapModelCall(Caller):
+    """Wraps a model call."""
+
+    async def __call__(self, event: ModelCallRequested, inner: ModelCall) -> LLMResponse:
+        """Run `inner` inside all implementations, the first one outermost.
+
+        Raises:
+            LimitError: an implementation ended the turn.
+            Exception: what `inner` raised.
+        """
+        return await self._layer(0, event, inner)
+
+    async def _layer(self, index: int, event: ModelCallRequested, inner: ModelCall) -> LLMResponse:
+        if index == len(self.implementations):
+            return await inner(event.request)
+        call_next = NextCall(
+            lambda request: self._layer(
+                index + 1, dataclasses.replace(event, request=request), inner
+            )
+        )
+        try:
+            response: LLMResponse | None = await invoke(
+                self.implementations[index],
+                self.runtime,
+                event,
+                check=self._check,
+                call_next=call_next,
+            )
+        except HookError as error:
+            self.runtime.report(error)
+            if call_next.error is not None:
+                raise call_next.error from error
+            response = None
+        return response or call_next.response or await self._layer(index + 1, event, inner)
+
+
+class Detached(Generic[E]):
+    """Calls every implementation later, in order, from a bounded queue of its plugin."""
+
+    __slots__ = ("implementations", "queues")
+
+    def __init__(self, implementations: Sequence[Implementation], queues: DetachedQueues) -> None:
+        self.implementations: tuple[Implementation, ...] = tuple(implementations)
+        self.queues: DetachedQueues = queues
+
+    def __bool__(self) -> bool:
+        return bool(self.implementations)
+
+    def __call__(self, event: E) -> None:
+        """Put `event` into the queues; returns at once."""
+        for implementation in self.implementations:
+            self.queues.put(implementation, event)
+
+    async def settle(self) -> None:
+        """Wait until the events queued so far have been handled, within a limit."""
+        await self.queues.settle(each.plugin for each in self.implementations)
+
+
+class DetachedQueues:
+    """One bounded queue and one worker for each plugin; order is kept within a plugin."""
+
+    def __init__(self, runtime: HookRuntime) -> None:
+        self._runtime = runtime
+        self._waiting: dict[str, deque[_Entry]] = {}
+        self._workers: dict[str, asyncio.Task[None]] = {}
+
+    def put(self, implementation: Implementation, event: object) -> None:
+        """Queue a call; the oldest one is dropped when the plugin is too slow."""
+        plugin = implementation.plugin
+        queue = self._waiting.setdefault(plugin, deque())
+        if len(queue) >= QUEUE_LIMIT:
+            dropped = queue.popleft()
+            if isinstance(dropped, asyncio.Future):
+                _mark_done(dropped)
+            else:
+                dropped[0].account.dropped += 1
+        queue.append((implementation, event))
+        worker = self._workers.get(plugin)
+        if worker is None or worker.done():
+            self._workers[plugin] = self._runtime.spawn(self._work(queue), name=f"hooks:{plugin}")
+
+    async def drain(self, limit_s: float) -> bool:
+        """Wait until all queues are empty; False when that takes longer than `limit_s` seconds."""
+        workers = [worker for worker in self._workers.values() if not worker.done()]
+        if not workers:
+            return True
+        _, pending = await asyncio.wait(workers, timeout=limit_s)
+        return not pending
+
+    async def settle(self, plugins: Iterable[str]) -> None:
+        """Wait until `plugins` have handled the events queued so far, up to `SETTLE_LIMIT_S`."""
+        marks: list[asyncio.Future[None]] = []
+        for plugin in set(plugins):
+            worker = self._workers.get(plugin)
+            if worker is not None and not worker.done():
+                marks.append(asyncio.get_running_loop().create_future())
+                self._waiting[plugin].append(marks[-1])
+        if marks:
+            await asyncio.wait(marks, timeout=SETTLE_LIMIT_S)
+
+    async def _work(self, queue: deque[_Entry]) -> None:
+        while queue:
+            entry = queue.popleft()
+            if isinstance(entry, asyncio.Future):
+                _mark_done(entry)
+                continue
+            implementation, event = entry
+            try:
+                await invoke(implementation, self._runtime, event)
+            except HookError as error:
+                self._runtime.report(error)
+
+
+def _mark_done(mark: asyncio.Future[None]) -> None:
+    if not mark.done():
+        mark.set_result(None)
+
+
+_CALLERS: dict[Kind, type[Caller]] = {
     Kind.OBSERVE: Observe,
     Kind.CHAIN: Chain,
     Kind.FIRST: First,
     Kind.GATHER: Gather,
+    Kind.GATE: AuthorizeToolCall,
     Kind.WRAP: WrapModelCall,
 }
-_GATES: dict[str, type[callers.Gate]] = {
-    "admit_message": AdmitMessage,
-    "authorize_tool_call": AuthorizeToolCall,
-}
-"""Each gate combines its answers in its own way."""
-
-
-@functools.cache
-def declared_hooks() -> dict[str, HookPoint[..., Any]]:
-    """Return every hook of ``specs.py`` by name, in the order of the file."""
-    return {name: point for name, point in vars(specs).items() if isinstance(point, HookPoint)}
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An implementation that always gives the same refusal."""
-
-    answer: object
-
-    def __call__(self, event: object) -> object:
-        """Return the answer."""
-        return self.answer
-
-
-def closed_gate(hook: str, plugin: str, reason: str) -> Implementation:
-    """Return the replacement for a gate whose plugin does not run; it refuses with `reason`."""
-    refusal = Refusal(_GATES[hook].refusal(reason))
-    return Implementation(plugin=plugin, hook=hook, function=refusal, circuit=Circuit(lambda: 0.0))
-
-
-GATES: frozenset[str] = frozenset(_GATES)
-"""Hooks that may refuse: a plugin that has one and does not run refuses all that it would judge."""
-
-
-def judged_by(hook: str) -> str:
-    """Return what a gate judges, in words for people: ``tool call``."""
-    return _GATES[hook].judged
 
 
 class Hooks:
@@ -88,7 +318,7 @@ class Hooks:
         implementations: by hook name, in calling order.
     """
 
-    admit_message: AdmitMessage
+    admit_message: First[events.MessageReceived, Refuse]
     rewrite_inbound: Chain[events.MessageReceived, InboundMessage]
     before_turn: Observe[events.TurnStarted]
     after_turn: Detached[events.TurnOutcome]
@@ -124,9 +354,9 @@ class Hooks:
         for name, point in declared_hooks().items():
             found = self.implementations.get(name, ())
             if point.kind is Kind.DETACHED:
-                setattr(self, name, Detached(point, found, runtime, self.queues))
-            elif point.kind is Kind.GATE:
-                setattr(self, name, _GATES[name](point, found, runtime))
+                setattr(self, name, Detached(found, self.queues))
+            elif name == "admit_message":  # the first refusal is the answer
+                setattr(self, name, First(point, found, runtime))
             elif point.kind in _CALLERS:
                 setattr(self, name, _CALLERS[point.kind](point, found, runtime))
 
@@ -137,3 +367,46 @@ class Hooks:
             for name in {*self.implementations, *more}
         }
         return Hooks(self.runtime, joined, self.queues)
+
+
+@functools.cache
+def declared_hooks() -> dict[str, HookPoint[..., Any]]:
+    """Return every hook of ``specs.py`` by name, in the order of the file."""
+    return {name: point for name, point in vars(specs).items() if isinstance(point, HookPoint)}
+
+
+GATES: frozenset[str] = frozenset(
+    name for name, point in declared_hooks().items() if point.kind is Kind.GATE
+)
+"""Hooks that may refuse: a plugin that has one and does not run refuses all that it would judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An implementation that always gives the same refusal."""
+
+    answer: object
+
+    def __call__(self, event: object) -> object:
+        """Return the answer."""
+        return self.answer
+
+
+def closed_gate(hook: str, plugin: str, reason: str) -> Implementation:
+    """Return the replacement for a gate whose plugin does not run; it refuses with `reason`."""
+    refuse = declared_hooks()[hook].refuse
+    assert refuse is not None  # noqa: S101 - every gate has one
+    return Implementation(
+        plugin=plugin, hook=hook, function=Refusal(refuse(reason)), circuit=Circuit(lambda: 0.0)
+    )
+
+
+def _unable(implementation: Implementation) -> str:
+    """Say that a gate cannot judge, and how its owner does without it."""
+    plugin, last = implementation.plugin, implementation.account.last_error
+    is_open = implementation.circuit.state != "closed"
+    reason = f"it is left out after repeated failures, the last one: {last}" if is_open else last
+    return (
+        f"the policy of plugin '{plugin}' failed: {reason}; to do without it, run nanobot plugins "
+        f"disable {plugin}"
+    )

@@ -12,8 +12,7 @@ import pluggy
 
 from nanobot_core.errors import PluginRejected
 from nanobot_core.hooks.account import Account, Circuit
-from nanobot_core.hooks.caller import Hooks, declared_hooks
-from nanobot_core.hooks.detached import DetachedQueues
+from nanobot_core.hooks.caller import DetachedQueues, Hooks, declared_hooks
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import PROJECT, HookPoint, options_of, point_of
@@ -133,7 +132,7 @@ def build_hooks(
 def _place_among(first: Sequence[str]) -> Callable[[Implementation], tuple[int, int]]:
     """Return the sorting key of a hook whose owner wants the plugins `first` in front."""
     places = {plugin: place for place, plugin in enumerate(first)}
-    return lambda each: (places.get(each.plugin, len(places)), each.wish)
+    return lambda each: (places.get(each.plugin, len(places)), each.priority)
 
 
 def _compile(
@@ -151,7 +150,7 @@ def _compile(
         hook=point.name,
         function=_with_declared_arguments(found, point.declaration),
         options=options_of(found.function),
-        wish=-1 if found.tryfirst else 1 if found.trylast else 0,
+        priority=-1 if found.tryfirst else 1 if found.trylast else 0,
         limit_s=limits.get(f"{registrant.id}.{point.name}", of_hook),
         account=account,
         circuit=circuit,

@@ -1,4 +1,4 @@
-"""One plugin's implementation of one hook, and how a single call of it is contained."""
+"""One plugin's implementation of one hook, and a single call of it: counted, timed, contained."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nanobot_core.clock import Clock, SystemClock
-from nanobot_core.errors import HookError
+from nanobot_core.errors import HookError, LimitError
 from nanobot_core.hooks.account import Account, Circuit
 from nanobot_core.hooks.markers import ImplementationOptions
 from nanobot_core.tasks import Spawn
 
+if TYPE_CHECKING:
+    from nanobot_core.contracts.provider import ChatRequest, LLMResponse
+
+ModelCall = Callable[["ChatRequest"], Awaitable["LLMResponse"]]
 CANCEL_GRACE_S = 1.0
 """Seconds that a call has to end after it was cancelled."""
 NAMED_AFTER_S = 4.0
@@ -34,7 +38,7 @@ class Implementation:
         hook: name of the hook.
         function: called with the declared arguments in order.
         options: options of the implementation.
-        wish: -1 to come before the others (``tryfirst``), 1 to come after them, else 0.
+        priority: -1 to come before the others (``tryfirst``), 1 to come after them, else 0.
         limit_s: seconds one call may take, or ``None`` where a person is waited for.
         account: running totals, shared by all generations.
         circuit: whether calls go through, shared by all generations.
@@ -46,7 +50,7 @@ class Implementation:
     circuit: Circuit
     version: str = ""
     options: ImplementationOptions = field(default_factory=ImplementationOptions)
-    wish: int = 0
+    priority: int = 0
     limit_s: float | None = None
     account: Account = field(default_factory=Account)
 
@@ -70,36 +74,53 @@ class HookRuntime:
     clock: Clock = field(default_factory=SystemClock)
 
 
-def _nothing_passes(_error: BaseException) -> bool:
-    return False
+Outcome = tuple[Any, BaseException | None]
+"""The result of a call, or what it raised."""
 
 
-def _as_it_is(result: Any) -> Any:
-    return result
-
-
-class Interlude:
-    """A part of a call that is not the plugin's work, and whose time does not count.
+class NextCall:
+    """``call_next`` of a wrapper: usable once. Its time is not the plugin's.
 
     Attributes:
         begun: done when it begins.
         ended: done when it is over.
-        is_closed: it may not begin any more.
+        is_closed: it can no longer begin.
+        response: what it returned, or ``None``.
+        error: what it raised, or ``None``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, proceed: ModelCall) -> None:
         loop = asyncio.get_running_loop()
+        self._proceed = proceed
         self.begun: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
         self.is_closed: bool = False
+        self.response: LLMResponse | None = None
+        self.error: Exception | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has begun and is not over."""
+        return self.begun.done() and not self.ended.done()
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What a call came to: its result, or what it raised."""
+    async def __call__(self, request: ChatRequest) -> LLMResponse:
+        """Make the model call."""
+        if self.begun.done() or self.is_closed:
+            msg = "call_next was already used" if self.begun.done() else "call_next came too late"
+            raise RuntimeError(msg)
+        self.begun.set_result(None)
+        try:
+            self.response = await self._proceed(request)
+        except Exception as error:
+            self.error = error
+            raise
+        finally:
+            self.ended.set_result(None)
+        return self.response
 
-    result: Any = None
-    error: BaseException | None = None
+    def passes(self, error: BaseException) -> bool:
+        """Whether `error` is no failure of the plugin: the model's, or one that ends the turn."""
+        return error is self.error or isinstance(error, LimitError)
 
 
 class _Overran(TimeoutError):
@@ -110,9 +131,8 @@ async def invoke(
     implementation: Implementation,
     runtime: HookRuntime,
     *args: Any,
-    passes: Callable[[BaseException], bool] = _nothing_passes,
-    check: Callable[[Any], Any] = _as_it_is,
-    interlude: Interlude | None = None,
+    check: Callable[[Any], Any] = lambda result: result,
+    call_next: NextCall | None = None,
 ) -> Any:
     """Call one implementation; count, time and contain it.
 
@@ -123,11 +143,10 @@ async def invoke(
     Args:
         implementation: what to call.
         runtime: what calling needs of the application.
-        args: the declared arguments in order.
-        passes: whether an exception is no failure of the plugin and goes on as it is.
-        check: returns the result as the caller wants it, or raises when it is nothing the hook
-            may return; that is a failure like any other and counts for the circuit.
-        interlude: a part of the call that does not count for its limit.
+        args: the declared arguments in order, without `call_next`.
+        check: returns the result as the caller wants it, or raises when the hook may not return
+            it; that is a failure like any other and counts for the circuit.
+        call_next: the last argument of a wrapper.
 
     Raises:
         HookError: it failed, overran its time, or its circuit is open. Chained to the cause.
@@ -143,16 +162,18 @@ async def invoke(
         raise failure(implementation, "left out after repeated failures")
     token = current_call.set(implementation)
     started = time.perf_counter()
+    if call_next is not None:
+        args = (*args, call_next)
     try:
         if implementation.options.blocking:
             call = _in_thread(implementation, args)
-            result = await _Call(implementation, runtime, call, interlude).result()
+            result = await _Call(implementation, runtime, call, call_next).result()
         else:
             result = implementation.function(*args)
             if hasattr(type(result), "__await__"):
                 name = f"{implementation.hook}:{implementation.plugin}"
                 call = runtime.spawn(_contained(implementation, result), name=name)
-                result = await _Call(implementation, runtime, call, interlude).result()
+                result = await _Call(implementation, runtime, call, call_next).result()
         result = check(result)
     except asyncio.CancelledError as error:
         if _host_cancels():
@@ -160,7 +181,7 @@ async def invoke(
             raise
         raise count_failure(implementation, error) from error
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
-        if passes(error):
+        if call_next is not None and call_next.passes(error):
             implementation.circuit.released()
             raise
         raise count_failure(implementation, error) from error
@@ -178,13 +199,13 @@ class _Call:
         self,
         implementation: Implementation,
         runtime: HookRuntime,
-        call: asyncio.Future[_Outcome],
-        interlude: Interlude | None,
+        call: asyncio.Future[Outcome],
+        call_next: NextCall | None,
     ) -> None:
         self._implementation = implementation
         self._runtime = runtime
         self._call = call
-        self._interlude = interlude
+        self._next = call_next
 
     async def result(self) -> Any:
         """Return what the call returned, or raise what it raised."""
@@ -201,17 +222,17 @@ class _Call:
             raise _Overran(reason if is_ended else f"{reason}, and it does not end")
         if self._call.cancelled():
             raise asyncio.CancelledError
-        outcome = self._call.result()
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.result
+        result, raised = self._call.result()
+        if raised is not None:
+            raise raised
+        return result
 
     async def _is_in_time(self) -> bool:
-        if (interlude := self._interlude) is not None:
-            if not await self._limited(self._call, interlude.begun):
+        if self._next is not None:
+            if not await self._limited(self._call, self._next.begun):
                 return False
-            # What runs now has limits of its own.
-            ends: list[asyncio.Future[Any]] = [self._call, interlude.ended]
+            # The model call has limits of its own.
+            ends: list[asyncio.Future[Any]] = [self._call, self._next.ended]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         return await self._limited(self._call)
 
@@ -245,8 +266,8 @@ class _Call:
 
     async def _is_ended(self) -> bool:
         """Cancel the call, wait a moment for its end, and say whether it has ended."""
-        if self._interlude is not None:
-            self._interlude.is_closed = True
+        if self._next is not None:
+            self._next.is_closed = True
         if isinstance(self._call, asyncio.Task):  # a thread cannot be cancelled
             self._call.cancel()
         try:
@@ -263,29 +284,28 @@ class _Call:
 
     def _can_be_blamed(self) -> bool:
         """Whether it is the plugin's code that ignores a cancellation."""
-        inner = self._interlude
-        is_inside = inner is not None and inner.begun.done() and not inner.ended.done()
-        return isinstance(self._call, asyncio.Task) and not is_inside
+        is_model_call = self._next is not None and self._next.is_running
+        return isinstance(self._call, asyncio.Task) and not is_model_call
 
 
-async def _contained(implementation: Implementation, work: Awaitable[Any]) -> _Outcome:
-    """Return what `work` comes to: what ends a program must not reach the event loop."""
+async def _contained(implementation: Implementation, work: Awaitable[Any]) -> Outcome:
+    """Return the outcome of `work`: what ends a program must not reach the event loop."""
     try:
-        return _Outcome(await work)
+        return await work, None
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
-        return _Outcome(error=error)
+        return None, error
 
 
-def _in_thread(implementation: Implementation, args: tuple[Any, ...]) -> asyncio.Future[_Outcome]:
+def _in_thread(implementation: Implementation, args: tuple[Any, ...]) -> asyncio.Future[Outcome]:
     """Call a blocking function in a thread that does not hold up the end of the process."""
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[_Outcome] = loop.create_future()
+    ended: asyncio.Future[Outcome] = loop.create_future()
 
     def work() -> None:
         try:
-            outcome = _Outcome(implementation.function(*args))
+            outcome: Outcome = implementation.function(*args), None
         except BaseException as error:  # noqa: BLE001 - isolation point, raised by the caller
-            outcome = _Outcome(error=error)
+            outcome = None, error
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(ended.set_result, outcome)
 
@@ -303,7 +323,7 @@ def called_in(frame: FrameType) -> Implementation | None:
 
 
 def count_failure(implementation: Implementation, error: BaseException) -> HookError:
-    """Book a failed call and return the error that names the plugin."""
+    """Count a failed call and return the error that names the plugin."""
     if isinstance(error, _Overran):
         implementation.account.timeouts += 1
         reason = str(error)

@@ -52,6 +52,8 @@ class HookPoint(Generic[P, R]):
         limit_s: seconds one call may take; ``None`` where a person is waited for.
         generation: rises when the meaning of the hook changes.
         field: of a chain, the field of the event that implementations replace.
+        refuse: of a gate, returns the answer that refuses for a reason.
+        judges: of a gate, what it judges, in words for people: ``tool call``.
         result: what an implementation may return besides None; of a gather hook, what it yields.
         declaration: the function in ``specs.py``, whose docstring is the contract.
     """
@@ -64,6 +66,8 @@ class HookPoint(Generic[P, R]):
         *,
         field: str = "",
         result: tuple[type, ...] = (),
+        refuse: Callable[[str], object] | None = None,
+        judges: str = "",
         waits_for_person: bool = False,
     ) -> None:
         self.name: str = declaration.__name__
@@ -72,6 +76,8 @@ class HookPoint(Generic[P, R]):
         self.limit_s: float | None = None if waits_for_person else RULES[kind].limit_s
         self.field = field
         self.result = result
+        self.refuse = refuse
+        self.judges = judges
         self.generation = 1
         self.declaration = declaration
         hookspec(declaration)
@@ -164,9 +170,18 @@ def declare(
     reaches: str = "",
     *result: type,
     field: str = "",
+    refuse: Callable[[str], object] | None = None,
+    judges: str = "",
     waits_for_person: bool = False,
 ) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
     """Declare a hook of `kind`; the arguments are attributes of `HookPoint`."""
     return lambda declaration: HookPoint(
-        declaration, kind, reaches, result=result, field=field, waits_for_person=waits_for_person
+        declaration,
+        kind,
+        reaches,
+        field=field,
+        result=result,
+        refuse=refuse,
+        judges=judges,
+        waits_for_person=waits_for_person,
     )

@@ -193,7 +193,13 @@ def stop(ctx: PluginContext, reason: StopCause) -> None:
 # --- the work of the agent -------------------------------------------------------------------
 
 
-@declare(Kind.GATE, "reads every message and decides who is let in", Refuse)
+@declare(
+    Kind.GATE,
+    "reads every message and decides who is let in",
+    Refuse,
+    refuse=Refuse,
+    judges="channel message",
+)
 def admit_message(event: MessageReceived) -> Refuse | None:
     """Refuse a message that the access lists let in; None accepts it."""
 
@@ -278,7 +284,13 @@ def before_execute_tools(event: ToolBatchStarted) -> None:
     """The tool calls of one response are about to run; `authorize_tool_call` is the veto."""
 
 
-@declare(Kind.GATE, "decides on tool calls and changes them", Allow, Rewrite, Ask, Deny)
+@declare(
+    Kind.GATE,
+    "decides on tool calls and changes them",
+    *(Allow, Rewrite, Ask, Deny),
+    refuse=Deny,
+    judges="tool call",
+)
 def authorize_tool_call(event: ToolCallProposed) -> Decision | None:
     """Allow, rewrite, ask about or deny one call, on every path that can run a tool.
 

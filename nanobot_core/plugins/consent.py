@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginError
-from nanobot_core.hooks.caller import GATES, closed_gate, judged_by
+from nanobot_core.hooks.caller import GATES, closed_gate, declared_hooks
 from nanobot_core.plugins.index import Condition, InstalledPlugin
 from nanobot_core.plugins.manifest import holds
 from nanobot_core.record import dataclass
@@ -133,7 +133,7 @@ class ClosedPlugin:
     @property
     def effect(self) -> str:
         """What is refused, in one clause."""
-        refused = " and ".join(f"every {judged_by(hook)}" for hook in self.gates)
+        refused = " and ".join(f"every {declared_hooks()[hook].judges}" for hook in self.gates)
         return f"{refused} is refused until it runs"
 
     @property

@@ -1,4 +1,4 @@
-"""A turn that failed: told to its user in a sentence, and to the log with everything."""
+"""A failed turn: a sentence with an id for its user, the details under that id in the log."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ if TYPE_CHECKING:
 
 
 def failed_outcome(turn: TurnInfo, hooks: Hooks, error: Exception) -> TurnOutcome:
-    """Log and report what ended a turn, and return the sentence that its user reads.
+    """Log and report what ended a turn, and return the sentence for its user.
 
-    An error of ours is shown unchanged; of any other the user learns the id that the log has.
+    The sentence ends with the id under which the log has the details. Of an error that is not ours
+    it shows nothing else, because such a text may hold anything.
     """
     from loguru import logger
 
     error_id = uuid4().hex[:8]
     bound = logger.bind(session=turn.session_key, turn=turn.id)
     if isinstance(error, NanobotError):
-        sentence = str(error)
-        bound.opt(exception=error).debug("turn failed ({})", error_id)
-        bound.error("turn failed ({}): {}", error_id, type(error).__name__)
+        sentence = f"{error} (error {error_id})"
+        bound.opt(exception=error).debug("traceback of error {}", error_id)
+        bound.error("turn failed, error {}: {}: {}", error_id, type(error).__name__, error)
     else:
-        sentence = f"Something went wrong inside nanobot; the log has it under {error_id}"
-        bound.opt(exception=error).error("turn failed ({})", error_id)
+        sentence = (
+            "Something went wrong inside nanobot. Please send the message again; if that fails, "
+            f"the owner finds the details in the log (error {error_id})"
+        )
+        bound.opt(exception=error).error("turn failed, error {}", error_id)
     if hooks.on_error:
         hooks.on_error(
             ErrorRaised(

@@ -1,11 +1,11 @@
-"""SessionLocks: one turn of a session at a time, also among processes."""
+"""SessionLocks: one turn of a session at a time, across processes."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from nanobot_core.disk import make_folder
@@ -27,7 +27,9 @@ class SessionLocks:
 
     Each session has a file. Its lock belongs to the process with a turn of the session, and its
     content names the process that had the last turn: if that was another one, the session is read
-    again. The system releases the lock of a process that dies.
+    again. The system releases the lock of a process that dies. The files stay: without its content
+    every turn would read its session again, and a process that waits for the lock of a removed
+    file would not keep out one that creates the file again.
 
     Args:
         folder: has the files; created when first used.
@@ -60,13 +62,23 @@ class SessionLocks:
                 raise SessionError(key, f"cannot lock it: {error}") from error
             try:
                 await self._lock(file, key)
-                if os.pread(file, len(self._me) + 1, 0) != self._me:
-                    self._sessions.forget(key)
-                    os.ftruncate(file, 0)
-                    os.pwrite(file, self._me, 0)
+                self._become_last(file, key)
                 yield
             finally:
                 os.close(file)  # releases the lock
+
+    def _become_last(self, file: int, key: str) -> None:
+        """Name this process as the last one; read the session again if it was another one."""
+        try:
+            if os.pread(file, len(self._me) + 1, 0) == self._me:
+                return
+            self._sessions.forget(key)
+            os.ftruncate(file, 0)
+        except OSError as error:
+            raise SessionError(key, f"cannot lock it: {error}") from error
+        # On a full disk the name is missing, and the next turn reads the session again.
+        with suppress(OSError):
+            os.pwrite(file, self._me, 0)
 
     async def _lock(self, file: int, key: str) -> None:
         try:

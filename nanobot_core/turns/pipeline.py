@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from nanobot_core.turns.commands import Controls
 
 T = TypeVar("T")
-UNKNOWN = "these calls may or may not have taken effect"
 UNKNOWN_COMMAND = "This command is no longer available."
 RUN_HOOKS_DRAIN_S = 5.0
 """Seconds that hooks of a single turn have to process its last events."""
@@ -64,18 +63,6 @@ RUN_HOOKS_DRAIN_S = 5.0
 
 async def _no_messages() -> Sequence[InboundMessage]:
     return ()
-
-
-def _no_hint(_channel: str) -> str:
-    return ""
-
-
-def _none_pending(_session_key: str, _call_id: str) -> bool:
-    return False
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +87,7 @@ class TurnRequest:
     model: str | None = None
     is_owner: bool = False
     more: Callable[[], Awaitable[Sequence[InboundMessage]]] = _no_messages
-    is_retried: Callable[[], bool] = _never
+    is_retried: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +102,8 @@ class TurnPorts:
     """
 
     send: Send = no_chat
-    format_hint: Callable[[str], str] = _no_hint
-    awaits_approval: Callable[[str, str], bool] = _none_pending
+    format_hint: Callable[[str], str] = lambda _channel: ""
+    awaits_approval: Callable[[str, str], bool] = lambda _session_key, _call_id: False
     controls: Controls | None = None
 
 
@@ -431,7 +418,7 @@ class TurnPipeline:
             return
         message = request.message
         names = ", ".join(dict.fromkeys(result.name or "" for result in results))
-        text = f"The last turn was interrupted; {UNKNOWN}: {names}"
+        text = f"The last turn was interrupted; these calls may have taken effect: {names}"
         if request.source != "chat":
             await request.on_event(NoticeGiven(text=text))
             return

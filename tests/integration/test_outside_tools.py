@@ -238,7 +238,7 @@ async def test_a_conversation_goes_on_when_a_server_is_killed_in_a_call_and_leav
     (broken,) = results(model, 4)
     assert "MCP server 'desk' was lost during the call" in broken
     assert "signal 9" in broken
-    assert "not known" in broken, "whether the call took effect"
+    assert "unknown" in broken, "whether the call took effect"
     assert "Asia/Tokyo" in results(model, 5)[0]
     present, stored = results(model, 7)
     assert former.isdigit()

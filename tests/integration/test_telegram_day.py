@@ -216,7 +216,7 @@ Nano: I looked around.
 Anna: tell
 Nano: That was the story.
 Anna: run
-Nano: The last turn was interrupted; these calls may or may not have taken effect: exec
+Nano: The last turn was interrupted; these calls may have taken effect: exec
 Nano: I do not know how it ended.
 Anna: bye
 Nano: You said: bye

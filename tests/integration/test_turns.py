@@ -246,7 +246,9 @@ async def test_turns_of_one_session_wait_for_each_other_and_others_do_not(start:
 # --- failures --------------------------------------------------------------------------------
 
 
-async def test_a_refused_key_is_told_plainly_once_and_the_session_goes_on(start: Start) -> None:
+async def test_a_refused_key_is_reported_once_with_an_id_and_the_session_goes_on(
+    start: Start,
+) -> None:
     errors: list[ErrorRaised] = []
 
     class Listens:
@@ -260,8 +262,10 @@ async def test_a_refused_key_is_told_plainly_once_and_the_session_goes_on(start:
         outcome = await bot.run("hi")
         assert outcome.stop_reason == "failed"
         assert outcome.reply is None
-        assert outcome.error is not None
-        assert "set providers.p.api_key" in outcome.error
+        assert outcome.error == (
+            "provider 'p': the key is not accepted; set providers.p.api_key "
+            f"(error {outcome.error_id})"
+        )
         assert (await bot.run("again")).reply == "hello"
     assert [(error.id, error.error_type) for error in errors] == [
         (outcome.error_id, "AuthenticationFailed")

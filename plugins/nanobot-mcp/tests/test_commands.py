@@ -102,7 +102,7 @@ def test_a_call_prints_the_answer(home: Path) -> None:
         (("call", "mcp_raw_ecko"), 1, "mcp_raw_echo"),
         (("call", "mcp_raw_echo", '{"text": [1]}'), 1, "text"),
         (("tools", "rax"), 1, "configured and enabled: gone, raw"),
-        (("login", "raw"), 1, "needs no login"),
+        (("login", "raw"), 1, "does not need a login"),
     ],
 )
 def test_what_cannot_be_done_is_reported(

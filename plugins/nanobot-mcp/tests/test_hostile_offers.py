@@ -89,7 +89,7 @@ async def test_odd_schemas_are_offered_in_a_form_that_services_take(
         for tool in bench.hub.tools():
             assert definition_findings(tool.definition) == []
         far = next(tool for tool in bench.hub.tools() if tool.offer.name == "far")
-        assert far.offer.notes == ("a refers to http://127.0.0.1:9/x; nothing is fetched",)
+        assert far.offer.notes == ("a refers to http://127.0.0.1:9/x, which is outside the schema",)
 
 
 async def test_long_lists_and_long_words_are_cut(connect: Connect, tmp_path: Path) -> None:

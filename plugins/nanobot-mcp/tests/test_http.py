@@ -222,7 +222,7 @@ async def test_a_connection_that_ends_in_a_call_leaves_its_outcome_open(
 ) -> None:
     async with connect({"far": {"url": faulty.url}}) as bench:
         faulty.fault = fault
-        with pytest.raises(ToolFailed, match=r"lost during the call.*not known"):
+        with pytest.raises(ToolFailed, match=r"lost during the call.*unknown"):
             await bench.call("mcp_far_do")
         assert faulty.calls == 1
 
@@ -240,7 +240,7 @@ async def test_an_answer_that_is_too_large_is_not_held(
         await bench.text("mcp_far_do")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         faulty.fault = fault
-        with pytest.raises(ToolFailed, match=r"max_message_bytes|is packed"):
+        with pytest.raises(ToolFailed, match=r"max_message_bytes|is compressed"):
             await bench.call("mcp_far_do")
 
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000

@@ -256,7 +256,7 @@ async def test_a_process_killed_in_a_call_is_reported_and_back_at_the_next(
 
         os.kill(int(noted(note)), signal.SIGKILL)
 
-        with pytest.raises(ToolFailed, match=r"'old' was lost.*signal 9.*not known"):
+        with pytest.raises(ToolFailed, match=r"'old' was lost.*signal 9.*unknown"):
             await waiting
         assert output_text(await call(bot, "which_new")) == other, "the same process as before"
         assert "shared-lib 1.0" in output_text(await call(bot, "which_old"))

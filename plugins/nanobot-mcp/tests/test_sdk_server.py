@@ -81,7 +81,7 @@ async def test_parts_of_a_result_are_shown_by_kind(connect: Connect, serve: Serv
     assert Path(sound).read_bytes() == b"not really a sound"
     lines = str(result.content).splitlines()
     assert lines[0] == "first"
-    assert lines[1] == f"[audio: audio/wav, 18 bytes; kept as {sound}]"
+    assert lines[1] == f"[audio: audio/wav, 18 bytes; saved as {sound}]"
     assert lines[2] == "[resource far: demo://far]"
     assert lines[3:] == ["[demo://near]", "near text", "[demo://data]", '{"inside": true}']
 

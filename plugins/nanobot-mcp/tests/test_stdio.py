@@ -107,7 +107,7 @@ async def test_a_call_that_kills_the_server_is_not_repeated_and_its_outcome_is_u
 ) -> None:
     note = tmp_path / "note"
     async with connect({"raw": raw()}) as bench:
-        with pytest.raises(ToolFailed, match=r"exit code 7.*not known"):
+        with pytest.raises(ToolFailed, match=r"exit code 7.*unknown"):
             await bench.call("mcp_raw_die", note=str(note))
 
         assert note.read_text() == "called\n"
@@ -177,7 +177,7 @@ async def test_a_call_without_answer_ends_in_time_and_leaves_the_server_usable(
     connect: Connect,
 ) -> None:
     async with connect({"raw": raw(tool_timeout=0.3)}) as bench:
-        with pytest.raises(ToolFailed, match=r"within 0\.3 seconds.*not known"):
+        with pytest.raises(ToolFailed, match=r"within 0\.3 seconds.*unknown"):
             await bench.call("mcp_raw_hang")
 
         assert await bench.text("mcp_raw_echo", text="still here") == "still here"
@@ -255,7 +255,7 @@ async def test_no_content_is_an_empty_result(connect: Connect) -> None:
 @pytest.mark.anyio
 async def test_an_answer_that_is_none_is_reported(connect: Connect) -> None:
     async with connect({"raw": raw()}) as bench:
-        with pytest.raises(ToolFailed, match="none that the protocol knows"):
+        with pytest.raises(ToolFailed, match="violates the protocol"):
             await bench.call("mcp_raw_rubbish")
         assert await bench.text("mcp_raw_echo", text="still here") == "still here"
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import gzip
 import json
+import socket
 import traceback
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -220,6 +221,26 @@ async def test_failed_tls_is_reported_as_unreachable(build: Build) -> None:
         with pytest.raises(Unreachable, match="SSL"):
             await _stream(provider)
         await provider.aclose()
+
+
+async def test_a_refused_connection_is_reported_with_the_host_and_a_remedy(build: Build) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        provider = build(api_base=f"http://localhost:{port}/v1")
+        with pytest.raises(Unreachable) as raised:
+            await _stream(provider)
+        await provider.aclose()
+    assert raised.value.reason == (
+        f"localhost:{port} refuses the connection; start the service there or correct api_base"
+    )
+
+
+async def test_an_unknown_host_is_named(build: Build) -> None:
+    provider = build(api_base="http://service.invalid/v1")
+    with pytest.raises(Unreachable, match=r"the host 'service\.invalid' is not found"):
+        await _stream(provider)
+    await provider.aclose()
 
 
 async def test_a_proxy_that_refuses_is_reported_as_unreachable(

@@ -64,7 +64,7 @@ async def test_what_may_pass_is_tried_again_with_growing_waits(
     )
 
 
-async def test_retry_after_is_obeyed_within_a_bound_and_told(bench: Bench) -> None:
+async def test_retry_after_is_obeyed_within_a_bound_and_reported_once(bench: Bench) -> None:
     result = await bench.run(
         RateLimited("p", "slow down", retry_after_s=7),
         RateLimited("p", "slow down", retry_after_s=10_000),
@@ -72,7 +72,8 @@ async def test_retry_after_is_obeyed_within_a_bound_and_told(bench: Bench) -> No
     )
     assert result.content == "hello"
     assert bench.clock.slept_s == [7, 60]
-    assert bench.told(NoticeGiven)[0].text == "slow down; trying again in 7 s"
+    notices = [event.text for event in bench.told(NoticeGiven)]
+    assert notices == ["the call to service-of-main failed; trying again in 7 s"]
 
 
 async def test_a_short_wait_is_not_told(bench: Bench) -> None:

@@ -21,7 +21,7 @@ from nanobot_core import (
     hookimpl,
     on,
 )
-from nanobot_core.hooks import callers
+from nanobot_core.hooks import caller
 from nanobot_core.hooks.caller import Hooks, declared_hooks
 from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
@@ -35,7 +35,7 @@ CALLED = {Kind.OBSERVE, Kind.DETACHED, Kind.CHAIN, Kind.GATE, Kind.FIRST, Kind.G
 def test_the_typed_face_names_every_hook_of_the_agents_work() -> None:
     called = {name for name, point in declared_hooks().items() if point.kind in CALLED}
 
-    assert set(typing.get_type_hints(Hooks, vars(callers) | vars(typing) | _names())) == called
+    assert set(typing.get_type_hints(Hooks, vars(caller) | vars(typing) | _names())) == called
 
 
 def _names() -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,19 +12,14 @@ from nanobot_core import (
     Allow,
     ApprovalRequested,
     Ask,
-    BudgetExceeded,
-    ChatRequest,
     ContentReady,
     ContextBlock,
     ContextRequested,
     Decision,
     Deny,
     HookError,
-    LLMResponse,
     Message,
-    ModelCallRequested,
     ModelRequested,
-    Overloaded,
     Rewrite,
     Ticket,
     ToolCall,
@@ -36,7 +30,7 @@ from nanobot_core import (
     hookimpl,
     on,
 )
-from nanobot_core.hooks.detached import QUEUE_LIMIT
+from nanobot_core.hooks.caller import QUEUE_LIMIT
 from tests.unit.hooks.conftest import Bench
 
 pytestmark = pytest.mark.anyio
@@ -50,11 +44,6 @@ def proposed(turn: TurnInfo, **arguments: Any) -> ToolCallProposed:
     return ToolCallProposed(
         turn=turn, call=ToolCall("c1", "exec", arguments), origin="shell@1", read_only=False
     )
-
-
-def model_call(turn: TurnInfo) -> ModelCallRequested:
-    request = ChatRequest(messages=(), model="m")
-    return ModelCallRequested(turn=turn, iteration=1, provider="p", request=request)
 
 
 # --- observe ---------------------------------------------------------------------------------
@@ -223,26 +212,6 @@ async def test_rubbish_from_a_link_counts_as_its_failure(bench: Bench, turn: Tur
     assert "returned int instead of str" in bench.reported[0].reason
 
 
-async def test_an_overrunning_link_is_cancelled_and_skipped(bench: Bench, turn: TurnInfo) -> None:
-    cancelled: list[bool] = []
-
-    class Hangs:
-        @on.finalize_content
-        async def change(self, event: ContentReady) -> str:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.append(True)
-                raise
-            return "never"
-
-    hooks = bench.hooks(Hangs(), limits={"finalize_content": 0.01})
-
-    assert await hooks.finalize_content(ContentReady(turn=turn, content="a")) == "a"
-    assert cancelled == [True]
-    assert "no answer within" in bench.reported[0].reason
-
-
 async def test_a_plugins_own_timeout_error_is_not_taken_for_the_hosts(
     bench: Bench, turn: TurnInfo
 ) -> None:
@@ -377,135 +346,6 @@ async def test_a_failing_policy_denies(bench: Bench, turn: TurnInfo) -> None:
     assert isinstance(decision, Deny)
     assert "p0" in decision.reason
     assert "no database" in decision.reason
-
-
-async def test_a_policy_that_ignores_cancellation_denies_and_is_left_behind(
-    bench: Bench, turn: TurnInfo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nanobot_core.hooks.implementation.CANCEL_GRACE_S", 0.05)
-    release = asyncio.Event()
-
-    class Stubborn:
-        @on.authorize_tool_call
-        async def decide(self, event: ToolCallProposed) -> Decision:
-            while not release.is_set():
-                try:
-                    await release.wait()
-                except asyncio.CancelledError:
-                    continue
-            return Allow()
-
-    hooks = bench.hooks(Stubborn(), limits={"authorize_tool_call": 0.01})
-    verdict = await asyncio.wait_for(hooks.authorize_tool_call(proposed(turn)), 5)
-    release.set()
-
-    assert isinstance(verdict.decision, Deny)
-
-
-# --- wrap ------------------------------------------------------------------------------------
-
-Next = Callable[[ChatRequest], Awaitable[LLMResponse]]
-
-
-async def answers(request: ChatRequest) -> LLMResponse:
-    return LLMResponse(content=f"answer of {request.model}")
-
-
-async def test_wrappers_nest_in_order_and_may_change_the_request(
-    bench: Bench, turn: TurnInfo
-) -> None:
-    class Wraps:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        @on.wrap_model_call
-        async def around(self, event: ModelCallRequested, call_next: Next) -> LLMResponse:
-            changed = ChatRequest(messages=(), model=f"{event.request.model}{self.name}")
-            inner = await call_next(changed)
-            return LLMResponse(content=f"{self.name}({inner.content})")
-
-    response = await bench.hooks(Wraps("a"), Wraps("b")).wrap_model_call(model_call(turn), answers)
-
-    assert response.content == "a(b(answer of mab))"
-
-
-async def test_a_wrapper_that_fails_before_the_call_is_skipped(
-    bench: Bench, turn: TurnInfo
-) -> None:
-    class Fails:
-        @on.wrap_model_call
-        async def around(self, event: ModelCallRequested, call_next: Next) -> LLMResponse:
-            raise ValueError("no")
-
-    response = await bench.hooks(Fails()).wrap_model_call(model_call(turn), answers)
-
-    assert response.content == "answer of m"
-    assert bench.reported[0].plugin == "p0"
-
-
-async def test_a_wrapper_that_fails_after_the_call_does_not_cost_the_answer(
-    bench: Bench, turn: TurnInfo
-) -> None:
-    calls: list[str] = []
-
-    class Fails:
-        @on.wrap_model_call
-        async def around(self, event: ModelCallRequested, call_next: Next) -> LLMResponse:
-            await call_next(event.request)
-            raise ValueError("no")
-
-    async def counted(request: ChatRequest) -> LLMResponse:
-        calls.append(request.model)
-        return await answers(request)
-
-    response = await bench.hooks(Fails()).wrap_model_call(model_call(turn), counted)
-
-    assert response.content == "answer of m"
-    assert calls == ["m"]
-
-
-async def test_call_next_can_be_used_once(bench: Bench, turn: TurnInfo) -> None:
-    class Twice:
-        @on.wrap_model_call
-        async def around(self, event: ModelCallRequested, call_next: Next) -> LLMResponse:
-            await call_next(event.request)
-            return await call_next(event.request)
-
-    response = await bench.hooks(Twice()).wrap_model_call(model_call(turn), answers)
-
-    assert response.content == "answer of m"
-    assert "already used" in bench.reported[0].reason
-
-
-async def test_errors_of_the_model_pass_through_and_are_not_booked_on_the_wrapper(
-    bench: Bench, turn: TurnInfo
-) -> None:
-    class Plain:
-        @on.wrap_model_call
-        async def around(self, event: ModelCallRequested, call_next: Next) -> LLMResponse:
-            return await call_next(event.request)
-
-    async def overloaded(request: ChatRequest) -> LLMResponse:
-        raise Overloaded("p", "busy")
-
-    hooks = bench.hooks(Plain())
-    for _ in range(5):
-        with pytest.raises(Overloaded):
-            await hooks.wrap_model_call(model_call(turn), overloaded)
-
-    assert bench.reported == []
-    assert hooks.wrap_model_call.implementations[0].circuit.state == "closed"
-
-
-async def test_a_limit_error_ends_the_turn_on_purpose(bench: Bench, turn: TurnInfo) -> None:
-    class Budget:
-        @on.wrap_model_call
-        async def around(self, event: ModelCallRequested, call_next: Next) -> LLMResponse:
-            raise BudgetExceeded("day", "11 tokens", "10 tokens")
-
-    with pytest.raises(BudgetExceeded):
-        await bench.hooks(Budget()).wrap_model_call(model_call(turn), answers)
-    assert bench.reported == []
 
 
 # --- detached --------------------------------------------------------------------------------

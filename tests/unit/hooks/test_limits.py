@@ -193,7 +193,11 @@ async def test_a_hook_that_never_answers_is_named_counted_and_left_out(
     (implementation,) = hooks.implementations[name]
 
     for _ in range(FAILURES_TO_OPEN + 2):
-        await timed.pass_limits(call(hooks, turn), RULES[kind].limit_s)
+        answer = await timed.pass_limits(call(hooks, turn), RULES[kind].limit_s)
+        if kind is Kind.GATE:
+            assert isinstance(answer.decision, Deny)
+        elif kind is Kind.CHAIN:
+            assert answer == "as it was"
 
     assert plugin.calls == implementation.account.timeouts == FAILURES_TO_OPEN
     assert implementation.circuit.state == "open"

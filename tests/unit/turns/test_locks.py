@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,39 @@ async def test_a_turn_waits_for_the_one_of_another_process(tmp_path: Path) -> No
 
     async with asyncio.timeout(LIMIT_S):
         assert await waiting == ["a", "b"]
+
+
+async def test_on_a_full_disk_each_turn_reads_the_session_again(tmp_path: Path) -> None:
+    one, other = Process(tmp_path), Process(tmp_path)
+    await one.say("a")
+    with no_room():
+        async with other.locks.hold(KEY):
+            pass
+    async with other.locks.hold(KEY):
+        session = await other.sessions.open(KEY)
+        await other.sessions.append(session, Message(role="user", content="b"))
+    assert await one.say("c") == ["a", "b", "c"]
+
+
+async def test_a_lock_file_that_cannot_be_used_is_a_session_error(tmp_path: Path) -> None:
+    one = Process(tmp_path)
+    await one.say("a")
+    (file,) = (tmp_path / "locks").iterdir()
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(SessionError, match="cannot lock it"):
+        await one.say("b")
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Let every write to a file fail, as on a full disk."""
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
 
 
 async def test_a_session_that_is_never_released_is_reported(

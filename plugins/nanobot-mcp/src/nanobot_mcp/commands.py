@@ -39,7 +39,7 @@ ServerName = Annotated[str, typer.Argument(help="Name of the server in the confi
 
 @app.command("list")
 def list_servers(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Connect all servers and report the result.
+    """Connect all servers and print their state.
 
     Example: nanobot mcp list --json
     """
@@ -58,7 +58,7 @@ def list_servers(ctx: typer.Context, as_json: AsJson = False) -> None:
 @app.command()
 def tools(
     ctx: typer.Context,
-    server: Annotated[str | None, typer.Argument(help="Only those of this server.")] = None,
+    server: Annotated[str | None, typer.Argument(help="Only the tools of this server.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Connect and list the tools under the names that the model sees.
@@ -110,14 +110,14 @@ def login(
     server: ServerName,
     browser: Annotated[bool, typer.Option(help="Open the address in a browser.")] = True,
 ) -> None:
-    """Log in to a remote server; the tokens are kept for later.
+    """Log in to a remote server and store the tokens.
 
     Example: nanobot mcp login notes
     """
     problem = asyncio.run(_login(ctx.obj, server, browser))
     if problem:
         _fail(problem)
-    typer.echo(f"'{server}' can be used.")
+    typer.echo(f"logged in to '{server}'")
 
 
 async def _rows(open_context: OpenContext) -> list[dict[str, Any]]:
@@ -196,13 +196,13 @@ async def _login(open_context: OpenContext, name: str, opens_browser: bool) -> s
         hub = plugin.shared(Hub)
         server = _known(hub, name)
         if server.url is None:
-            return f"'{name}' is a program on this machine, which needs no login"
+            return f"'{name}' is a program on this machine and does not need a login"
         return await log_in(name, server, hub.ports(name), show)
 
 
 @asynccontextmanager
 async def _connected(open_context: OpenContext, server: str | None) -> AsyncIterator[Hub]:
-    """Yield the hub after the first attempt of one server, or of all."""
+    """Yield the hub after the first attempt to connect one server, or all of them."""
     async with open_context() as plugin:
         hub = plugin.shared(Hub)
         if server is not None:

@@ -1,4 +1,4 @@
-"""One request to a server and its answer: where the SDK's errors become ours."""
+"""Sends one request to a server, and maps the SDK's errors to ours."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ T = TypeVar("T")
 
 
 class CallCut(Exception):
-    """The connection ended before an answer came.
+    """The connection ended before the answer arrived.
 
     Attributes:
-        reason: why, in words.
-        is_refused: the server has certainly not carried the request out.
+        is_refused: the server has certainly not executed the request.
     """
 
     def __init__(self, reason: str, *, is_refused: bool) -> None:
@@ -38,11 +37,7 @@ class CallCut(Exception):
 
 
 class NoAnswer(Exception):
-    """No answer came in time; the server was asked to stop.
-
-    Attributes:
-        limit_s: the time that it had, in seconds.
-    """
+    """The answer did not arrive in time; the server was asked to cancel the request."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s: float = limit_s
@@ -55,13 +50,13 @@ async def request(
     """Use `offer` and return the server's answer.
 
     Raises:
-        CallCut: the connection ended meanwhile; it is not to be used any more.
-        NoAnswer: the time is up; the connection is as it was.
-        ToolInputError: the server refuses the arguments.
-        ToolFailed: it answers with an error, or with something invalid.
+        CallCut: the connection ended during the request, and can no longer be used.
+        NoAnswer: the time limit expired; the connection remains usable.
+        ToolInputError: the server refused the arguments.
+        ToolFailed: the server answered with an error, or with something invalid.
 
     Cancellation:
-        The SDK asks the server to stop, and the connection stays usable.
+        The SDK asks the server to cancel the request. The connection remains usable.
     """
     if offer.kind == "tool":
         return await call_tool(link, offer.name, arguments, timeout_s, report)
@@ -81,7 +76,7 @@ async def call_tool(
     *,
     meta: JsonObject | None = None,
 ) -> CallToolResult:
-    """Call the tool of that name, with `meta` beside the arguments; errors as `request`."""
+    """Call a tool, with `meta` next to the arguments. Raises the same errors as `request`."""
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         share = f"{progress:g}/{total:g}" if total else f"{progress:g}"
@@ -109,10 +104,10 @@ async def _answered(link: Link, timeout_s: float, sending: Awaitable[T]) -> T:
         link.ended.set()
         raise CallCut(link.trouble.sentence(None), is_refused=False) from error
     except (ValidationError, RuntimeError, InputRequiredRoundsExceededError) as error:
-        # The SDK raises these for answers that break the protocol.
+        # The SDK raises these for answers that violate the protocol.
         if link.ended.is_set():
             raise CallCut(link.trouble.sentence(None), is_refused=False) from error
-        msg = f"the server's answer is none that the protocol knows ({type(error).__name__})"
+        msg = f"the server's answer violates the protocol ({type(error).__name__})"
         raise ToolFailed(msg) from error
 
 
@@ -130,8 +125,8 @@ def _translated(link: Link, error: MCPError, timeout_s: float) -> Exception:
     trouble = link.trouble
     if error.code == REQUEST_TIMEOUT:
         return NoAnswer(timeout_s)
-    # The SDK answers INVALID_REQUEST for the very request that met the forgotten session; others
-    # that were under way may have been carried out.
+    # The SDK answers INVALID_REQUEST only to the request that the server refused because of its
+    # lost session. The server may have executed other pending requests.
     is_refused = trouble.is_forgotten and error.code == INVALID_REQUEST
     is_cut = link.ended.is_set() or error.code == CONNECTION_CLOSED
     if is_cut or is_refused or trouble.status is not None:

@@ -1,4 +1,4 @@
-"""Data of an isolated plugin's calls that MCP has no field for, in ``_meta`` both ways."""
+"""Maps the calls of an isolated plugin to MCP; ``_meta`` has what MCP does not have fields for."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from nanobot_core import (
 )
 
 CALL = "io.nanobot/call"
-"""Key of `_meta`: the context of a call, and the parts of a result that MCP has no field for."""
+"""Key of `_meta`: the context of a call, and the parts of a result without a field in MCP."""
 
 TIMEOUT = "io.nanobot/timeout_s"
-"""Key of `_meta` of a listed tool: seconds that a call of it may take."""
+"""Key of `_meta` of a listed tool: the time limit of a call, in seconds."""
 
 _TEXTS = ("session_key", "turn_id", "call_id", "channel", "chat_id", "sender_id", "message_id")
 _ERRORS: Mapping[str, type[ToolError]] = {
@@ -36,13 +36,13 @@ _ERRORS: Mapping[str, type[ToolError]] = {
 
 
 def from_context(context: ToolContext) -> JsonObject:
-    """Return the circumstances of a call as plain data."""
+    """Return the context of a call as plain data."""
     facts: JsonObject = {name: getattr(context, name) for name in _TEXTS}
     return {**facts, "is_owner": context.is_owner, "workspace": str(context.workspace)}
 
 
 def to_context(facts: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> ToolContext:
-    """Read the result of `from_context`, confined to the workspace and without a chat."""
+    """Read the result of `from_context`. Files are confined to the workspace."""
     texts = {name: facts[name] for name in _TEXTS}
     workspace = Path(facts["workspace"])
     return ToolContext(
@@ -55,7 +55,7 @@ def to_context(facts: Mapping[str, Any], progress: Callable[[str], Awaitable[Non
 
 
 def from_output(output: ToolOutput) -> CallToolResult:
-    """Return the output of a tool as a result of the protocol."""
+    """Return the output of a tool as an MCP result."""
     result = output if isinstance(output, ToolResult) else ToolResult(_content(output))
     blocks = [TextBlock(result.content)] if isinstance(result.content, str) else result.content
     return CallToolResult(
@@ -67,7 +67,7 @@ def from_output(output: ToolOutput) -> CallToolResult:
 
 
 def from_error(error: ToolError) -> CallToolResult:
-    """Return a failure as a result of the protocol."""
+    """Return an error as an MCP result."""
     kind = next((name for name, kind in _ERRORS.items() if isinstance(error, kind)), "ToolFailed")
     return CallToolResult(
         content=[TextContent(type="text", text=str(error))],

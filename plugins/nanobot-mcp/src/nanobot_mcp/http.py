@@ -1,4 +1,4 @@
-"""HTTP to remote servers: only to the owner's address, answers of bounded size."""
+"""HTTP to remote servers: limits where requests go, and the size of answers."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from nanobot_mcp.trouble import Trouble
 _PORTS = {"http": 80, "https": 443}
 _CONNECT_S = 30.0
 _IDLE_S = 300.0
-"""Seconds without a byte until an answer that streams is given up."""
+"""Seconds without a byte after which a streamed answer is abandoned."""
 
 _SSE_IDLE_S = 3_600.0
-"""The same for the one stream of the SSE transport, which is silent between calls."""
+"""The same for the stream of the SSE transport, which is idle between calls."""
 
 
 class BodyRefused(httpx2.StreamError):
-    """A body is not read. A kind of error that the SDK turns into an answer to its request."""
+    """A body is refused. The SDK turns this type of error into an answer to its request."""
 
 
 class OriginGuard(httpx2.AsyncBaseTransport):
-    """Sends requests to the configured origin, and elsewhere only as the owner's policy allows.
+    """Sends requests to the configured origin, and to other hosts only if the policy allows them.
 
-    The address in the configuration is the owner's own word and may be private. Other hosts come
-    into play only by what a server says (the authorization server of its login), so their addresses
-    are checked and the connection goes to a checked one.
+    The configured address is the owner's choice and may be private. A server names other hosts,
+    such as the authorization server of its login. So their addresses are checked, and the
+    connection is made to a checked address.
 
     Args:
-        policy: other addresses that may be reached.
-        max_bytes: size of the largest body; event streams are bounded by the SDK, event by event.
-        trouble: collects statuses.
+        max_bytes: size limit of a body. For event streams, the SDK limits each event.
+        trouble: receives HTTP statuses.
     """
 
     def __init__(self, url: str, policy: NetworkPolicy, max_bytes: int, trouble: Trouble) -> None:
@@ -51,13 +50,13 @@ class OriginGuard(httpx2.AsyncBaseTransport):
         """Send one request.
 
         Raises:
-            TargetRefused: it goes to a host that the policy does not allow.
-            httpx2.TransportError: it failed.
+            TargetRefused: the policy does not allow the host.
+            httpx2.TransportError: the request failed.
         """
         is_own = _origin(request.url) == self._origin
         if not is_own:
             await self._pin(request)
-        # A packed body could be small on the wire and fill the memory when it is unpacked.
+        # A small compressed body could fill the memory when it is decompressed.
         request.headers["Accept-Encoding"] = "identity"
         response = await self._network.handle_async_request(request)
         if is_own:
@@ -75,13 +74,15 @@ class OriginGuard(httpx2.AsyncBaseTransport):
         body = response.stream
         if isinstance(body, httpx2.AsyncByteStream):
             if packing != "identity":
-                response.stream = _BoundedBody(body, 0, f"packed ({packing}) against our wish")
+                response.stream = _BoundedBody(
+                    body, 0, f"compressed ({packing}), which is not supported"
+                )
             elif not kind.startswith("text/event-stream"):
                 reason = f"larger than tools.mcp.max_message_bytes allows ({self._max_bytes:,})"
                 response.stream = _BoundedBody(body, self._max_bytes, reason)
 
     async def _pin(self, request: httpx2.Request) -> None:
-        """Make `request` go to a checked address of its host; TLS still asks for the name."""
+        """Direct `request` to a checked address of its host; TLS still uses the name."""
         url = request.url
         port = url.port or _PORTS.get(url.scheme, 0)
         addresses = await resolve_checked(url.host, port, self._policy)
@@ -90,7 +91,7 @@ class OriginGuard(httpx2.AsyncBaseTransport):
 
     def _note_status(self, request: httpx2.Request, status: int) -> None:
         if status in (401, 403) or (status >= 500 and request.method == "POST"):
-            # The stream for notifications, a GET, is optional and refused in many ways.
+            # The stream for notifications (GET) is optional, and servers refuse it in many ways.
             self._trouble.status = status
         elif status == 404 and "mcp-session-id" in request.headers:
             # Streamable HTTP, session management: the session has ended, start a new one.
@@ -124,9 +125,9 @@ def open_http(
     auth: httpx2.Auth | None,
     max_bytes: int,
 ) -> AbstractAsyncContextManager[Any]:
-    """Return the SDK's transport for a remote server, on a client that uses `guard`.
+    """Return the SDK's transport for a remote server, with a client that uses `guard`.
 
-    The SDK follows a redirect only inside the origin, and sends headers nowhere else.
+    The SDK follows redirects only within the origin, and sends headers only there.
     """
     url = server.url or ""
     if server.transport == "sse":
@@ -153,7 +154,7 @@ def open_http(
 
 @asynccontextmanager
 async def _streamable(url: str, client: httpx2.AsyncClient, max_bytes: int) -> AsyncIterator[Any]:
-    """The SDK's transport together with the client, which it does not close itself."""
+    """Open the SDK's transport together with its client, which the SDK does not close."""
     async with (
         client,
         streamable_http_client(url, http_client=client, max_sse_event_size=max_bytes) as streams,

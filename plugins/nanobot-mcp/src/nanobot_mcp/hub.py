@@ -1,4 +1,4 @@
-"""All servers of one application, and the tools that are published of them."""
+"""All servers of an agent, and the tools that are published for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _INFIX = {
 }
 
 Claim: TypeAlias = tuple[str, str, str, str]
-"""Server, kind, the server's own name, and the address where there is one.
+"""Server, kind, the server's name for the offer, and its address or an empty text.
 
 The kind is that of an offer, or ``connect`` for the tool that connects the server.
 """
@@ -48,11 +48,11 @@ The kind is that of an offer, or ``connect`` for the tool that connects the serv
 def assign_names(claims: Iterable[Claim]) -> Mapping[Claim, str]:
     """Return the name that the model sees for each claim.
 
-    A name depends only on which claims there are, not on their order: where several lead to one
-    name, each gets a digest of its own.
+    Names depend only on the set of claims, not on their order: if several claims lead to the same
+    name, each gets a digest.
     """
     names = {claim: wrapped_name(claim) for claim in claims}
-    # A server may choose a name that looks like one with a digest, hence again until it holds.
+    # A server may choose a name that looks like one with a digest, so repeat until all differ.
     while contested := {name for name, uses in Counter(names.values()).items() if uses > 1}:
         for claim, name in names.items():
             if name in contested:
@@ -75,15 +75,15 @@ def _with_digest(name: str, claim: Claim) -> str:
 
 _SLACK_S = 2.0
 HEAD_START_S = 1.0
-"""Seconds that the first turn has for itself: importing the SDK takes a whole processor as long."""
+"""Seconds before new servers are connected, because importing the SDK would slow the first turn."""
 
 
 class Hub:
     """Connects the configured servers and publishes what they offer.
 
     Attributes:
-        servers: the servers that are on and can be used, by name.
-        problems: why the settings of the others cannot be used, by name.
+        servers: enabled servers with valid settings, by name.
+        problems: why the settings of other servers are invalid, by name.
     """
 
     def __init__(self, ctx: PluginContext) -> None:
@@ -100,22 +100,22 @@ class Hub:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def prepare(self) -> None:
-        """Publish the tools known from the last connection of each server; connects none."""
+        """Publish the tools known from earlier connections, without connecting a server."""
         if self._store is None:
             return
         self._loop = asyncio.get_running_loop()
         for name, server in self.servers.items():
             known = await asyncio.to_thread(self._store.load, name, server)
-            # Where nothing was offered, no call would ever ask the server again.
+            # A server that offered nothing has no tool whose call would connect it again.
             if known:
                 self._offers[name] = known
         self._publish()
 
     def begin(self) -> None:
-        """Begin to connect the servers that are new, and wait for them as long as the owner says.
+        """Start to connect new servers, and wait for them for at most `startup_grace_s`.
 
-        For a thread other than the loop's. The others are connected by the first call of one of
-        their tools. A server that fails is not waited for.
+        Call it in a thread other than the loop's. The first call of one of its tools connects any
+        other server. A server that fails is not waited for.
         """
         if self._loop is None:
             return
@@ -126,13 +126,13 @@ class Hub:
             begun.cancel()
 
     async def close(self) -> None:
-        """End all connections, side by side."""
+        """Close all connections concurrently."""
         async with asyncio.TaskGroup() as group:
             for connection in self._connections.values():
                 group.create_task(connection.close())
 
     def connection(self, name: str) -> Connection:
-        """Return the connection of an enabled server; it may be idle."""
+        """Return the connection of an enabled server, which may be idle."""
         from nanobot_mcp.connection import Connection
 
         if name not in self._connections:
@@ -153,12 +153,12 @@ class Hub:
         )
 
     def tools(self, server: str | None = None) -> list[McpTool]:
-        """Return the published tools by name, of all servers or of one."""
+        """Return the published tools of all servers, or of one, sorted by name."""
         every = sorted(self._published.values(), key=lambda tool: tool.name)
         return [tool for tool in every if server in (None, tool.server)]
 
     def health(self) -> Health:
-        """Report servers that failed, and programs that are not installed."""
+        """Report failed servers, and programs that are not installed."""
         failures = dict(self.problems)
         failures |= {name: item.failure for name, item in self._connections.items() if item.failure}
         path = self._ctx.environment(("PATH",)).get("PATH", "")
@@ -188,7 +188,7 @@ class Hub:
         self._open_new()
 
     def _open_new(self) -> list[Connection]:
-        """Connect the servers whose offers are unknown and that were not tried before."""
+        """Connect servers whose offers are unknown, if that has not been tried yet."""
         unknown = [self.connection(name) for name in self._unknown()]
         new = [connection for connection in unknown if connection.state == "idle"]
         for connection in new:
@@ -205,17 +205,17 @@ class Hub:
         both = {**copied, **own}
         self.problems = {name: item.problem for name, item in both.items() if item.problem}
         for name, problem in self.problems.items():
-            self._log.warning("MCP server '{}' is left out: {}", name, problem)
+            self._log.warning("MCP server '{}' is not used: {}", name, problem)
         found = {name: item for name, item in both.items() if item.is_enabled}
         for name in own.keys() & copied.keys():
             self._log.warning(
-                "MCP server '{}' is under tools.mcp_servers and mcpServers; the first counts",
+                "MCP server '{}' is under tools.mcp_servers and mcpServers; the first applies",
                 name,
             )
         for name, server in found.items():
             if server.unknown_keys:
                 self._log.warning(
-                    "keys of MCP server '{}' that have no effect: {}",
+                    "MCP server '{}': these keys have no effect: {}",
                     name,
                     ", ".join(server.unknown_keys),
                 )
@@ -282,7 +282,7 @@ class Hub:
         self._published = tools
 
     def _tool(self, name: str, server: str, offer: Offer) -> McpTool:
-        """Return the published tool where it has not changed."""
+        """Return the published tool if it is unchanged, otherwise a new one."""
         from nanobot_mcp.tool import McpTool
 
         former = self._published.get(name)

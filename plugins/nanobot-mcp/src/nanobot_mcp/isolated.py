@@ -1,4 +1,4 @@
-"""The stand-in, in the agent's process, for a plugin that runs in a process of its own."""
+"""Represents, in the agent's process, a plugin that runs in a separate process."""
 
 from __future__ import annotations
 
@@ -23,28 +23,24 @@ CONNECT_S = 60.0
 """Seconds from the start of the process until the plugin's tools are known."""
 
 LONGEST_CALL_S = 86_400.0
-"""Bound for the host. The tool's own limit is known to its process, and holds from here too."""
+"""Limit for the host. The plugin's process knows the tool's own limit, which applies as well."""
 
 
 class StandIn:
-    """Offers a plugin's tools, and starts its process when one of them is first called.
-
-    Args:
-        plugin: the plugin and how to start it.
-    """
+    """Offers a plugin's tools, and starts its process when one of them is first called."""
 
     def __init__(self, plugin: IsolatedPlugin) -> None:
         self._plugin = plugin
 
     @on.contribute_tools
     def contribute_tools(self, ctx: PluginContext) -> Iterable[Tool]:
-        """Return the tools that the manifest declares; nothing is started."""
+        """Return the tools that the manifest declares, without starting the process."""
         process = ctx.shared(self._process)
         return [IsolatedTool(declared, process) for declared in self._plugin.tools]
 
     @on.check_health
     async def check_health(self, ctx: PluginContext) -> Health:
-        """Start the process, unless it runs, and report the result."""
+        """Start the process if it is not running, and report the result."""
         try:
             await ctx.shared(self._process).connection.link()
         except ServerUnavailable as error:
@@ -53,7 +49,7 @@ class StandIn:
 
     @on.stop
     async def stop(self, ctx: PluginContext, reason: StopCause) -> None:
-        """End the process and all that it has started."""
+        """End the process and its descendants."""
         await ctx.shared(self._process).connection.close()
 
     def _process(self, ctx: PluginContext) -> PluginProcess:
@@ -64,8 +60,8 @@ class PluginProcess:
     """The process of one plugin.
 
     Attributes:
-        connection: starts it, keeps it and ends it.
-        title: its name in messages.
+        connection: starts and ends the process.
+        title: the name of the process in messages.
     """
 
     def __init__(self, plugin: IsolatedPlugin, ctx: PluginContext) -> None:
@@ -97,7 +93,7 @@ class PluginProcess:
         )
 
     async def limit_s(self, link: Link, tool: str) -> float:
-        """Return the seconds that a call may take, as the plugin's own process says."""
+        """Return the time limit of a call in seconds, which the plugin's process reports."""
         from nanobot_mcp.facts import TIMEOUT
 
         if link not in self._limits:
@@ -112,12 +108,7 @@ class PluginProcess:
 
 
 class IsolatedTool(Tool):
-    """Calls one tool in the plugin's process.
-
-    Args:
-        declared: its entry in the manifest.
-        process: where it runs.
-    """
+    """Calls one tool in the plugin's process."""
 
     def __init__(self, declared: DeclaredTool, process: PluginProcess) -> None:
         self.name = declared.definition.name
@@ -131,11 +122,11 @@ class IsolatedTool(Tool):
         self._process = process
 
     async def execute(self, context: ToolContext, arguments: JsonObject) -> ToolResult:
-        """Run one call, a second time only if that cannot do anything twice.
+        """Run one call; repeat it only if that cannot have an effect twice.
 
         Raises:
             ToolError: as the tool raised it.
-            ToolFailed: no answer came; the text says whether the call may have had an effect.
+            ToolFailed: there is no answer; the text says whether the call may have had an effect.
         """
         from nanobot_mcp.exchange import call_tool
         from nanobot_mcp.facts import CALL, from_context, to_result

@@ -1,4 +1,4 @@
-"""The server's lists, all pages of them, as offers."""
+"""Reads all pages of a server's lists."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 async def read_offers(client: Client) -> tuple[tuple[Offer, ...], tuple[str, ...]]:
-    """Return what the server offers, in its order, and what was left out.
+    """Return the server's offers in its order, and notes about what is omitted.
 
     Raises:
-        MCPError: it does not list its tools. Its other lists may fail without consequence.
+        MCPError: the server cannot list its tools. If another list fails, that is a note.
     """
     offers: list[Offer] = []
     notes: list[str] = []
@@ -30,7 +30,7 @@ async def read_offers(client: Client) -> tuple[tuple[Offer, ...], tuple[str, ...
         tools = await _all(client.list_tools, lambda page: page.tools, MAX_TOOLS, notes)
         for tool in tools:
             if tool.execution is not None and tool.execution.task_support == "required":
-                notes.append(f"tool '{tool.name}' runs as a task only, which is not supported")
+                notes.append(f"tool '{tool.name}' runs only as a task, which is not supported")
             else:
                 offers.append(_from_tool(tool))
     if has.resources is not None:
@@ -47,7 +47,7 @@ async def read_offers(client: Client) -> tuple[tuple[Offer, ...], tuple[str, ...
     for offer in offers:
         key = (offer.kind, offer.name, offer.address)
         if key in known:
-            notes.append(f"{offer.kind} '{offer.name}' is listed twice; the first counts")
+            notes.append(f"{offer.kind} '{offer.name}' is listed twice; the first is used")
         known.setdefault(key, offer)
     return tuple(known.values()), tuple(notes)
 
@@ -68,7 +68,7 @@ async def _all(
     limit: int,
     notes: list[str],
 ) -> list[T]:
-    """Return the items of all pages, at most `limit`; endless pages end too."""
+    """Return the items of all pages, at most `limit`. The number of pages is limited too."""
     found: list[T] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
@@ -78,7 +78,7 @@ async def _all(
         if cursor is None or len(found) > limit:
             break
     if len(found) > limit or cursor is not None:
-        notes.append(f"it lists more than {limit} of a kind; the first {limit} are offered")
+        notes.append(f"a list has more than {limit} entries; the first {limit} are offered")
     return found[:limit]
 
 

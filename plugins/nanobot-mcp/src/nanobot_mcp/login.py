@@ -1,11 +1,10 @@
-"""Logging in to remote servers with OAuth: the SDK's flow, our files and our loopback address."""
+"""OAuth login to remote servers: the SDK's flow, with our files and our loopback address."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
-from uuid import uuid4
 
 import anyio
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
@@ -28,6 +26,7 @@ from pydantic import AnyUrl, ValidationError
 from nanobot_core import NanobotError, finish_in_thread
 from nanobot_mcp.link import open_link
 from nanobot_mcp.listing import read_offers
+from nanobot_mcp.offers import replace_private
 from nanobot_mcp.trouble import Trouble, describe_failure
 
 if TYPE_CHECKING:
@@ -37,27 +36,24 @@ if TYPE_CHECKING:
 
 LOGIN_LIMIT_S = 300.0
 _EARLY_S = 30.0
-"""Seconds before its end from which on a token is renewed."""
+"""Seconds before its expiry from which a token is renewed."""
 
 _MAX_REQUEST_BYTES = 16_384
 _PAGE = b"nanobot is logged in. You can close this page."
 
 
 class LoginNeeded(NanobotError):
-    """The tokens of the last login are of no use any more."""
+    """The stored tokens are no longer valid."""
 
     def __init__(self, server: str) -> None:
         self.server: str = server
-        super().__init__(f"it asks for a new login; run nanobot mcp login {server}")
+        super().__init__(f"it requires a new login; run nanobot mcp login {server}")
 
 
 class TokenFile:
-    """Tokens and registration of one server, in a file that only the user may read.
+    """Tokens and registration of one server, in a file that only the user can read.
 
-    It is the ``TokenStorage`` of the SDK, which asks for nothing else than these four methods.
-
-    Args:
-        ctx: folder and clock.
+    It implements the SDK's ``TokenStorage``: the get and set methods.
     """
 
     def __init__(self, ctx: PluginContext, name: str, server: ServerSettings) -> None:
@@ -69,31 +65,31 @@ class TokenFile:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether there was a login."""
+        """Whether a login has succeeded before."""
         return "tokens" in self._record
 
     @property
     def metadata(self) -> OAuthMetadata | None:
-        """What was known of the authorization server at the login; renewing tokens needs it."""
+        """Metadata of the authorization server from the login, which renewing tokens requires."""
         try:
             return OAuthMetadata.model_validate(self._record.get("metadata"))
         except ValidationError:
             return None
 
     def forget_registration(self, redirect: str) -> None:
-        """Register again unless the stored registration allows the address `redirect`."""
+        """Remove the tokens, and the registration if it does not allow the address `redirect`."""
         known = self._record.get("client_info", {}).get("redirect_uris") or []
         if redirect not in known:
             self._record.pop("client_info", None)
         self._record.pop("tokens", None)
 
     async def keep_metadata(self, metadata: OAuthMetadata | None) -> None:
-        """Store what is known of the authorization server."""
+        """Store metadata of the authorization server."""
         if metadata is not None:
             await self._keep("metadata", metadata.model_dump(mode="json", exclude_none=True))
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens; an access token that has run out is left empty, to be renewed."""
+        """Return the tokens. An expired access token is empty, so that the SDK renews it."""
         try:
             tokens = OAuthToken.model_validate(self._record.get("tokens"))
         except ValidationError:
@@ -104,7 +100,7 @@ class TokenFile:
         return tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store `tokens` and when they run out."""
+        """Store `tokens` and their expiry."""
         lasts_s = tokens.expires_in
         self._record.pop("ends_at", None)
         if lasts_s is not None:
@@ -112,7 +108,7 @@ class TokenFile:
         await self._keep("tokens", tokens.model_dump(mode="json", exclude_none=True))
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the owner's client, else the one that was registered at the login."""
+        """Return the configured client, otherwise the one registered at the login."""
         oauth = self._server.oauth
         if oauth is not None and oauth.client_id:
             secret = oauth.client_secret.get_secret_value() if oauth.client_secret else None
@@ -132,15 +128,15 @@ class TokenFile:
 
     async def _keep(self, key: str, value: JsonObject) -> None:
         self._record[key] = value
-        await finish_in_thread(partial(_write, self._path, json.dumps(self._record)))
+        await finish_in_thread(partial(replace_private, self._path, json.dumps(self._record)))
 
 
 def stored_auth(
     ctx: PluginContext, name: str, server: ServerSettings
 ) -> OAuthClientProvider | None:
-    """Return the authentication with the tokens of an earlier login; ``None`` without one. Blocks.
+    """Return the authentication with stored tokens, or ``None`` without a login. Blocks.
 
-    It renews tokens. Where a new login is needed, its requests fail.
+    It renews tokens. If that requires a new login, requests fail.
     """
     file = TokenFile(ctx, name, server)
     if not file.has_tokens:
@@ -166,13 +162,13 @@ async def log_in(
     ports: ConnectionPorts,
     show: Callable[[str], Awaitable[None]],
 ) -> str:
-    """Connect with a new login, if the server asks for one, and keep its tokens.
+    """Connect with a new login, if the server requires one, and store its tokens.
 
     Args:
-        show: receives the address that a person must open in a browser.
+        show: called with the address that the user must open in a browser.
 
     Returns:
-        The problem; empty if the server can be used.
+        The problem, or an empty text if the login succeeded.
     """
     trouble = Trouble()
     try:
@@ -181,7 +177,7 @@ async def log_in(
                 _new_auth(ports.ctx, name, server, show) as auth,
                 open_link(server, replace(ports, make_auth=lambda: auth), trouble) as link,
             ):
-                # Some servers ask for a login only when they are asked for something.
+                # Some servers require a login only for requests other than the handshake.
                 await read_offers(link.client)
     except Exception as error:  # noqa: BLE001 - isolation point: the SDK and its transports
         return describe_failure(error)
@@ -189,7 +185,7 @@ async def log_in(
 
 
 async def _no_browser() -> AuthorizationCodeResult:
-    """Replace the browser where a login must not start."""
+    """Stand in for the browser if a login must not start."""
     raise AssertionError
 
 
@@ -200,7 +196,7 @@ async def _new_auth(
     server: ServerSettings,
     show: Callable[[str], Awaitable[None]],
 ) -> AsyncIterator[OAuthClientProvider]:
-    """Yield the authentication that logs in on request; listens for the browser that comes back."""
+    """Yield the authentication that logs in, and listen for the browser's redirect."""
     returned: asyncio.Queue[AuthorizationCodeResult] = asyncio.Queue(1)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -227,7 +223,7 @@ async def _answer_browser(
     writer: asyncio.StreamWriter,
     returned: asyncio.Queue[AuthorizationCodeResult],
 ) -> None:
-    """Take the code from the browser that comes back (RFC 8252, section 7.3)."""
+    """Take the code from the browser's redirect (RFC 8252, section 7.3)."""
     try:
         async with asyncio.timeout(10):
             line = await reader.readline()
@@ -235,7 +231,7 @@ async def _answer_browser(
             address = urlsplit(target)
             given = {key: values[0] for key, values in parse_qs(address.query).items()}
             is_ours = method == "GET" and address.path == "/callback" and "state" in given
-            status, page = b"404 Not Found", b"Nothing is here."
+            status, page = b"404 Not Found", b"Not found."
             if is_ours and not returned.full():
                 status, page = b"200 OK", _PAGE if "code" in given else b"The login was refused."
                 returned.put_nowait(
@@ -266,16 +262,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = path.with_name(f"{uuid4().hex}.tmp")
-    try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)

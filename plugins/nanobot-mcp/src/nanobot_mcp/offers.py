@@ -1,4 +1,4 @@
-"""What a server offers: the form in which it becomes tools, and its copy on disk."""
+"""What a server offers: tools, resources, templates and prompts, and their copy on disk."""
 
 from __future__ import annotations
 
@@ -24,14 +24,12 @@ class Offer:
     """One tool, resource, template of resources, or prompt.
 
     Attributes:
-        kind: kind of offer.
-        name: its name at the server.
-        address: URI of a resource, or the template of one; empty for others.
-        description: in the server's words.
+        name: the server's name for it.
+        address: URI of a resource or URI template; empty for tools and prompts.
         parameters: JSON Schema of the arguments, in normal form.
-        read_only: using it changes nothing, as the server says.
-        idempotent: it may be used again when it is unknown whether it worked.
-        notes: parts of the server's schema that the normal form lacks.
+        read_only: the server declares that it changes nothing.
+        idempotent: it may be repeated if its outcome is unknown.
+        notes: what the normal form omits from the server's schema.
     """
 
     kind: Kind
@@ -47,7 +45,7 @@ class Offer:
 def tool_offer(
     name: str, description: str | None, schema: JsonObject, hints: Mapping[str, bool | None]
 ) -> Offer:
-    """Return the offer of a tool; of `hints`, ``read_only`` and ``idempotent`` count."""
+    """Return the offer of a tool; `hints` has ``read_only`` and ``idempotent``."""
     parameters, notes = normalise_schema(schema)
     read_only = hints.get("read_only") is True
     return Offer(
@@ -69,12 +67,10 @@ def reading_offer(
     description: str | None,
     arguments: Iterable[tuple[str, str | None, bool]] = (),
 ) -> Offer:
-    """Return the offer of a resource, a template or a prompt: texts in, nothing changed.
+    """Return the offer of a resource, a template or a prompt: read-only, with text arguments.
 
     Args:
-        name: its name at the server.
-        description: in the server's words.
-        arguments: name, description, and whether it is required.
+        arguments: for each, its name, its description, and whether it is required.
     """
     listed = list(arguments)
     properties: JsonObject = {
@@ -102,10 +98,10 @@ def offer_from_json(record: object) -> Offer:
     """Read the result of `offer_to_json`.
 
     Raises:
-        ValueError: `record` has another form.
+        ValueError: `record` is not such a result.
     """
     if not isinstance(record, dict) or record.get("kind") not in get_args(Kind):
-        msg = "no record of an offer"
+        msg = "not an offer"
         raise ValueError(msg)
     texts = [record.get(key) for key in ("name", "address", "description")]
     if not all(isinstance(text, str) for text in texts):
@@ -134,19 +130,16 @@ _MAX_BYTES = 20_000_000
 
 
 class OfferStore:
-    """One file for each server. All methods block.
-
-    Args:
-        folder: where the files are; made with the first of them.
-    """
+    """Stores offers in one file for each server. All methods block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def load(self, name: str, server: ServerSettings) -> tuple[Offer, ...] | None:
-        """Return the last offers of the server; ``None`` if they are unknown or of another server.
+        """Return the last offers of the server, or ``None`` if they are unknown.
 
-        An unusable file counts as missing: it is written again after the next connection.
+        Offers of a server with other settings do not count. An invalid file counts as missing,
+        because the next connection replaces it.
         """
         path = self._path(name)
         try:
@@ -160,25 +153,34 @@ class OfferStore:
             return None
 
     def save(self, name: str, server: ServerSettings, offers: Sequence[Offer]) -> None:
-        """Keep `offers`, replacing the file in one step.
+        """Store `offers`, replacing the file in one step.
 
         Raises:
-            OSError: the disk does not take it.
+            OSError: the file cannot be written.
         """
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         record = {"key": _key(server), "offers": [offer_to_json(offer) for offer in offers]}
-        fresh = self._folder / f"{uuid4().hex}.tmp"
-        try:
-            with os.fdopen(
-                os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
-            ) as file:
-                json.dump(record, file)
-            fresh.replace(self._path(name))
-        finally:
-            fresh.unlink(missing_ok=True)
+        replace_private(self._path(name), json.dumps(record))
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Replace a file that only the user can read, in one step.
+
+    Raises:
+        OSError: the file cannot be written; the previous one is unchanged.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_name(f"{uuid4().hex}.tmp")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _key(server: ServerSettings) -> str:

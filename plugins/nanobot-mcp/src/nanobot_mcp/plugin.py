@@ -1,4 +1,4 @@
-"""Entry point: the hooks that the plugin implements. Connecting a server imports the SDK."""
+"""Entry point: the hooks that the plugin implements. The SDK is imported with a connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @on.describe_plugin
 def describe_plugin() -> PluginFacts:
-    """Declare that names of tools are known only after a server has listed them."""
+    """Declare a pattern for tool names, which are known only after a server has listed them."""
     return PluginFacts(
         tool_names=("mcp_*",),
         capabilities=(
@@ -25,7 +25,7 @@ def describe_plugin() -> PluginFacts:
 
 @on.contribute_settings
 def contribute_settings() -> Iterable[SettingsSection]:
-    """Declare the settings sections: ours, and the block that other programs write."""
+    """Declare the settings sections: ours, and the block that other programs use."""
     return (
         SettingsSection(
             "tools.mcp",
@@ -57,7 +57,7 @@ def contribute_isolators() -> Iterable[IsolatorSpec]:
 
 @on.start
 async def start(ctx: PluginContext) -> None:
-    """Offer the tools known from the last connection of each server; connects none."""
+    """Offer the tools known from earlier connections, without connecting a server."""
     from nanobot_mcp.hub import Hub
 
     await ctx.shared(Hub).prepare()
@@ -65,7 +65,7 @@ async def start(ctx: PluginContext) -> None:
 
 @on.contribute_tools
 def contribute_tools(ctx: PluginContext) -> Iterable[Tool]:
-    """Have new servers connected, since a turn may now use tools; they are published apart."""
+    """Start to connect new servers. The hub publishes tools, so there are none to return."""
     from nanobot_mcp.hub import Hub
 
     ctx.shared(Hub).begin()
@@ -82,7 +82,7 @@ async def check_health(ctx: PluginContext) -> Health:
 
 @on.stop
 async def stop(ctx: PluginContext, reason: StopCause) -> None:
-    """End all connections and the processes behind them."""
+    """Close all connections and end their processes."""
     from nanobot_mcp.hub import Hub
 
     await ctx.shared(Hub).close()

@@ -1,4 +1,4 @@
-"""The process of a server: started apart, logged, and ended with all its descendants."""
+"""The process of a server, which is ended with its descendants, and its log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import threading
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE
@@ -17,21 +18,20 @@ import anyio.lowlevel
 
 
 class ServerLog:
-    """Two files, the present one and the one before it, each of at most `max_bytes`.
+    """A log of two files, each of at most `max_bytes`: the current one, and the one before it.
 
     Args:
-        path: the present file; the former one has ``.1`` behind its name.
-        max_bytes: size at which a new file is started.
+        path: the current file. The previous one has the suffix ``.1``.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path = path
         self._max_bytes = max_bytes
-        # Two connections of one server follow each other closely, each with a thread that writes.
+        # Two successive connections of a server can write in different threads.
         self._writing = threading.Lock()
 
     def write(self, data: bytes) -> None:
-        """Append `data`. Blocks; the text is lost if the disk is full."""
+        """Append `data`. Blocks; `data` is lost if the file cannot be written."""
         with self._writing:
             try:
                 self._append(data[-self._max_bytes :])
@@ -49,9 +49,9 @@ class ServerLog:
 
 
 ENDING_S = 1.5
-"""Seconds after its input is closed until a server is terminated, and then until it is killed.
+"""Seconds from closing its input until a server is terminated, and from then until it is killed.
 
-Together they stay below the five seconds that the host grants a plugin's tasks."""
+Together they are less than the five seconds that the host allows a plugin's tasks."""
 
 _POLL_S = 0.02
 _CHUNK_BYTES = 64 * 1024
@@ -75,12 +75,11 @@ class Command:
 
 
 class ServerProcess:
-    """A running server with its pipes; made by `start_process`.
+    """A running server with its pipes; `start_process` creates it.
 
     Args:
-        transport: the event loop's handle of the process. It is kept because closing it is the
-            only way to close pipes that a process of another group still holds open.
-        protocol: the streams on its pipes.
+        transport: the event loop's handle of the process. Only closing it closes pipes that a
+            process of another group still holds open.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class ServerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code, the negative number of the signal, or ``None`` while it runs."""
+        """Exit code, negative signal number, or ``None`` while it is running."""
         return self._process.returncode
 
     async def read_output(self) -> bytes:
@@ -103,7 +102,7 @@ class ServerProcess:
         return await _next_chunk(self._process.stderr)
 
     async def write(self, data: bytes) -> bool:
-        """Write to standard input; False if it is closed."""
+        """Write to standard input; return False if it is closed."""
         stdin = self._process.stdin
         if stdin is None or stdin.is_closing():
             return False
@@ -115,27 +114,27 @@ class ServerProcess:
         return True
 
     async def wait_for_exit(self, limit_s: float) -> None:
-        """Wait until it has ended, or the time is up."""
+        """Wait until the process has ended, for at most `limit_s`."""
         # `Process.wait` also waits for the pipes, which a grandchild may hold open.
         with anyio.move_on_after(limit_s):
             while self.exit_code is None:  # noqa: ASYNC110 - see above
                 await anyio.sleep(_POLL_S)
 
     async def end(self, patience_s: float = ENDING_S) -> None:
-        """Close its input, wait, then end its whole group; processes that left it remain.
+        """Close its input, wait, then end its process group. Processes that left the group remain.
 
         The order is that of the MCP specification (lifecycle, shutdown). The group is ended even
-        when its leader went by itself, since the leader may have left children behind.
+        if its leader has exited, because children of the leader may still be running.
 
         Args:
-            patience_s: seconds that it has to end by itself.
+            patience_s: seconds to wait for it to exit.
 
         Cancellation:
-            The group is killed at once.
+            The group is killed immediately.
         """
         group = self._process.pid
         try:
-            # A cancelled caller must not leave the process behind; every wait in here is bounded.
+            # If the caller is cancelled, the process must still end. Every wait here is bounded.
             with anyio.CancelScope(shield=True):
                 if self._process.stdin is not None:
                     self._process.stdin.close()
@@ -147,16 +146,16 @@ class ServerProcess:
         with anyio.CancelScope(shield=True):
             await self.wait_for_exit(ENDING_S)
             self._transport.close()
-            # The loop closes the pipes in its next pass.
+            # The loop closes the pipes in its next iteration.
             await anyio.lowlevel.checkpoint()
 
 
 async def start_process(command: Command) -> ServerProcess:
-    """Start `command` in a session of its own, with pipes.
+    """Start `command` in a new session, with pipes.
 
     Raises:
-        OSError: the program or folder does not exist, or it may not be run.
-        ValueError: a word holds a NUL.
+        OSError: the program or folder does not exist, or the program cannot be run.
+        ValueError: a word contains a NUL.
     """
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
@@ -186,11 +185,10 @@ async def _wait_for_group(group: int) -> None:
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """Signal the group; False where it has no member any more."""
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    """Signal the group; return False if it is empty."""
+    with suppress(PermissionError):
+        try:
+            os.killpg(group, number)
+        except ProcessLookupError:
+            return False
     return True

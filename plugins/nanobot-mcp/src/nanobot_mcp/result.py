@@ -1,4 +1,4 @@
-"""Answers of a server, as the model reads them."""
+"""Converts a server's answers to results for the model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from nanobot_core import (
 MAX_TEXT_CHARS = 900_000
 _MAX_BLOCKS = 1_000
 _SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Image types that all known model services accept."""
+"""Image types that all supported model services accept."""
 
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/yaml")
 Answer: TypeAlias = "CallToolResult | ReadResourceResult | GetPromptResult"
@@ -45,7 +45,7 @@ _Resource: TypeAlias = "TextResourceContents | BlobResourceContents"
 
 
 async def render_answer(answer: Answer, media: MediaStore, max_image_bytes: int) -> ToolResult:
-    """Return `answer` as a bounded result; files other than images are kept in `media`."""
+    """Return `answer` as a result of limited size. Files other than images are saved in `media`."""
     page = _Page(media, max_image_bytes)
     if isinstance(answer, CallToolResult):
         await page.add_all(answer.content)
@@ -64,7 +64,7 @@ async def render_answer(answer: Answer, media: MediaStore, max_image_bytes: int)
 
 
 class _Page:
-    """Blocks of one result, gathered in order."""
+    """Collects the blocks of one result."""
 
     def __init__(self, media: MediaStore, max_image_bytes: int) -> None:
         self._media = media
@@ -101,7 +101,7 @@ class _Page:
                 case EmbeddedResource():
                     await self.add_resource(part.resource)
         if len(parts) > _MAX_BLOCKS:
-            self.add_text(f"[{len(parts) - _MAX_BLOCKS} further parts left out]")
+            self.add_text(f"[{len(parts) - _MAX_BLOCKS} more parts omitted]")
 
     async def add_resource(self, resource: _Resource, *, is_only: bool = False) -> None:
         if isinstance(resource, TextResourceContents):
@@ -110,11 +110,11 @@ class _Page:
             await self._add_encoded(resource.uri, resource.mime_type or "", resource.blob)
 
     async def _add_encoded(self, name: str, mime_type: str, encoded: str) -> None:
-        """Show an image, read out a text, keep anything else as a file."""
+        """Show images, decode texts, and save anything else as a file."""
         try:
             content = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
-            self.add_text(f"[{name}: {mime_type or 'a file'} that is not valid base64]")
+            self.add_text(f"[{name}: {mime_type or 'a file'} with invalid base64]")
             return
         kind = mime_type.partition(";")[0].strip().lower()
         if kind in _SHOWN_IMAGES and len(content) <= self._max_image_bytes:
@@ -134,10 +134,10 @@ class _Page:
         try:
             path = await self._media.save(stem, _pieces(content))
         except (NanobotError, OSError) as error:
-            self.add_text(f"[{shown}; it was not kept: {error}]")
+            self.add_text(f"[{shown}; it could not be saved: {error}]")
             return
         self._files.append(str(path))
-        self.add_text(f"[{shown}; kept as {path}]")
+        self.add_text(f"[{shown}; saved as {path}]")
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:

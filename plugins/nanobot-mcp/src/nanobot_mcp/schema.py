@@ -1,8 +1,8 @@
-"""Schemas of servers in a form that every model service and our own validator accept.
+"""Converts schemas of servers to a form that all model services and our validator accept.
 
-A normal form: an object schema without references, composition at its top, or regular expressions,
-of bounded size. Notes describe what is lost. Only keywords of JSON Schema 2020-12 (validation
-vocabulary) with values of the right type are kept, so the result is always a valid schema.
+The normal form is an object schema of limited size, without references, regular expressions, or
+composition at the top. Notes describe what is lost. It keeps only keywords of JSON Schema 2020-12
+(validation vocabulary) with values of the right type, so it is always a valid schema.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _PLAIN: Mapping[str, Callable[[JsonValue], bool]] = {
     "uniqueItems": lambda value: isinstance(value, bool),
     "format": lambda value: isinstance(value, str) and len(value) <= 40,
 }
-"""Keywords that are kept as they are when their value is of the right kind."""
+"""Keywords that are copied if their value has the right type."""
 
 
 def normalise_schema(schema: JsonValue) -> tuple[JsonObject, tuple[str, ...]]:
-    """Return the normal form of a tool's input schema, and notes about what it lacks."""
+    """Return the normal form of a tool's input schema, and notes about what it omits."""
     return _Normaliser(schema).run()
 
 
@@ -68,7 +68,7 @@ class _Normaliser:
     def run(self) -> tuple[JsonObject, tuple[str, ...]]:
         plain = self._part(self._root, "", (), 0)
         if not isinstance(self._root, dict):
-            self._note("", "is not an object schema; the server decides")
+            self._note("", "is not an object schema; the server validates the arguments")
         merged = self._flat_top(plain)
         properties = merged.get("properties")
         merged["type"] = "object"
@@ -81,10 +81,10 @@ class _Normaliser:
             self._notes[f"{path or 'the schema'} {text}"] = None
 
     def _part(self, node: JsonValue, path: str, seen: tuple[str, ...], depth: int) -> JsonObject:
-        """Return one part in normal form; anything that is not a schema accepts everything."""
+        """Return one part in normal form. A value that is not a schema becomes `{}`."""
         self._nodes_left -= 1
         if self._nodes_left < 0 or self._chars_left < 0 or depth > MAX_DEPTH:
-            self._note(path[:80], "is too large or too deep and admits anything from there on")
+            self._note(path[:80], "is too large or too deep; below, any value is accepted")
             return {}
         if not isinstance(node, dict):
             return {}
@@ -109,7 +109,9 @@ class _Normaliser:
     ) -> JsonObject:
         rest = {key: value for key, value in node.items() if key != "$ref"}
         if not isinstance(reference, str) or not reference.startswith("#"):
-            self._note(path, f"refers to {shorten(str(reference), 100)}; nothing is fetched")
+            self._note(
+                path, f"refers to {shorten(str(reference), 100)}, which is outside the schema"
+            )
             return self._part(rest, path, seen, depth + 1)
         if reference in seen:
             self._note(path, f"contains itself ({shorten(reference, 100)}) and is cut there")
@@ -152,7 +154,7 @@ class _Normaliser:
         texts = [shorten(words, _MAX_TEXT_CHARS)] if isinstance(words, str) and words else []
         pattern = node.get("pattern")
         if pattern is not None:
-            # A server's regular expression can block the validator without end (ReDoS).
+            # A server's regular expression can block the validator forever (ReDoS).
             self._note(
                 path, f"loses its pattern {shorten(str(pattern), 100)}; the server checks it"
             )
@@ -248,11 +250,11 @@ class _Normaliser:
                 self._part(part, path, seen, depth + 1) for part in branches if part is not False
             ]
             if parts:
-                # Overlapping branches would make oneOf refuse what a service filled in well.
+                # With overlapping branches, oneOf would refuse valid arguments.
                 result["allOf" if key == "allOf" else "anyOf"] = parts
 
     def _flat_top(self, schema: JsonObject) -> JsonObject:
-        """Join the branches of anyOf and allOf at the top, where services accept neither."""
+        """Merge the branches of anyOf and allOf at the top, which services do not accept there."""
         flat = {
             key: value
             for key, value in schema.items()
@@ -262,7 +264,7 @@ class _Normaliser:
             branches = schema.get(key)
             if not isinstance(branches, list):
                 continue
-            self._note("", "joins its alternatives; the server distinguishes them")
+            self._note("", "has alternatives, which are merged; the server distinguishes them")
             flat.pop("additionalProperties", None)
             for branch in branches:
                 if isinstance(branch, dict):
@@ -271,7 +273,7 @@ class _Normaliser:
 
 
 def _join(into: JsonObject, branch: JsonObject, *, demands: bool) -> None:
-    """Add the properties of `branch`; its required names only if it `demands` them."""
+    """Add the properties of `branch`, and its required names if `demands` is true."""
     mine, others = into.get("properties"), branch.get("properties")
     known = mine if isinstance(mine, dict) else {}
     into["properties"] = {**(others if isinstance(others, dict) else {}), **known}
@@ -286,7 +288,7 @@ def _types_of(schema: JsonObject) -> list[JsonValue]:
 
 
 def _with_null_in_type(schema: JsonObject) -> JsonObject:
-    """Write ``anyOf: [X, null]`` as ``type: [X, "null"]``, the form that the core itself uses."""
+    """Write ``anyOf: [X, null]`` as ``type: [X, "null"]``, as the core does."""
     branches = schema.get("anyOf")
     if not isinstance(branches, list):
         return schema

@@ -1,8 +1,7 @@
 """``python -m nanobot_mcp.serve``: one tool plugin as an MCP server on standard input and output.
 
-It is started by `nanobot_mcp.isolated`, in the plugin's own environment. The first line of input
-says which plugin it is and holds its settings; MCP follows. What the plugin prints goes to standard
-error.
+`nanobot_mcp.isolated` starts it in the plugin's environment. The first line of input contains the
+plugin's id and settings; MCP follows. What the plugin prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -34,37 +33,37 @@ if TYPE_CHECKING:
     from nanobot_core import Nanobot, ToolOutput, ToolRegistry
 
 ENDING_S = 10.0
-"""Seconds that a call has to clear up after it was cancelled."""
+"""Seconds that a cancelled call has to clean up."""
 
 
 class PluginServer:
     """Offers the tools of one plugin.
 
     Args:
-        agent: an agent that has this plugin alone.
+        bot: an agent with this plugin only.
     """
 
-    def __init__(self, agent: Nanobot, plugin_id: str) -> None:
-        self._agent = agent
+    def __init__(self, bot: Nanobot, plugin_id: str) -> None:
+        self._bot = bot
         self._plugin_id = plugin_id
-        self._tools: ToolRegistry = agent.tools
+        self._tools: ToolRegistry = bot.tools
         self._failure = ""
 
     async def start(self) -> None:
-        """Start the plugin; a failure is kept and reported when its tools are listed."""
+        """Start the plugin. `list_tools` reports a failure."""
         try:
-            await self._agent.plugins.activate(self._plugin_id)
-            self._tools = await self._agent.plugins.load_tools()
+            await self._bot.plugins.activate(self._plugin_id)
+            self._tools = await self._bot.plugins.load_tools()
         except NanobotError as error:
             self._failure = str(error)
 
     async def list_tools(
         self, _ctx: ServerRequestContext[Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        """Return the plugin's tools, each with the seconds that it may take.
+        """Return the plugin's tools with their time limits.
 
         Raises:
-            MCPError: the plugin cannot run; the message says why.
+            MCPError: the plugin failed to start; the message has the reason.
         """
         if self._failure:
             raise MCPError(INTERNAL_ERROR, self._failure)
@@ -88,9 +87,9 @@ class PluginServer:
         """Run one call.
 
         Cancellation:
-            The tool is cancelled once, as it would be in the agent's own process, and waited for.
+            The tool is cancelled once, as in the agent's process, and has `ENDING_S` to end.
         """
-        running = self._agent.spawn(self._run(ctx, params), name=f"call of {params.name}")
+        running = self._bot.spawn(self._run(ctx, params), name=f"call of {params.name}")
         try:
             await asyncio.wait({running})
         except asyncio.CancelledError:
@@ -117,7 +116,7 @@ class PluginServer:
     ) -> ToolOutput:
         facts = (ctx.meta or {}).get(CALL)
         if not isinstance(facts, dict):
-            msg = "the call does not say which session it belongs to"
+            msg = "the call has no session"
             raise ToolFailed(msg)
         steps = iter(range(1, 1_000_000))
 
@@ -135,8 +134,8 @@ async def serve(setup: Mapping[str, Any]) -> None:
     """Serve the plugin until standard input ends."""
     plugin_id = str(setup["plugin"])
     async with stdio_server() as (received, outgoing):
-        agent = await asyncio.to_thread(isolated_agent, setup)
-        plugin = PluginServer(agent, plugin_id)
+        bot = await asyncio.to_thread(isolated_agent, setup)
+        plugin = PluginServer(bot, plugin_id)
         try:
             await plugin.start()
             server: Server[Any] = Server(
@@ -147,12 +146,12 @@ async def serve(setup: Mapping[str, Any]) -> None:
             await server.run(received, outgoing, server.create_initialization_options())
         finally:
             with anyio.CancelScope(shield=True):
-                await agent.plugins.stop()
+                await bot.plugins.stop()
 
 
 def main() -> None:
     """Read the setup and serve."""
-    # Unbuffered, so that bytes after the line stay for the server.
+    # Unbuffered, so that the server can read what follows the line.
     with open(0, "rb", buffering=0, closefd=False) as first:
         line = first.readline()
     if line:

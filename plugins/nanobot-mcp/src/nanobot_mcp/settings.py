@@ -1,4 +1,4 @@
-"""Settings: the servers, in the form that other MCP clients use, and some limits."""
+"""Settings: the servers, in the form that other MCP clients use, and limits."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _SPELLINGS = {
     "streamablehttp": "streamableHttp",
 }
 _NEAR = 0.75
-"""Least likeness (difflib) of an unknown key to a known one at which it counts as a misspelling."""
+"""Similarity (difflib) from which an unknown key counts as a misspelling of a known one."""
 
 
 def _none_if_empty(value: object) -> object:
-    """Other programs write keys without a value as empty text."""
+    """Read empty text as no value, because other programs write it for missing values."""
     return None if isinstance(value, str) and not value.strip() else value
 
 
@@ -53,13 +53,13 @@ def _known_type(value: object) -> object:
 
 
 class OAuthSettings(PluginSettings):
-    """How to log in to a remote server; all of it is optional.
+    """How to log in to a remote server. All values are optional.
 
     Attributes:
-        client_id: client that the owner registered; without it one is registered at login.
-        client_secret: its secret, where it has one.
-        scope: scopes to ask for; those that the server names where it is absent.
-        redirect_port: port on 127.0.0.1 that the browser comes back to; 0 takes any.
+        client_id: client that the owner registered; by default, the login registers one.
+        client_secret: secret of that client, if it has one.
+        scope: scopes to request; by default, those that the server names.
+        redirect_port: port on 127.0.0.1 for the browser's redirect; 0 selects a free port.
     """
 
     client_id: str | None = None
@@ -69,20 +69,20 @@ class OAuthSettings(PluginSettings):
 
 
 class ServerSettings(PluginSettings):
-    """One server. Keys of other clients without a meaning here are reported, not refused.
+    """One server. Keys of other clients that have no effect here are reported, not refused.
 
     Attributes:
         command: program to start, for a server on standard input and output.
-        args: its arguments.
-        env: variables in addition to HOME, LANG, PATH and TERM.
-        cwd: folder it runs in; the workspace where it is absent.
+        args: arguments of the program.
+        env: environment variables in addition to HOME, LANG, PATH and TERM.
+        cwd: folder in which the program runs; by default, the workspace.
         url: address of a remote server.
         headers: sent with each request to that address.
-        type: transport; guessed from `command` and `url` where it is absent.
-        tool_timeout_s: seconds a call may take.
-        connect_timeout_s: seconds from the start of a connection until the tools are known.
-        enabled_tools: names or globs, raw or as the model sees them.
-        disabled: the server is left out.
+        type: transport; by default, derived from `command` and `url`.
+        tool_timeout_s: time limit of a call, in seconds.
+        connect_timeout_s: time limit for connecting and listing the tools, in seconds.
+        enabled_tools: names or globs: the server's names, or those that the model sees.
+        disabled: the server is not used.
         oauth: how to log in.
     """
 
@@ -105,7 +105,7 @@ class ServerSettings(PluginSettings):
     type: Annotated[
         Transport | None,
         BeforeValidator(_known_type),
-        WithJsonSchema({"type": ["string", "null"]}),  # other clients spell it in their own way
+        WithJsonSchema({"type": ["string", "null"]}),  # other clients spell it differently
     ] = None
     tool_timeout_s: PositiveFloat = Field(
         default=30,
@@ -166,7 +166,7 @@ class ServerSettings(PluginSettings):
 
     @property
     def transport(self) -> Transport:
-        """The transport that was given or is guessed."""
+        """The configured transport, or the one derived from `command` and `url`."""
         if self.type is not None:
             return self.type
         if self.url is None:
@@ -181,7 +181,7 @@ class ServerSettings(PluginSettings):
 
     @property
     def is_enabled(self) -> bool:
-        """Whether it can be used; ``enabled: false`` of other clients counts as well."""
+        """Whether the server is used; ``enabled: false`` of other clients counts too."""
         return (
             not self.disabled
             and not self.problem
@@ -192,9 +192,9 @@ class ServerSettings(PluginSettings):
 def _or_unusable(
     value: object, validate: ValidatorFunctionWrapHandler, info: ValidationInfo
 ) -> ServerSettings:
-    """Return the settings of one server; a mistake in them must not disable the others.
+    """Return the settings of one server; an error in them must not disable the other servers.
 
-    ``nanobot config check`` reports it as a mistake.
+    ``nanobot config check`` reports the error.
     """
     try:
         server: ServerSettings = validate(value)
@@ -213,7 +213,7 @@ class _Servers(PluginSettings):
 
     @property
     def servers(self) -> dict[str, ServerSettings]:
-        """The servers by name, including those that are off or cannot be used."""
+        """All servers by name, including those that are disabled or invalid."""
         return dict(self.__pydantic_extra__ or {})
 
 
@@ -222,7 +222,7 @@ class OwnServers(_Servers):
 
 
 class CopiedServers(_Servers):
-    """Section ``mcpServers`` at the top, as Claude Desktop and Cursor write it."""
+    """Section ``mcpServers`` at the top level, as Claude Desktop and Cursor write it."""
 
 
 class McpSettings(PluginSettings):
@@ -230,10 +230,10 @@ class McpSettings(PluginSettings):
 
     Attributes:
         startup_grace_s: seconds that the first turn waits for servers whose tools are not known
-            from an earlier connection; 0 has them come later.
-        max_message_bytes: size of the largest message that is taken from a server.
-        max_image_bytes: size of the largest image that the model is shown.
-        log_bytes: size at which the log of a server's standard error is started again.
+            from an earlier connection.
+        max_message_bytes: size limit of a message from a server.
+        max_image_bytes: size limit of an image for the model; larger ones are saved as files.
+        log_bytes: size at which the log of a server's standard error is rotated.
     """
 
     startup_grace_s: float = Field(default=0, ge=0, le=20)

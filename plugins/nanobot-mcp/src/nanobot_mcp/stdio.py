@@ -1,8 +1,8 @@
 """Transport to a server on standard input and output.
 
-The SDK has one as well. This one differs where a personal agent needs it: the server's environment
-is exactly the given one, a message of any size costs bounded memory, processes that the server
-leaves behind are ended too, and standard error goes to a bounded file.
+It replaces the SDK's transport, because a server gets exactly the configured environment, messages
+of any size use limited memory, descendants of the server are ended too, and standard error goes to
+a file of limited size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ID = re.compile(rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,100}")')
 
 @dataclass(frozen=True, slots=True)
 class LongLine:
-    """A line that was not kept, except its beginning and its end."""
+    """A line that is too long, of which only the beginning and the end are kept."""
 
     head: bytes
     tail: bytes
@@ -37,7 +37,7 @@ class LongLine:
     def request_id(self) -> int | str | None:
         """Return the JSON-RPC id that the message probably answers, or ``None``.
 
-        Servers write ``id`` as one of the first or one of the last members of the message.
+        Servers write ``id`` near the beginning or the end of the message.
         """
         found = _ID.search(self.head) or next(reversed([*_ID.finditer(self.tail)]), None)
         if found is None:
@@ -47,10 +47,9 @@ class LongLine:
 
 
 class LineSplitter:
-    """Splits what is fed into lines of at most `max_bytes`.
+    """Splits a stream of bytes into lines of at most `max_bytes`.
 
-    A longer line becomes a `LongLine` when it ends; at no time more than `max_bytes` and one
-    chunk are held.
+    A longer line becomes a `LongLine`. The splitter holds at most `max_bytes` and one chunk.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -61,7 +60,7 @@ class LineSplitter:
         self._tail = b""
 
     def feed(self, chunk: bytes) -> Iterator[bytes | LongLine]:
-        """Yield the lines that `chunk` completes, without their ends."""
+        """Yield the lines that `chunk` completes, without line feeds."""
         *complete, rest = chunk.split(b"\n")
         for piece in complete:
             self._add(piece)
@@ -93,10 +92,10 @@ Streams: TypeAlias = (
 )
 
 MAX_JUNK_LINES = 1_000
-"""Lines that are not MCP messages until the program counts as something else than a server."""
+"""Lines that are not MCP messages after which the program does not count as a server."""
 
 _LARGE_BYTES = 500_000
-"""Messages from this size on are parsed in a thread."""
+"""Larger messages are parsed in a thread."""
 
 
 @asynccontextmanager
@@ -107,9 +106,9 @@ async def open_stdio(
 
     Raises:
         OSError: the program cannot be started.
-        ValueError: likewise.
+        ValueError: a word of the command contains a NUL.
     """
-    # A start that is cut off half-way would leave a process behind; it takes no time.
+    # Cancelling a start would leave a process behind. Starting is fast.
     with anyio.CancelScope(shield=True):
         process = await start_process(command)
     inward, received = anyio.create_memory_object_stream[Incoming](0)
@@ -119,7 +118,7 @@ async def open_stdio(
         async with anyio.create_task_group() as group:
             group.start_soon(pump.read_messages, inward, max_bytes)
             group.start_soon(pump.write_messages, outward, command.greeting)
-            group.start_soon(pump.keep_words)
+            group.start_soon(pump.log_errors)
             try:
                 yield received, outgoing
             finally:
@@ -146,7 +145,7 @@ class _Pump:
         self._junk = 0
 
     async def read_messages(self, inward: MemoryObjectSendStream[Incoming], max_bytes: int) -> None:
-        """Pass messages on until the output ends or is not MCP."""
+        """Forward messages until the output ends, or is not MCP."""
         splitter = LineSplitter(max_bytes)
         async with inward:
             while chunk := await self._process.read_output():
@@ -183,7 +182,7 @@ class _Pump:
         return message
 
     def _refusal(self, line: LongLine) -> SessionMessage | None:
-        """Answer a request in place of an answer that is too large."""
+        """Return an error in place of an answer that is too large."""
         request_id = line.request_id()
         if request_id is None:
             return None
@@ -194,7 +193,7 @@ class _Pump:
     async def write_messages(
         self, outward: MemoryObjectReceiveStream[SessionMessage], greeting: bytes
     ) -> None:
-        """Write the greeting, then messages, until one of the two sides has enough."""
+        """Write the greeting, then messages, until one side closes."""
         async with outward:
             if greeting and not await self._process.write(greeting):
                 return
@@ -203,8 +202,8 @@ class _Pump:
                 if not await self._process.write(f"{text}\n".encode("utf-8", "replace")):
                     return
 
-    async def keep_words(self) -> None:
-        """Move standard error to the log."""
+    async def log_errors(self) -> None:
+        """Write standard error to the log."""
         while chunk := await self._process.read_errors():
             await self._keep(chunk)
 
@@ -212,7 +211,7 @@ class _Pump:
         await anyio.to_thread.run_sync(self._log.write, data)
 
     async def _ending(self) -> str:
-        """Say how the process ended; its output ends a moment before."""
+        """Describe how the process ended, which is shortly after its output has ended."""
         await self._process.wait_for_exit(1)
         code = self._process.exit_code
         ending = "it closed its standard output"
@@ -222,7 +221,7 @@ class _Pump:
                 if code < 0
                 else (f"its process ended with exit code {code}")
             )
-        return f"{ending}; what it said is in {self._log.path}"
+        return f"{ending}; its log is {self._log.path}"
 
 
 def _parse(line: bytes) -> SessionMessage:

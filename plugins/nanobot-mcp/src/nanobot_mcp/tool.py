@@ -1,4 +1,4 @@
-"""The tools that the model sees: an offer of a server, or the server itself until it is known."""
+"""The tools that the model sees: offers of a server, or a tool that connects the server."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SLACK_S = 10.0
-"""Seconds beyond its own limits until the host ends a call: to notify the server, and to answer."""
+"""Seconds added to a call's limits, to notify the server and to answer."""
 
 
 class McpTool(Tool):
     """Calls one tool of a server, reads one resource, or gets one prompt.
 
     Attributes:
-        offer: the offer behind it.
         server: name of the server.
     """
 
@@ -42,7 +41,7 @@ class McpTool(Tool):
         self.read_only = offer.read_only
         self.idempotent = offer.idempotent
         limits = connection.server
-        # Time to connect and to try a second time after a connection that ended in the call.
+        # Time to connect, and to repeat a call whose connection ended.
         self.timeout_s = 2 * (limits.connect_timeout_s + limits.tool_timeout_s) + SLACK_S
         self.offer: Offer = offer
         self.server: str = connection.name
@@ -52,12 +51,12 @@ class McpTool(Tool):
         self._max_image_bytes = max_image_bytes
 
     async def execute(self, context: ToolContext, arguments: JsonObject) -> ToolResult:
-        """Run one call, a second time only if that cannot do anything twice.
+        """Run one call; repeat it only if that cannot have an effect twice.
 
         Raises:
             ToolInputError: the server refuses the arguments.
-            ToolFailed: no answer came, or an invalid one; the text says whether the call may have
-                had an effect.
+            ToolFailed: there is no valid answer; the text says whether the call may have had an
+                effect.
         """
         from nanobot_mcp.exchange import request
         from nanobot_mcp.result import render_answer
@@ -75,14 +74,13 @@ class McpTool(Tool):
 async def repeat_where_safe(
     connection: Connection, tool: Tool, ask: Callable[[Link], Awaitable[T]]
 ) -> T:
-    """Return the result of `ask` on an open connection; asks again if it is lost meanwhile.
+    """Return the result of `ask` with an open connection.
 
-    It is asked a second time only if that cannot do anything twice.
+    If the connection is lost, ask once more, but only if that cannot have an effect twice.
 
     Raises:
         ToolInputError: the server refuses the arguments.
-        ToolFailed: no answer came, or an invalid one; the text says whether the call may have had
-            an effect.
+        ToolFailed: there is no valid answer; the text says whether the call may have had an effect.
     """
     from nanobot_mcp.exchange import CallCut, NoAnswer
 
@@ -105,14 +103,14 @@ async def repeat_where_safe(
 def _with_outcome(tool: Tool, text: str) -> str:
     if tool.read_only:
         return text
-    return f"{text}; whether the call took effect is not known, so check before repeating it"
+    return f"{text}; it is unknown whether the call took effect, so check before you repeat it"
 
 
 class ConnectTool(Tool):
-    """Connects a server, which makes its tools known.
+    """Connects a server whose tools are unknown.
 
     Args:
-        offered: returns the tools of the server that are published now.
+        offered: returns the published tools of the server.
     """
 
     read_only = True
@@ -123,7 +121,7 @@ class ConnectTool(Tool):
         self.name = name
         self.description = (
             f"The tools of {connection.title} are not known yet. This call connects to it and "
-            "makes them available. Use it when they may be of help."
+            "makes them available. Use it when they may help."
         )
         self.parameters = {"type": "object", "properties": {}, "additionalProperties": False}
         self.timeout_s = connection.server.connect_timeout_s + SLACK_S
@@ -132,13 +130,13 @@ class ConnectTool(Tool):
         self._offered = offered
 
     async def execute(self, context: ToolContext, arguments: JsonObject) -> str:
-        """Wait for the connection and name the tools that are there now.
+        """Wait for the connection and return the names of the tools.
 
         Raises:
-            ServerUnavailable: the server cannot be connected; the text says why.
+            ServerUnavailable: the server cannot be reached; the text has the reason.
         """
         await self._connection.link()
         title, names = self._connection.title, [tool.name for tool in self._offered()]
         if not names:
-            return f"{title} is connected, and none of its tools is offered."
+            return f"{title} is connected, but offers no tools that are enabled."
         return f"{title} is connected. Its tools can be called now: {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""Problems of a connection, from where they are seen to where they are reported."""
+"""Why a connection failed: the transport notes the cause, and the connection reports it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ _MAX_DEPTH = 10
 
 
 class Trouble:
-    """The first cause noted for one connection.
+    """The cause of a failed connection.
 
     Attributes:
-        reason: the cause in words, or an empty text.
-        status: HTTP status of the last answer, if it speaks of a server that cannot be used (401,
-            403, 5xx), else ``None``.
-        is_forgotten: the server does not know the session any more.
+        reason: the first cause that was noted, or an empty text.
+        status: HTTP status of the last answer if it is 401, 403 or 5xx, otherwise ``None``.
+        is_forgotten: the server no longer knows the session.
     """
 
     def __init__(self) -> None:
@@ -24,22 +23,22 @@ class Trouble:
         self.is_forgotten: bool = False
 
     def sentence(self, error: BaseException | None) -> str:
-        """Return the cause in words; `error` is what the connection ended with, if anything."""
+        """Describe the cause; `error` is the exception that ended the connection, if any."""
         if self.status == 401:  # RFC 9110, section 15.5.2
-            return "it asks for a login (HTTP 401); run nanobot mcp login"
+            return "it requires a login (HTTP 401); run nanobot mcp login"
         if self.reason:
             return self.reason
         if self.status is not None:
-            return f"it answers with HTTP {self.status}"
+            return f"it responded with HTTP {self.status}"
         return describe_failure(error) if error is not None else "the connection ended"
 
     def note(self, reason: str) -> None:
-        """Keep `reason` unless there is one; the first is nearest to the cause."""
+        """Store `reason` unless there is one: the first is closest to the cause."""
         self.reason = self.reason or reason
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return the innermost causes of `error` in words; groups are looked into."""
+    """Describe `error`; for exception groups, describe their members."""
     found = dict.fromkeys(_sentence(leaf) for leaf in _leaves(error, 0))
     return "; ".join(list(found)[:3])
 
@@ -53,8 +52,8 @@ def _leaves(error: BaseException, depth: int) -> Iterator[BaseException]:
 
 
 def _sentence(error: BaseException) -> str:
-    # With a folder on the search path that may not be read, the system reports the lack of
-    # permission and not that no folder has the program.
+    # If a folder on the search path cannot be read, the system reports missing permission even
+    # if the program does not exist.
     if isinstance(error, FileNotFoundError) or (
         isinstance(error, PermissionError) and shutil.which(str(error.filename)) is None
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -86,9 +87,8 @@ class Client:
     def failure_of(self, error: Exception) -> ProviderError:
         """Return our error for one of httpx."""
         kind, reason = failure_of(error)
-        # Only here does the text help the owner more than the class: refused, unknown name, TLS.
-        if isinstance(error, httpx.ConnectError):
-            reason = f"{reason}: {error}"
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            reason = _not_connected(error, self._url)
         return kind(self._failures.provider, self._failures.clean(reason))
 
     async def aclose(self) -> None:
@@ -110,6 +110,25 @@ def _transport(url: httpx.URL, proxy: str | None) -> httpx.AsyncBaseTransport:
     return httpx.AsyncHTTPTransport(
         verify=context, proxy=httpx.Proxy(proxy), limits=limits, trust_env=False
     )
+
+
+def _not_connected(error: Exception, url: httpx.URL) -> str:
+    """Say why there is no connection, with the host by its name, and what to do."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__
+    host = f"{url.host}:{url.port}" if url.port else url.host
+    match cause:
+        case socket.gaierror():
+            return f"the host '{url.host}' is not found; check the network and api_base"
+        case ConnectionRefusedError():
+            return f"{host} refuses the connection; start the service there or correct api_base"
+        case TimeoutError():
+            return f"{host} does not answer in time; check the network and api_base"
+        case ssl.SSLError():
+            return f"no secure connection to {host}: {cause}; check api_base"
+    why = (cause and cause.strerror) or type(error).__name__
+    return f"no connection to {host} ({why}); check the network and api_base"
 
 
 class Response:
