@@ -135,7 +135,7 @@ def test_an_answer_says_what_it_answers() -> None:
         ({"type": "hidden_user", "sender_user_name": "Secret"}, "Secret"),
         ({"type": "chat", "sender_chat": GROUP}, "Team"),
         ({"type": "channel", "chat": {"id": -5, "type": "channel", "title": "News"}}, "News"),
-        ({"type": "new_kind"}, "somebody"),
+        ({"type": "new_kind"}, "an unknown sender"),
     ],
 )
 def test_a_forward_says_whose_words_they_are(origin: dict[str, Any], name: str) -> None:

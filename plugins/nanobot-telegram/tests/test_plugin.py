@@ -108,8 +108,9 @@ def test_only_what_will_never_be_accepted_is_final(cause: Cause) -> None:
 
 async def test_an_answer_that_makes_no_sense_is_not_a_crash() -> None:
     connection = Connection("1:secret", "http://127.0.0.1:9", None, TimeLimits())
-    with pytest.raises(CallFailed) as raised, connection.translated():
-        raise KeyError("result")
+    with pytest.raises(CallFailed) as raised:
+        async with connection.call(1.0):
+            raise KeyError("result")
     assert raised.value.cause is Cause.UNREACHABLE
     moved = connection.failure_of(ChatMigrated(-5))
     assert (moved.cause, moved.moved_to) == (Cause.MOVED, -5)

@@ -1,4 +1,4 @@
-"""Calls to Telegram: their time limits, and how they can fail."""
+"""Calls to Telegram: time limits and failures."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class TimeLimits:
     """Time limits in seconds.
 
     Attributes:
-        step_s: connecting, and each wait for bytes.
-        call_s: a call as a whole.
-        transfer_s: sending or fetching files.
-        poll_s: how long Telegram may keep a question for updates open.
+        step_s: for connecting, and for each wait for data.
+        call_s: for a whole call.
+        transfer_s: for sending or fetching files.
+        poll_s: for a poll of Telegram for updates.
     """
 
     step_s: float = 30.0
@@ -29,18 +29,18 @@ CHANNEL = "telegram"
 
 
 class Cause(Enum):
-    """Why a call failed, where the reason decides what to do."""
+    """Why a call failed, which determines what to do."""
 
     REFUSED = "refused"
-    """This request will never be accepted as it is."""
+    """Telegram will never accept this request unchanged."""
     FORBIDDEN = "forbidden"
-    """The bot may not write there: it was blocked or removed, or the chat is gone."""
+    """The bot cannot write there: it was blocked or removed, or the chat no longer exists."""
     MOVED = "moved"
-    """The group has another id now."""
+    """The group has a new id."""
     BUSY = "busy"
-    """Too many calls; Telegram says how long to wait."""
+    """Too many calls; Telegram asks to wait."""
     UNREACHABLE = "unreachable"
-    """No answer, or none that can be read. The request may have taken effect."""
+    """There is no valid answer. The request may have taken effect."""
     CREDENTIALS = "credentials"
     """The token is not valid."""
     CONFLICT = "conflict"
@@ -51,8 +51,7 @@ class CallFailed(ChannelError):
     """A call to Telegram failed.
 
     Attributes:
-        cause: what kind of failure it is.
-        reason: for the owner; holds no token.
+        reason: explanation for the owner, without the token.
         retry_after_s: seconds that Telegram asks to wait, or ``None``.
         moved_to: new id of the group, or ``None``.
     """
@@ -73,7 +72,7 @@ class CallFailed(ChannelError):
 
     @property
     def as_delivery_error(self) -> DeliveryError:
-        """The same for a message that could not be sent."""
+        """The same failure as the error of a delivery."""
         is_final = self.cause in {Cause.REFUSED, Cause.FORBIDDEN}
         return DeliveryError(
             CHANNEL, self.reason, retryable=not is_final, retry_after_s=self.retry_after_s

@@ -1,4 +1,4 @@
-"""The life of the channel: connects, receives, sends, stops."""
+"""The channel: connects, receives, sends and stops."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from nanobot_core import Channel, ChannelCapabilities, DeliveryError, shorten
 from nanobot_telegram.call import CHANNEL, CallFailed, TimeLimits
-from nanobot_telegram.memory import make_memory
+from nanobot_telegram.memory import build_memory
 from nanobot_telegram.settings import TelegramSettings
-from nanobot_telegram.webhook import make_door
+from nanobot_telegram.webhook import build_route
 
 if TYPE_CHECKING:
     from nanobot_core import Draft, Inbox, OutboundMessage, PluginContext
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _WEBHOOK_CHECK_S = 45.0
 _SETTLE_S = 2.0
-"""Seconds that drafts under way have when the channel stops; the host waits for four in all."""
+"""Seconds for pending drafts when the channel stops. The host waits for four seconds in total."""
 _MENU_NAME = re.compile(r"[a-z0-9_]{1,32}")
 _MENU_COMMANDS = 100
 _SUMMARY_CHARS = 256
@@ -30,19 +30,15 @@ _SUMMARY_CHARS = 256
 
 
 class TelegramChannel(Channel):
-    """A Telegram bot.
-
-    Args:
-        limits: how long calls to Telegram may take.
-    """
+    """A Telegram bot."""
 
     name = CHANNEL
     capabilities = ChannelCapabilities(
         max_message_chars=4_000,
         markdown="telegram",
-        # Telegram lets a bot write about once a second to a chat, edits included.
+        # Telegram allows a bot about one message or edit per second in a chat.
         edit_interval_s=1.5,
-        # The sign is shown for five seconds.
+        # Telegram shows the indicator for five seconds.
         typing_interval_s=4.0,
         silence_limit_s=90.0,
         threads=True,
@@ -55,7 +51,7 @@ class TelegramChannel(Channel):
         self._log = ctx.logger
         self._limits = limits or TimeLimits()
         self._settings = ctx.settings(TelegramSettings)
-        self._memory = ctx.shared(make_memory)
+        self._memory = ctx.shared(build_memory)
         self._connecting = asyncio.Lock()
         self._connected: tuple[Client, Delivery] | None = None
         self._stopping = asyncio.Event()
@@ -63,12 +59,12 @@ class TelegramChannel(Channel):
         self._received.set()
 
     async def start(self, inbox: Inbox) -> None:
-        """Receive messages until cancelled or `stop` is called.
+        """Receive messages until cancelled or until `stop` is called.
 
-        However it ends, the connection stays open for pending messages; `stop` closes it.
+        The connection remains open for pending messages; `stop` closes it.
 
         Raises:
-            CallFailed: Telegram cannot be reached, or does not let this program receive.
+            CallFailed: Telegram cannot be reached, or does not allow this program to receive.
         """
         self._received.clear()
         try:
@@ -77,7 +73,7 @@ class TelegramChannel(Channel):
             self._received.set()
 
     async def stop(self) -> None:
-        """End `start` and close the connection. Calling it twice is harmless."""
+        """End `start` and close the connection. Can be called again."""
         self._stopping.set()
         await self._received.wait()
         async with self._connecting:
@@ -88,7 +84,7 @@ class TelegramChannel(Channel):
                 await client.aclose()
 
     async def send(self, message: OutboundMessage) -> None:
-        """Deliver one message, in pieces; a retry continues with the piece that failed.
+        """Deliver a message in pieces. A retry continues with the piece that failed.
 
         Raises:
             DeliveryError: a piece was not accepted.
@@ -96,26 +92,26 @@ class TelegramChannel(Channel):
         await (await self._delivery()).send(message)
 
     async def show_draft(self, draft: Draft) -> None:
-        """Show the part of an answer that exists so far, as one message that grows.
+        """Show an unfinished answer as a message that is edited as the answer grows.
 
         Raises:
-            DeliveryError: it could not be shown.
+            DeliveryError: Telegram did not accept it.
         """
         await (await self._delivery()).show_draft(draft)
 
     async def drop_draft(self, chat_id: str, draft_id: str) -> None:
-        """Remove a draft that no answer will replace.
+        """Remove a draft whose answer will not follow.
 
         Raises:
-            DeliveryError: it could not be removed.
+            DeliveryError: Telegram did not remove it.
         """
         await (await self._delivery()).drop_draft(chat_id, draft_id)
 
     async def show_typing(self, chat_id: str) -> None:
-        """Show for five seconds that an answer is being made.
+        """Show a typing indicator for five seconds.
 
         Raises:
-            DeliveryError: it could not be shown.
+            DeliveryError: Telegram did not accept it.
         """
         await (await self._delivery()).show_typing(chat_id)
 
@@ -123,7 +119,7 @@ class TelegramChannel(Channel):
         """Check the token and return the bot's name.
 
         Raises:
-            CallFailed: Telegram does not accept the token, or is out of reach.
+            CallFailed: Telegram does not accept the token, or cannot be reached.
         """
         client, _ = await self._connect()
         me = await client.get_me()
@@ -138,7 +134,7 @@ class TelegramChannel(Channel):
             return self._connected
 
     def _open(self) -> tuple[Client, Delivery]:
-        # The SDK takes a quarter of a second to import, so this runs in a thread.
+        # Importing the SDK takes a quarter of a second, so this runs in a thread.
         from nanobot_telegram.client import open_client
         from nanobot_telegram.delivery import Delivery
 
@@ -149,7 +145,7 @@ class TelegramChannel(Channel):
 
     async def _delivery(self) -> Delivery:
         if self._stopping.is_set():
-            raise DeliveryError(CHANNEL, "it is being stopped", retryable=True)
+            raise DeliveryError(CHANNEL, "the channel is stopping", retryable=True)
         try:
             _, delivery = await self._connect()
         except CallFailed as error:
@@ -170,7 +166,7 @@ class TelegramChannel(Channel):
             raise _first(errors) from errors
 
     async def _receive(self, inbox: Inbox) -> None:
-        # Imported here, because what reads updates is not needed to list channels.
+        # Listing channels does not need the modules that read updates.
         await asyncio.to_thread(import_module, "nanobot_telegram.intake")
         from nanobot_telegram.intake import Intake
         from nanobot_telegram.polling import Poller
@@ -196,7 +192,7 @@ class TelegramChannel(Channel):
     async def _serve(
         self, client: Client, inbox: Inbox, intake: Intake, kinds: list[str], *, drop_pending: bool
     ) -> None:
-        """Take updates from the webhook, and check now and then that it is still registered."""
+        """Receive updates from the webhook, and regularly check that Telegram responds."""
         answers: set[asyncio.Future[bool]] = set()
 
         async def take(update: object) -> bool:
@@ -209,8 +205,8 @@ class TelegramChannel(Channel):
                 answers.discard(answer)
 
         webhook = self._settings.webhook
-        door = self._ctx.shared(make_door)
-        door.handler = take
+        route = self._ctx.shared(build_route)
+        route.handler = take
         try:
             await client.set_webhook(
                 webhook.url, webhook.secret.get_secret_value(), kinds, drop_pending=drop_pending
@@ -221,13 +217,13 @@ class TelegramChannel(Channel):
                 await self._ctx.clock.sleep(_WEBHOOK_CHECK_S)
                 await client.get_me()
         finally:
-            door.handler = None
+            route.handler = None
             for answer in answers:
                 if not answer.done():
                     answer.set_result(False)
 
     async def _offer_commands(self, client: Client) -> None:
-        """Put the gateway's commands into the menu; without it they can still be typed."""
+        """Show the gateway's commands in the menu. If that fails, users can still type them."""
         gateway = self._ctx.gateway
         offered = dict(gateway.commands()) if gateway is not None else {}
         menu = {
@@ -238,15 +234,15 @@ class TelegramChannel(Channel):
         try:
             await client.set_commands(dict(list(menu.items())[:_MENU_COMMANDS]))
         except CallFailed as error:
-            self._log.info("the menu of commands could not be set: {}", error)
+            self._log.info("the menu of commands cannot be set: {}", error)
 
 
 def build_channel(ctx: PluginContext) -> TelegramChannel:
-    """Return the channel, not yet connected."""
+    """Return a channel that is not connected."""
     return TelegramChannel(ctx)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error that ended a group of tasks; the others were cancelled for it."""
+    """Return the error that ended a group of tasks."""
     first = errors.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,4 +1,4 @@
-"""The calls to Telegram that the channel makes."""
+"""The calls to Telegram that the channel uses."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ _ALBUM_MEDIA = {
 
 
 def open_client(settings: TelegramSettings, limits: TimeLimits) -> Client:
-    """Return a client that has made no connection yet. Call it in a thread: it reads certificates.
+    """Return a client that is not connected. Call it in a thread, because it reads certificates.
 
     Raises:
-        CallFailed: there is no token.
+        CallFailed: the settings have no token.
     """
     token = settings.token.get_secret_value()
     if not token:
-        reason = "there is no token; set channels.telegram.token to the one that BotFather gave"
+        reason = "the token is missing; set channels.telegram.token to the token from BotFather"
         raise CallFailed(Cause.CREDENTIALS, reason)
     proxy = settings.proxy.get_secret_value() if settings.proxy is not None else None
     return Client(Connection(token, settings.api_base, proxy, limits))
 
 
 class Client:
-    """Receives updates, and makes the calls that concern no single message.
+    """Receives updates, and makes calls that are not about a single message.
 
-    Every method raises `CallFailed` if Telegram does not do what it is asked.
+    Every method raises `CallFailed` if the call fails.
 
     Attributes:
-        writer: what sends.
+        writer: sends messages over the same connection.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -67,81 +67,74 @@ class Client:
 
     async def get_me(self) -> wire.User:
         """Return the bot itself."""
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.call_s):
-                me = await self._bot.get_me()
+        async with self._connection.call(self._limits.call_s):
+            me = await self._bot.get_me()
         return wire.User(
             id=me.id, is_bot=True, username=me.username or "", first_name=me.first_name
         )
 
     async def begin_polling(self, *, drop_pending: bool) -> None:
-        """Make ready for `fetch_updates`: a webhook and it exclude each other."""
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.call_s):
-                await self._bot.delete_webhook(drop_pending_updates=drop_pending)
+        """Remove the webhook, because Telegram refuses `fetch_updates` while there is one."""
+        async with self._connection.call(self._limits.call_s):
+            await self._bot.delete_webhook(drop_pending_updates=drop_pending)
 
     async def set_webhook(
         self, url: str, secret: str, kinds: Sequence[str], *, drop_pending: bool
     ) -> None:
-        """Have Telegram call `url` with each update."""
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.call_s):
-                await self._bot.set_webhook(
-                    url,
-                    secret_token=secret,
-                    allowed_updates=list(kinds),
-                    drop_pending_updates=drop_pending,
-                )
+        """Make Telegram call `url` with each update."""
+        async with self._connection.call(self._limits.call_s):
+            await self._bot.set_webhook(
+                url,
+                secret_token=secret,
+                allowed_updates=list(kinds),
+                drop_pending_updates=drop_pending,
+            )
 
     async def fetch_updates(
         self, offset: int | None, kinds: Sequence[str], *, wait: bool
     ) -> list[object]:
-        """Return the updates from `offset` on, each as it came, at most 100.
+        """Return the unparsed updates from `offset` on, at most 100.
 
         Args:
-            offset: the first that is wanted; those before it are never offered again.
-            wait: with none there, wait for the next for as long as a question may stay open.
+            offset: id of the first update. Telegram forgets all updates before it.
+            wait: if there are no updates, wait for the next one, for at most `poll_s`.
         """
         wait_s = self._limits.poll_s if wait else 0.0
-        with self._connection.translated():
-            async with asyncio.timeout(wait_s + self._limits.call_s):
-                found = await self._bot.fetch_updates(offset, wait_s, kinds, self._limits.step_s)
+        async with self._connection.call(wait_s + self._limits.call_s):
+            found = await self._bot.fetch_updates(offset, wait_s, kinds, self._limits.step_s)
         if not isinstance(found, list):
-            raise CallFailed(Cause.UNREACHABLE, "the answer cannot be read (no list of updates)")
+            raise CallFailed(Cause.UNREACHABLE, "the answer cannot be read (not a list)")
         return found
 
     async def fetch_file(self, file_id: str, name: str, max_bytes: int) -> bytes:
         """Return the content of a file.
 
         Raises:
-            MediaTooLarge: it has more than `max_bytes`.
-            CallFailed: it cannot be fetched.
+            MediaTooLarge: the file has more than `max_bytes`.
+            CallFailed: the file cannot be fetched.
         """
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.transfer_s):
-                file = await self._bot.get_file(file_id)
-                if (file.file_size or 0) > max_bytes:
-                    raise MediaTooLarge(name, max_bytes)
-                address = file.file_path or ""
-                # The SDK treats a path that exists on this machine as a file of a local server.
-                if not address.startswith(self._bot.base_file_url):
-                    raise CallFailed(Cause.REFUSED, "Telegram gave no address of the file")
-                return await self._connection.retrieve(quote(address, safe=":/%?=&"))
+        async with self._connection.call(self._limits.transfer_s):
+            file = await self._bot.get_file(file_id)
+            if (file.file_size or 0) > max_bytes:
+                raise MediaTooLarge(name, max_bytes)
+            address = file.file_path or ""
+            # The SDK treats a path that exists on this machine as a file of a local server.
+            if not address.startswith(self._bot.base_file_url):
+                raise CallFailed(Cause.REFUSED, "Telegram did not return the address of the file")
+            return await self._connection.retrieve(quote(address, safe=":/%?=&"))
 
     async def set_commands(self, commands: Mapping[str, str]) -> None:
-        """Show these commands, by name and with their summaries, in the bot's menu."""
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.call_s):
-                await self._bot.set_my_commands(list(commands.items()))
+        """Show commands, as name to summary, in the bot's menu."""
+        async with self._connection.call(self._limits.call_s):
+            await self._bot.set_my_commands(list(commands.items()))
 
     async def answer_press(self, callback_id: str) -> None:
-        """Tell the person's client that a press has arrived."""
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.call_s):
-                await self._bot.answer_callback_query(callback_id)
+        """Confirm a pressed button to the user's client."""
+        async with self._connection.call(self._limits.call_s):
+            await self._bot.answer_callback_query(callback_id)
 
     async def aclose(self) -> None:
-        """Close all connections. May be called again."""
+        """Close all connections. Can be called again."""
         await self._connection.aclose()
 
 
@@ -157,55 +150,49 @@ class Writer:
         """Send a text, a file or an album and return the id of its (first) message."""
         if not piece.files:
             return await self._send_text(to, piece, reply_to)
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.transfer_s):
-                if len(piece.files) == 1:
-                    return await self._send_file(to, piece, reply_to)
-                return await self._send_album(to, piece, reply_to)
+        async with self._connection.call(self._limits.transfer_s):
+            if len(piece.files) == 1:
+                return await self._send_file(to, piece, reply_to)
+            return await self._send_album(to, piece, reply_to)
 
     async def edit_text(self, to: ChatRef, message_id: int, piece: Piece) -> None:
         """Replace the text of a message."""
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.call_s):
-                await self._bot.edit_message_text(
-                    piece.text.text,
-                    chat_id=to.chat,
-                    message_id=message_id,
-                    entities=_entities(piece.text),
-                    reply_markup=_keyboard(piece.buttons),
-                )
+        async with self._connection.call(self._limits.call_s):
+            await self._bot.edit_message_text(
+                piece.text.text,
+                chat_id=to.chat,
+                message_id=message_id,
+                entities=_entities(piece.text),
+                reply_markup=_keyboard(piece.buttons),
+            )
 
     async def delete(self, to: ChatRef, message_id: int) -> None:
         """Remove a message."""
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.call_s):
-                await self._bot.delete_message(to.chat, message_id)
+        async with self._connection.call(self._limits.call_s):
+            await self._bot.delete_message(to.chat, message_id)
 
     async def remove_buttons(self, to: ChatRef, message_id: int) -> None:
-        """Take the buttons from below a message."""
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.call_s):
-                await self._bot.edit_message_reply_markup(to.chat, message_id)
+        """Remove the buttons of a message."""
+        async with self._connection.call(self._limits.call_s):
+            await self._bot.edit_message_reply_markup(to.chat, message_id)
 
     async def show_typing(self, to: ChatRef) -> None:
-        """Show for five seconds that somebody writes."""
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.call_s):
-                await self._bot.send_chat_action(
-                    to.chat, ChatAction.TYPING, message_thread_id=to.thread
-                )
+        """Show a typing indicator for five seconds."""
+        async with self._connection.call(self._limits.call_s):
+            await self._bot.send_chat_action(
+                to.chat, ChatAction.TYPING, message_thread_id=to.thread
+            )
 
     async def _send_text(self, to: ChatRef, piece: Piece, reply_to: int | None) -> int:
-        with self._connection.translated():
-            async with asyncio.timeout(self._limits.call_s):
-                sent = await self._bot.send_message(
-                    to.chat,
-                    piece.text.text,
-                    entities=_entities(piece.text),
-                    reply_markup=_keyboard(piece.buttons),
-                    message_thread_id=to.thread,
-                    reply_parameters=_reply(reply_to),
-                )
+        async with self._connection.call(self._limits.call_s):
+            sent = await self._bot.send_message(
+                to.chat,
+                piece.text.text,
+                entities=_entities(piece.text),
+                reply_markup=_keyboard(piece.buttons),
+                message_thread_id=to.thread,
+                reply_parameters=_reply(reply_to),
+            )
         return sent.message_id
 
     async def _send_file(self, to: ChatRef, piece: Piece, reply_to: int | None) -> int:
@@ -237,7 +224,7 @@ class Writer:
     async def _send_album(self, to: ChatRef, piece: Piece, reply_to: int | None) -> int:
         media = []
         for index, upload in enumerate(piece.files):
-            # Clients show the caption of the first file as that of the album.
+            # Clients show the caption of the first file as the caption of the album.
             caption = piece.text if index == 0 else RichText("")
             media.append(
                 _ALBUM_MEDIA[upload.kind](
@@ -288,5 +275,5 @@ def _keyboard(rows: Sequence[Sequence[Button]]) -> InlineKeyboardMarkup | None:
 def _reply(message_id: int | None) -> ReplyParameters | None:
     if message_id is None:
         return None
-    # The message may have been deleted meanwhile; the answer comes without it then.
+    # If the message has been deleted, the reply is sent without a quote.
     return ReplyParameters(message_id, allow_sending_without_reply=True)

@@ -1,14 +1,15 @@
-"""The connection to the Bot API, and the errors of python-telegram-bot turned into ours.
+"""The connection to the Bot API, which maps the errors of python-telegram-bot to ours.
 
 Only this module and `client.py` know the SDK.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -32,13 +33,13 @@ from nanobot_telegram.call import CallFailed, Cause, TimeLimits
 
 _POOL_SIZE = 16
 _DEFAULT_WAIT_S = 5.0
-"""Where Telegram asks to wait and does not say how long."""
+"""If Telegram asks to wait without a number of seconds."""
 _LOGGERS = ("httpx", "telegram.Bot")
-"""Loggers that write addresses; each contains the token."""
+"""Loggers that write addresses, which contain the token."""
 
-# From the special to the general; the first match counts.
+# From special to general: the first match applies.
 FAILURES: tuple[tuple[type[TelegramError], Cause, str], ...] = (
-    (Forbidden, Cause.FORBIDDEN, "the bot was blocked or removed there, or may not write"),
+    (Forbidden, Cause.FORBIDDEN, "the bot was blocked or removed, or is not allowed to write"),
     (EndPointNotFound, Cause.REFUSED, "the server does not know this call"),
     (InvalidToken, Cause.CREDENTIALS, "Telegram does not accept the token; correct `token`"),
     (
@@ -55,14 +56,14 @@ FAILURES: tuple[tuple[type[TelegramError], Cause, str], ...] = (
     (TelegramError, Cause.UNREACHABLE, "the answer cannot be read"),
 )
 _QUOTED = frozenset({Cause.FORBIDDEN, Cause.REFUSED, Cause.UNREACHABLE})
-"""Causes for which the text of Telegram or of the network helps the owner."""
+"""Causes for which the owner sees the text of Telegram or of the network."""
 _DETAIL_CHARS = 300
 
 
 class _TooManyRequests(TelegramError):
     """Telegram asks to wait.
 
-    The SDK's own class warns whenever it is made, of a change of its next version.
+    Each instance of the SDK's own class emits a deprecation warning.
     """
 
     def __init__(self, retry_after_s: float) -> None:
@@ -79,26 +80,26 @@ class _Request(HTTPXRequest):
 
 
 class RawBot(Bot):
-    """The SDK's bot, with updates as they come.
+    """The SDK's bot, with unparsed updates.
 
-    The SDK reads a batch of updates as a whole, and would lose all for one that is malformed.
+    The SDK parses a batch of updates as a whole: one malformed update would lose all others.
     """
 
     async def fetch_updates(
         self, offset: int | None, wait_s: float, kinds: Sequence[str], read_limit_s: float
     ) -> object:
-        """Return the result of ``getUpdates``, unread."""
-        question = {"timeout": int(wait_s), "allowed_updates": list(kinds)}
+        """Return the unparsed result of ``getUpdates``."""
+        query = {"timeout": int(wait_s), "allowed_updates": list(kinds)}
         if offset is not None:
-            question["offset"] = offset
-        found: object = await self._post("getUpdates", question, read_timeout=wait_s + read_limit_s)
+            query["offset"] = offset
+        found: object = await self._post("getUpdates", query, read_timeout=wait_s + read_limit_s)
         return found
 
 
 class _WithoutToken(logging.Filter):
-    """Takes the token out of log records, and puts those of single requests below the usual ones.
+    """Removes the token from log records, and lowers the level of records of single requests.
 
-    Otherwise every question for updates would be a line in the gateway's log.
+    Otherwise, every poll would be a line in the gateway's log.
     """
 
     def __init__(self, token: str) -> None:
@@ -116,11 +117,10 @@ class _WithoutToken(logging.Filter):
 
 
 class Connection:
-    """A bot with its pools of connections, one for waiting and one for all else.
+    """A bot with two pools of connections: one for long polling, one for everything else.
 
     Attributes:
         bot: the SDK's bot.
-        limits: time limits.
 
     Args:
         api_base: address of the Bot API server.
@@ -144,32 +144,33 @@ class Connection:
         )
 
     async def retrieve(self, url: str) -> bytes:
-        """Return the answer of an address of the Bot API."""
+        """Return the content of an address of the Bot API."""
         return await self._calling.retrieve(url)
 
     async def aclose(self) -> None:
-        """Close all connections. May be called again."""
+        """Close all connections. Can be called again."""
         await self._waiting.shutdown()
         await self._calling.shutdown()
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(self._filter)
 
-    @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Raise every failure within the block as `CallFailed`."""
+    @asynccontextmanager
+    async def call(self, limit_s: float) -> AsyncIterator[None]:
+        """Limit the time of the block, and raise every failure in it as `CallFailed`."""
         try:
-            yield
+            async with asyncio.timeout(limit_s):
+                yield
         except TimeoutError as error:
             raise CallFailed(Cause.UNREACHABLE, "Telegram did not answer in time") from error
         except TelegramError as error:
             raise self.failure_of(error) from error
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            # The SDK reads answers without checking them.
+            # The SDK does not validate answers before it reads them.
             reason = f"the answer cannot be read ({type(error).__name__})"
             raise CallFailed(Cause.UNREACHABLE, reason) from error
 
     def failure_of(self, error: TelegramError) -> CallFailed:
-        """Return our error for one of the SDK."""
+        """Return our error for an error of the SDK."""
         if isinstance(error, _TooManyRequests):
             reason = f"too many messages; Telegram asks to wait {error.retry_after_s:.0f} s"
             return CallFailed(Cause.BUSY, reason, retry_after_s=error.retry_after_s)
@@ -192,7 +193,7 @@ class Connection:
             pool_timeout=step_s,
             media_write_timeout=step_s,
             proxy=proxy,
-            # A proxy of the environment must not get the token unasked.
+            # A proxy from the environment must not get the token.
             httpx_kwargs={"trust_env": False},
         )
 

@@ -1,4 +1,4 @@
-"""Sends messages piece by piece, so that a retry continues where it was interrupted."""
+"""Sends messages in pieces, so that a retry continues where the delivery was interrupted."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 Spawn: TypeAlias = Callable[..., None]
 """As `PluginContext.spawn`."""
 _DRAFT_CHARS = 2 * PART_UNITS
-"""Enough Markdown for one message; what follows is seen when the answer is whole."""
+"""Enough Markdown for one message. A draft does not show the rest of a long answer."""
 _MESSAGE_ID = re.compile(r"(?:-?[0-9]{1,19}:)?([0-9]{1,19})(?::[0-9]{1,19})?", re.ASCII)
-"""The bare id of a message or its dedupe key: chat, id and, where it was edited, when."""
+"""The id of a message, or its dedupe key: chat, id and, if it was edited, the time of the edit."""
 
 
 class Delivery:
     """Sends over one connection.
 
     Args:
-        memory: what was sent over this and earlier connections.
+        memory: what this and earlier connections have sent.
         spawn: runs work that must not be interrupted.
-        quotes_question: answers quote the message that they answer.
+        quotes_question: replies quote the message that they answer.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Delivery:
         self._showing: dict[tuple[str, str], asyncio.Future[None]] = {}
 
     async def send(self, message: OutboundMessage) -> None:
-        """Send a message, or those of its pieces that were not sent before.
+        """Send the pieces of a message that have not been sent yet.
 
         Raises:
-            DeliveryError: a piece was not accepted; those before it are remembered.
+            DeliveryError: a piece was not accepted. The next call continues with it.
         """
         pieces = await asyncio.to_thread(plan_pieces, message)
         await self._settled((message.chat_id, message.draft_id or ""))
@@ -70,14 +70,14 @@ class Delivery:
                     await self._forget(draft_key, draft)
 
     async def show_draft(self, draft: Draft) -> None:
-        """Show the part of an answer that exists so far, as one message that grows.
+        """Show an unfinished answer as a message that is edited as the answer grows.
 
         Cancellation:
-            What was begun continues beside the host, and the answer waits for it: a message that
-            is on its way can only be completed when its id is known.
+            The call to Telegram continues in the background, and `send` waits for it: the draft
+            can only be replaced when its message id is known.
 
         Raises:
-            DeliveryError: it could not be shown.
+            DeliveryError: Telegram did not accept it.
         """
         beginning = await asyncio.to_thread(_beginning, draft.content)
         if beginning is None:
@@ -90,10 +90,10 @@ class Delivery:
         await asyncio.shield(outcome)
 
     async def drop_draft(self, chat_id: str, draft_id: str) -> None:
-        """Remove a draft; one that is not known is left alone.
+        """Remove a draft, if it is known.
 
         Raises:
-            DeliveryError: it could not be removed.
+            DeliveryError: Telegram did not remove it.
         """
         await self._settled((chat_id, draft_id))
         known = self._memory.drafts.get((chat_id, draft_id))
@@ -104,17 +104,17 @@ class Delivery:
         await self._forget((chat_id, draft_id), known)
 
     async def settle(self, limit_s: float) -> None:
-        """Wait until drafts under way are shown and noted, for at most `limit_s` seconds.
+        """Wait until pending drafts are shown and recorded, for at most `limit_s` seconds.
 
-        A call that is cut off may have shown a message whose id is then unknown.
+        If such a call is cancelled, Telegram may show a message whose id is unknown.
         """
         if self._showing:
             await asyncio.wait(self._showing.values(), timeout=limit_s)
 
     async def remove_leftovers(self) -> None:
-        """Remove the drafts of a process that was killed; their answers are still to come.
+        """Remove the drafts of a process that was killed. The answers follow as new messages.
 
-        One that cannot be removed now is tried again when the channel starts the next time.
+        A draft that cannot be removed is tried again at the next start of the channel.
         """
         for chat_id, message_id in await self._memory.leftovers.before():
             with suppress(DeliveryError), self._placed(chat_id) as to:
@@ -122,10 +122,10 @@ class Delivery:
                 await self._memory.leftovers.remove(chat_id, message_id)
 
     async def show_typing(self, chat_id: str) -> None:
-        """Show that an answer is being made.
+        """Show a typing indicator.
 
         Raises:
-            DeliveryError: it could not be shown.
+            DeliveryError: Telegram did not accept it.
         """
         with self._placed(chat_id) as to:
             await self._writer.show_typing(to)
@@ -149,22 +149,22 @@ class Delivery:
             if not outcome.done():
                 reason = "the draft was interrupted"
                 outcome.set_exception(DeliveryError(CHANNEL, reason, retryable=True))
-            # There may be no caller left: the host does not wait for a draft whose turn has ended.
+            # The caller may have gone: the host does not wait for a draft whose turn has ended.
             outcome.exception()
             self._showing.pop(key, None)
 
     async def _settled(self, key: tuple[str, str]) -> None:
-        """Wait until the draft that is being sent has been shown or has failed."""
+        """Wait until a pending draft has been shown or has failed."""
         showing = self._showing.get(key)
         if showing is not None:
             await asyncio.wait({showing})
 
     @contextmanager
     def _placed(self, chat_id: str) -> Iterator[ChatRef]:
-        """Give the place that `chat_id` names, and raise failures within as `DeliveryError`."""
+        """Yield the chat that `chat_id` names; raise failures in the block as `DeliveryError`."""
         to = ChatRef.parse(chat_id)
         if to is None:
-            reason = f"'{chat_id}' is not a chat; give an id, or an id and a topic as 'ID:TOPIC'"
+            reason = f"'{chat_id}' is not a chat; use an id, or an id and a topic as 'ID:TOPIC'"
             raise DeliveryError(CHANNEL, reason, retryable=False)
         moved_to = self._memory.moved.get(to.chat)
         if moved_to is not None:
@@ -188,24 +188,24 @@ class Delivery:
         return int(found[1]) if found else None
 
     async def _send_piece(self, to: ChatRef, piece: Piece, reply_to: int | None) -> None:
-        """Send a piece, in a plainer form where Telegram refuses it."""
+        """Send a piece; if Telegram refuses it, send a simpler form."""
         try:
             await self._writer.send_piece(to, piece, reply_to)
         except CallFailed as error:
-            plainer = _plainer(piece)
-            if error.cause is not Cause.REFUSED or not plainer:
+            simpler = _simpler(piece)
+            if error.cause is not Cause.REFUSED or not simpler:
                 raise
-            for part in plainer:
+            for part in simpler:
                 await self._send_piece(to, part, reply_to)
 
     async def _completed(self, to: ChatRef, draft: ShownDraft, piece: Piece) -> bool:
-        """Make the draft say what `piece` says; False means that it is gone."""
+        """Replace the draft by `piece`; return False if the draft had to be removed."""
         if draft.shown == piece.text and not piece.buttons:
             return True
         for form in (piece, replace(piece, text=piece.text.plain)):
             if draft.shown is None:
-                # An edit to what a message says already is refused just as one of a message that
-                # is gone, so after an edit of unknown outcome there is nothing to learn from.
+                # Telegram refuses an edit that changes nothing, and an edit of a deleted message,
+                # in the same way. So after an edit of unknown outcome, another edit does not help.
                 break
             try:
                 await self._edit(to, draft, form)
@@ -236,13 +236,13 @@ class Delivery:
 
 
 def _beginning(markdown: str) -> RichText | None:
-    """Return as much as one message can show, or ``None`` where there is nothing to see."""
+    """Return as much as one message can show, or ``None`` if the text is empty."""
     parts = split_rich(render_markdown(markdown[:_DRAFT_CHARS]), PART_UNITS)
     return parts[0] if parts else None
 
 
-def _plainer(piece: Piece) -> list[Piece]:
-    """Return plainer forms of the same text; empty if there are none."""
+def _simpler(piece: Piece) -> list[Piece]:
+    """Return pieces with the same content in a simpler form; empty if there is none."""
     if len(piece.files) > 1:
         return [
             Piece(piece.text if index == 0 else RichText(""), (file,))

@@ -1,4 +1,4 @@
-"""From updates to stored messages: chats side by side, each in its order."""
+"""Stores the messages of updates: in order within each chat, concurrently across chats."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from nanobot_telegram.client import Client
 
 _ALBUM_PAUSE_S = 1.5
-"""How long the next part of an album may take. Telegram says neither how many there are nor when
-all have come; they come within a fraction of a second."""
+"""How long the next part of an album may take. Telegram does not report the number of parts, which
+arrive within a fraction of a second."""
 _ALBUM_PARTS = 10
 _FETCH_ATTEMPTS = 3
 _FETCH_PAUSE_S = 2.0
 _STORE_PAUSE_S = 1.0
 _LONGEST_STORE_PAUSE_S = 30.0
-_FAILURES_OF_ITS_OWN = 10
-"""After so many failures, while others were stored, the message is considered the cause."""
+_OWN_FAILURES = 10
+"""After this many failures, while other messages were stored, the message counts as the cause."""
 
 
 @dataclass(slots=True)
@@ -41,17 +41,17 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Lane:
-    """What waits in one chat."""
+    """The waiting messages of one chat."""
 
     queue: deque[_Waiting] = field(default_factory=deque)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Intake:
-    """Publishes updates. Each chat has its turn by itself, so a long download delays no other.
+    """Publishes updates, with one task for each chat, so that a download delays only its chat.
 
     Args:
-        client: fetches files and answers presses.
+        client: fetches files and confirms pressed buttons.
         group: owner of the tasks.
     """
 
@@ -73,12 +73,13 @@ class Intake:
         self._stored_count = 0
 
     def put(self, update: object, done: Callable[[], None]) -> None:
-        """Take an update.
+        """Accept an update, and store it in the background.
 
-        One that cannot be stored is tried again and again, and its chat waits for it.
+        If it cannot be stored, it is retried, and its chat waits for it.
 
         Args:
-            done: called once, when Telegram may forget it; never where the work ends before.
+            done: called once, when Telegram may forget the update; not called if the work is
+                cancelled before.
         """
         received = self._read(update)
         if received is None:
@@ -97,9 +98,9 @@ class Intake:
             return read_update(wire.Update.model_validate(update), self._bot)
         except ValidationError as error:
             places = ", ".join(".".join(map(str, e["loc"])) for e in error.errors()[:3])
-            self._log.warning("an update of Telegram is malformed, left out: {}", places)
-        except Exception:  # noqa: BLE001 - isolation point: one update costs no other
-            self._log.exception("an update of Telegram could not be read, left out")
+            self._log.warning("a malformed update from Telegram is dropped: {}", places)
+        except Exception:  # noqa: BLE001 - isolation point: one update must not affect others
+            self._log.exception("an update from Telegram that cannot be read is dropped")
         return None
 
     async def _work(self, chat_id: str, lane: _Lane) -> None:
@@ -133,7 +134,7 @@ class Intake:
                 return
 
     async def _publish(self, received: Received) -> bool:
-        """Return whether it was admitted, once Telegram may forget it."""
+        """Store a message and return whether it was admitted. Then Telegram may forget it."""
         saved: dict[str, Path] = {}
         lines: dict[str, str] = {}
 
@@ -143,8 +144,8 @@ class Intake:
         is_admitted = False
         try:
             is_admitted = await self._stored(received, complete if received.files else None)
-        except Exception:  # noqa: BLE001 - isolation point: one message costs no other
-            self._log.exception("a message could not be stored and was left out")
+        except Exception:  # noqa: BLE001 - isolation point: one message must not affect others
+            self._log.exception("a message cannot be stored and is dropped")
         finally:
             if not is_admitted and saved:
                 await asyncio.to_thread(_discard, list(saved.values()))
@@ -157,7 +158,7 @@ class Intake:
             try:
                 is_admitted = await self._inbox.publish(received.message, complete)
             except (BusError, OSError) as error:
-                self._log.warning("a message was not stored and is tried again: {}", error)
+                self._log.warning("a message is not stored yet, nanobot tries again: {}", error)
                 last = error
             else:
                 self._stored_count += 1
@@ -165,8 +166,8 @@ class Intake:
             await self._ctx.clock.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_STORE_PAUSE_S)
             failures += self._stored_count > others
-            if failures >= _FAILURES_OF_ITS_OWN:
-                self._log.error("a message could not be stored and was left out: {}", last)
+            if failures >= _OWN_FAILURES:
+                self._log.error("a message cannot be stored and is dropped: {}", last)
                 return False
 
     async def _with_files(
@@ -176,7 +177,7 @@ class Intake:
         saved: dict[str, Path],
         lines: dict[str, str],
     ) -> InboundMessage:
-        """Add the files; `saved` and `lines` hold the result of earlier attempts."""
+        """Add the files; `saved` and `lines` contain the results of earlier attempts."""
         for file in files:
             if file.file_id in saved or file.file_id in lines:
                 continue
@@ -186,7 +187,7 @@ class Intake:
             except MediaTooLarge as error:
                 lines[file.file_id] = f"[{error}]"
             except CallFailed as error:
-                self._log.warning("a file could not be fetched: {}", error)
+                self._log.warning("a file cannot be fetched: {}", error)
                 lines[file.file_id] = f"[{file.name} could not be fetched: {error}]"
         return replace(
             message,
@@ -212,8 +213,8 @@ class Intake:
         with suppress(CallFailed):
             await self._client.answer_press(callback_id)
         place = ChatRef.parse(press.message.chat_id)
-        # In a group, others must not use up the buttons of the person who may press them: strangers
-        # none, guests none with commands, which may be meant for the owner.
+        # In a group, a person who is not admitted must not use up buttons. Buttons with commands
+        # remain, because they may be meant for the owner.
         stays = press.message.is_group and press.message.content.startswith("/")
         if is_admitted and not stays and place is not None and press.pressed_in is not None:
             with suppress(CallFailed):
@@ -228,5 +229,5 @@ def _discard(paths: list[Path]) -> None:
     for path in paths:
         with suppress(OSError):
             path.unlink()
-            # The store keeps each file in a folder of its own.
+            # The media store uses a folder for each file.
             path.parent.rmdir()

@@ -1,4 +1,4 @@
-"""From Telegram's updates to messages of nanobot. Pure: nothing is fetched or sent."""
+"""Converts Telegram's updates to messages of nanobot, with pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ChatRef:
-    """A chat or a topic; as a text, ``<chat>`` or ``<chat>:<thread>``.
+    """A chat or a topic, written as ``<chat>`` or ``<chat>:<thread>``.
 
     Attributes:
         chat: id of a chat, or the ``@name`` of a public one.
@@ -30,7 +30,7 @@ class ChatRef:
 
     @classmethod
     def parse(cls, chat_id: str) -> Self | None:
-        """Return the place that `chat_id` names, or ``None`` where it names none."""
+        """Return the chat that `chat_id` names, or ``None`` if it is invalid."""
         chat, colon, thread = chat_id.partition(":")
         number = _number(chat)
         if number is None and not (chat.startswith("@") and len(chat) > 1):
@@ -58,20 +58,20 @@ _EXTENSIONS = {
     "animation": ".mp4",
     "document": "",
 }
-"""Kind of file to the extension that it gets where neither its name nor its type has one.
+"""Kind of file to its extension, if neither its name nor its type has one.
 
-An animation comes with the same file as a ``document``; only the first is read.
+Telegram repeats the file of an animation as a ``document``; only the first is used.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that can be fetched.
+    """A file of a message, which is not fetched yet.
 
     Attributes:
         file_id: argument of ``getFile``.
-        name: what to call it, with an extension where one is known.
-        size: bytes, or ``None`` where Telegram does not say.
+        name: file name, with an extension if it is known.
+        size: bytes, or ``None`` if unknown.
     """
 
     file_id: str
@@ -81,16 +81,16 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An update that says something.
+    """An update with content for the agent.
 
     Attributes:
-        message: as far as it is known without fetching anything.
-        context: the beginning of its content, which says what it refers to, such as a quote.
+        message: the message, without files.
+        context: the beginning of its content: what it refers to, such as a quote.
         said: the rest of its content.
-        files: to be fetched once the message is admitted.
-        album: id of the album that it is a part of, or ``None``.
-        callback_id: id of the pressed button's query, or ``None``.
-        pressed_in: id of the message whose button was pressed, or ``None``.
+        files: fetched after the message is admitted.
+        album: id of the album that contains it, or ``None``.
+        callback_id: id of the query of a pressed button, or ``None``.
+        pressed_in: id of the message with the pressed button, or ``None``.
     """
 
     message: InboundMessage
@@ -103,10 +103,10 @@ class Received:
 
 
 def read_update(update: wire.Update, bot: wire.User) -> Received | None:
-    """Return what `update` says, or ``None`` if it has nothing for an agent.
+    """Return the content of `update`, or ``None`` if it has none for the agent.
 
     Args:
-        bot: the bot itself, to know when it is addressed.
+        bot: the bot itself, to recognise messages that address it.
     """
     if update.callback_query is not None:
         return _read_press(update.callback_query)
@@ -117,11 +117,11 @@ def read_update(update: wire.Update, bot: wire.User) -> Received | None:
 
 
 def join_album(parts: list[Received]) -> Received:
-    """Return the parts of an album, in their order, as one: Telegram sends each file by itself."""
+    """Combine the parts of an album, because Telegram sends each file as a message."""
     first = parts[0]
     if len(parts) == 1:
         return first
-    # Each part repeats what the album refers to.
+    # Each part repeats the context of the album.
     texts = (first.context, *(part.said for part in parts))
     message = replace(
         first.message,
@@ -152,7 +152,7 @@ def _read_press(query: wire.CallbackQuery) -> Received | None:
 
 
 def _read_message(message: wire.Message, bot: wire.User) -> Received | None:
-    # Who writes in the name of a chat does so through an account that all such people share.
+    # All people who write in the name of a chat share one account, so the chat is the sender.
     sender = message.sender_chat or message.from_user
     files = tuple(_attachments(message))
     spoken, is_addressed = _without_mention(message, bot)
@@ -179,7 +179,7 @@ def _read_message(message: wire.Message, bot: wire.User) -> Received | None:
 
 
 def _place(message: wire.Message) -> ChatRef:
-    # Replies in a plain supergroup carry a thread too; only topics are chats of their own.
+    # Replies in an ordinary supergroup have a thread too; only topics are separate chats.
     thread = message.message_thread_id if message.is_topic_message else None
     return ChatRef(message.chat.id, thread)
 
@@ -212,14 +212,14 @@ def _instant(unix_s: int) -> datetime | None:
 
 
 def _without_mention(message: wire.Message, bot: wire.User) -> tuple[str, bool]:
-    """Return the text without what addresses the bot, and whether something does."""
+    """Return the text without mentions of the bot, and whether there are any."""
     text, entities = message.text, message.entities
     if not text:
         text, entities = message.caption, message.caption_entities
     units = text.encode("utf-16-le", "surrogatepass")
     handle = f"@{bot.username}".lower()
     found = False
-    # From the back, so that the offsets of those before stay true.
+    # From the end, so that the offsets of earlier entities remain valid.
     for entity in sorted(entities, key=lambda entity: entity.offset, reverse=True):
         start, end = entity.offset * 2, (entity.offset + entity.length) * 2
         marked = units[start:end].decode("utf-16-le", "replace")
@@ -240,7 +240,7 @@ def _without_mention(message: wire.Message, bot: wire.User) -> tuple[str, bool]:
 
 def _answers(message: wire.Message, bot: wire.User) -> bool:
     answered = message.reply_to_message
-    # Every message of a topic "answers" the service message that opened it.
+    # Every message of a topic "replies" to the service message that opened it.
     if answered is None or answered.forum_topic_created is not None:
         return False
     return answered.from_user is not None and answered.from_user.id == bot.id
@@ -248,7 +248,7 @@ def _answers(message: wire.Message, bot: wire.User) -> bool:
 
 def _attachments(message: wire.Message) -> Iterator[Attachment]:
     if message.photo:
-        # Sizes of one picture; the last is the largest.
+        # The same picture in several sizes; the last is the largest.
         yield _attachment("photo", message.photo[-1])
     kinds = {
         "voice": message.voice,
@@ -268,14 +268,14 @@ def _attachment(kind: str, file: wire.File) -> Attachment:
     name = PurePosixPath((file.file_name or "").replace("\\", "/")).name
     if not name:
         guessed = mimetypes.guess_extension(file.mime_type or "") or ""
-        # A recording must be known as one by its name: voice messages are Opus in Ogg.
+        # The name must identify a recording: voice messages are Opus in Ogg.
         extension = _EXTENSIONS[kind] if kind in {"voice", "photo"} else guessed
         name = file.file_id[:16] + (extension or _EXTENSIONS[kind])
     return Attachment(file.file_id, name, file.file_size)
 
 
 def _descriptions(message: wire.Message) -> Iterator[str]:
-    """Describe in words the parts that are not text."""
+    """Describe the parts that are not text."""
     if message.sticker is not None:
         yield message.sticker.emoji or "[sticker]"
     if message.dice is not None:
@@ -298,7 +298,7 @@ def _point(location: wire.Location) -> str:
 
 
 def _context(said: str, message: wire.Message, *, is_edited: bool) -> str:
-    """Say what `said` refers to; a new command stays alone, so that it is recognised."""
+    """Describe what `said` refers to. A new command has no context, so that it is recognised."""
     if said.startswith("/") and not is_edited and message.forward_origin is None:
         return ""
     lines = [_quoted(message), _forwarded(message), "[edited]" if is_edited else ""]
@@ -330,7 +330,7 @@ def _forwarded(message: wire.Message) -> str:
         name = _name(origin.sender_user)
     elif chat is not None:
         name = chat.title or chat.username or str(chat.id)
-    return f"[forwarded from {name or 'somebody'}]"
+    return f"[forwarded from {name or 'an unknown sender'}]"
 
 
 def _name(user: wire.User) -> str:

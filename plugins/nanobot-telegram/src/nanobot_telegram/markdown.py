@@ -1,7 +1,7 @@
-"""Markdown as models write it to text with formatting that Telegram can show.
+"""Converts Markdown, as models write it, to text with formatting that Telegram can show.
 
-The Bot API's rules for entities: code holds no other formatting and is inside no other but a
-quote; quotes are not nested; links carry a scheme that Telegram opens.
+The Bot API's rules for entities: code cannot contain other formatting and can only be inside a
+quote; quotes cannot be nested; links need a scheme that Telegram opens.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _parser() -> MarkdownIt:
     inline.at("strikethrough", sparing_names(strikethrough.tokenize))
     inline.at("autolink", _autolink_to_open)
     inline.at("link", _link_of_words)
-    # A definition that nothing refers to would vanish, so references are left as they are. A line
-    # of one hyphen or equals sign below another would, too, as the underline of a heading.
+    # Unused reference definitions would disappear, so references are not parsed. Nor are underlined
+    # headings, because a line of one hyphen or equals sign would disappear.
     return parser.enable(["table", "strikethrough"]).disable(["reference", "lheading"])
 
 
@@ -59,7 +59,7 @@ def _autolink_to_open(state: StateInline, silent: bool) -> bool:
 
 
 def _link_of_words(state: StateInline, silent: bool) -> bool:
-    """Parse a link; `handlers[name](event)` is none."""
+    """Parse a link, but not `handlers[name](event)`."""
     is_index = state.pos > 0 and _PART_OF_NAME.match(state.src, state.pos - 1) is not None
     if is_index and _ADDRESSED.match(state.src, state.pos) is None:
         return False
@@ -67,7 +67,7 @@ def _link_of_words(state: StateInline, silent: bool) -> bool:
 
 
 def _table_of_all_cells(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a table as the library does, with cells beyond the columns kept in the last one."""
+    """Parse a table like the library, but keep surplus cells in the last column."""
     before = len(state.tokens)
     if not table(state, start, end, silent):
         return False
@@ -89,16 +89,16 @@ _PARSER = _parser()
 
 
 def render_markdown(markdown: str) -> RichText:
-    """Return `markdown` as Telegram shows it; other text stays as it is.
+    """Return `markdown` with formatting for Telegram; other text is unchanged.
 
-    HTML is text. A table is set in columns of fixed width. An address that Telegram would not
-    open follows in brackets the words that it was linked to.
+    HTML is text. A table becomes columns in a font of fixed width. An address that Telegram cannot
+    open is written in brackets after the linked words.
     """
-    # Half a surrogate pair cannot be sent; a cut in the middle of an emoji leaves one.
+    # Telegram refuses half a surrogate pair, which results from cutting an emoji.
     clean = markdown.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     tokens = _PARSER.parse(clean)
     if any(token.level > _MAX_NESTING - 8 for token in tokens):
-        # The parser passes over what is nested deeper than it goes.
+        # The parser drops content that is nested too deeply.
         return RichText(clean)
     rendered = _Renderer().render(tokens)
     return rendered if rendered.text.strip() else RichText(clean)
@@ -113,7 +113,7 @@ class _Open:
 
 
 class _Renderer:
-    """Writes tokens one after the other; line feeds wait until something follows them."""
+    """Writes tokens in order; line feeds are written only before more text."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -184,10 +184,10 @@ class _Renderer:
     def _start_item(self, token: Token) -> None:
         marker, next_number = _BULLET, self._lists[-1]
         if next_number is not None:
-            # Written as 1. before each, items are counted; a number left out was meant.
+            # Items that all begin with "1." are counted; a skipped number is kept.
             number = max(next_number, int(token.info))
             marker, self._lists[-1] = f"{number}{token.markup}", number + 1
-        # An item that begins with a list has its marker on a line of its own.
+        # If an item begins with a list, its marker is on a separate line.
         self._pending = max(self._pending, 1)
         self._write(f"{marker} ")
         self._indents.append("  ")
@@ -214,7 +214,7 @@ class _Renderer:
     def _code_block(self, token: Token) -> None:
         language, *rest = token.info.split(maxsplit=1) or [""]
         code = token.content.removesuffix("\n")
-        # Telegram has a place for the language of some code, and for nothing else.
+        # Telegram stores the language of code, but no other words after the fence.
         if head := " ".join(rest if code else token.info.split()):
             self._write(head)
             self._end_block(1)
@@ -284,7 +284,7 @@ class _Renderer:
             self._write(code)
             return
         self._flush()
-        # Formatting around code ends before it and begins again behind it.
+        # Formatting around code ends before it and begins again after it.
         for style in self._styles:
             self._add(style.kind, style.start)
         start = self._length
@@ -329,7 +329,7 @@ def _opens(url: str) -> bool:
 
 
 def _title(token: Token) -> str:
-    """Return the title of a link or an image, as written after it, or an empty string."""
+    """Return the title of a link or an image in brackets, or an empty string."""
     title = token.attrGet("title")
     return f" ({title})" if title else ""
 
@@ -371,5 +371,5 @@ def _aligned(rows: list[list[str]]) -> str:
 
 
 def _width(text: str) -> int:
-    """Return how many columns `text` needs in a font of fixed width."""
+    """Return the number of columns of `text` in a font of fixed width."""
     return len(text) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)

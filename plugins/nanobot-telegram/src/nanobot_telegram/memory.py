@@ -1,4 +1,4 @@
-"""What must outlive one connection: the core makes a new channel for each start of it."""
+"""State that must outlive a connection, because the core creates a channel for each start."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _KEPT = 500
 
 
 class Leftovers:
-    """Messages that show drafts, by chat.
+    """Records on disk which messages show drafts.
 
-    Errors of the disk are ignored: the cost is a stale draft, not an answer.
+    Disk errors are ignored: they cost a stale draft, but no answer.
 
     Args:
-        path: file of the notes; its folder exists.
+        path: the file. Its folder must exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,17 +37,17 @@ class Leftovers:
         self._file = asyncio.Lock()
 
     async def before(self) -> list[tuple[str, int]]:
-        """Return the drafts of the process before this one that were not removed yet."""
+        """Return the drafts of the previous process that have not been removed."""
         async with self._file:
             return list(await self._read_before())
 
     async def add(self, chat_id: str, message_id: int) -> None:
-        """Note that a message shows a draft."""
+        """Record that a message shows a draft."""
         self._shown = [*self._shown, (chat_id, message_id)][-_KEPT:]
         await self._write()
 
     async def remove(self, chat_id: str, message_id: int) -> None:
-        """Note that a message shows a whole answer, or is gone."""
+        """Record that a message no longer shows a draft."""
         gone = (chat_id, message_id)
         self._shown = [draft for draft in self._shown if draft != gone]
         async with self._file:
@@ -56,7 +56,7 @@ class Leftovers:
 
     async def _write(self) -> None:
         async with self._file:
-            # What the process before this one left is read before it is written over.
+            # Read the drafts of the previous process before overwriting them.
             noted = [*await self._read_before(), *self._shown][-_KEPT:]
             with suppress(OSError):
                 await finish_in_thread(partial(_replace, self._path, json.dumps(noted)))
@@ -91,35 +91,34 @@ ValueT = TypeVar("ValueT")
 
 
 class Recent(Generic[KeyT, ValueT]):
-    """A mapping that forgets the oldest entries."""
+    """A mapping that drops the oldest entries."""
 
     def __init__(self, size: int = _KEPT) -> None:
         self._size = size
         self._entries: OrderedDict[KeyT, ValueT] = OrderedDict()
 
     def get(self, key: KeyT) -> ValueT | None:
-        """Return what is kept under `key`, or ``None``."""
+        """Return the value of `key`, or ``None``."""
         return self._entries.get(key)
 
     def put(self, key: KeyT, value: ValueT) -> None:
-        """Keep `value` as the newest entry."""
+        """Store `value` as the newest entry."""
         self._entries[key] = value
         self._entries.move_to_end(key)
         while len(self._entries) > self._size:
             self._entries.popitem(last=False)
 
     def drop(self, key: KeyT) -> None:
-        """Forget `key`, if it is known."""
+        """Remove `key`, if it exists."""
         self._entries.pop(key, None)
 
 
 @dataclass(slots=True)
 class ShownDraft:
-    """A message that shows the part of an answer that exists so far.
+    """A message that shows a draft.
 
     Attributes:
-        message_id: its id.
-        shown: what it says; ``None`` after an edit whose outcome is not known.
+        shown: its text; ``None`` after an edit of unknown outcome.
     """
 
     message_id: int
@@ -128,14 +127,14 @@ class ShownDraft:
 
 @dataclass(slots=True)
 class Memory:
-    """Facts of this process.
+    """The state of the channel in this process.
 
     Attributes:
-        leftovers: drafts that people see, noted on disk.
+        leftovers: visible drafts, recorded on disk.
         sent: idempotency key to the number of pieces that were sent.
         drafts: chat and draft to the message that shows it.
         moved: old to new ids of groups.
-        has_begun: the channel has received before.
+        has_begun: the channel has received updates before.
     """
 
     leftovers: Leftovers
@@ -145,6 +144,6 @@ class Memory:
     has_begun: bool = False
 
 
-def make_memory(ctx: PluginContext) -> Memory:
-    """Return a memory of nothing yet; for ``ctx.shared``."""
+def build_memory(ctx: PluginContext) -> Memory:
+    """Return an empty memory, for ``ctx.shared``."""
     return Memory(Leftovers(ctx.data_dir / "drafts.json"))

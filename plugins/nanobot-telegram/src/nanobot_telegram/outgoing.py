@@ -1,4 +1,4 @@
-"""What is sent for a message: texts, files and albums, in the order in which people see them."""
+"""Divides a message into the texts, files and albums to send, in their order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from nanobot_telegram.markdown import render_markdown
 from nanobot_telegram.rich_text import RichText, split_rich, utf16_length
 
 PART_UNITS = 4_000
-"""UTF-16 units of one message; Telegram takes 4,096."""
+"""UTF-16 units of one message; Telegram accepts 4,096."""
 _CAPTION_UNITS = 1_024
 _ALBUM_FILES = 10
 _MAX_FILE_BYTES = 50 * 1024 * 1024
 _MAX_PHOTO_BYTES = 10 * 1024 * 1024
-"""What bots may upload (Bot API, "Sending files")."""
+"""Upload limits of bots (Bot API, "Sending files")."""
 
 MediaKind: TypeAlias = Literal["photo", "voice", "audio", "video", "animation", "document"]
 _KINDS: dict[str, MediaKind] = {
@@ -40,7 +40,7 @@ _ALBUMS: dict[MediaKind, str] = {
     "audio": "audio",
     "document": "documents",
 }
-"""Kinds of files to those they may share an album with (Bot API, ``sendMediaGroup``)."""
+"""Kind of file to the kind of album that may contain it (Bot API, ``sendMediaGroup``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Piece:
     """One call to Telegram.
 
     Attributes:
-        text: what to write; the caption where there are files.
-        files: none for a plain message, two or more for an album.
-        buttons: rows of buttons below it.
+        text: text of the message, or the caption of its files.
+        files: several files are an album.
+        buttons: rows of buttons.
     """
 
     text: RichText
@@ -68,16 +68,15 @@ class Piece:
 
 
 def plan_pieces(message: OutboundMessage) -> list[Piece]:
-    """Return what is sent for `message`; the same message gives the same pieces.
+    """Return the pieces of `message`; the same message always has the same pieces.
 
-    A file that cannot be sent becomes a line of the text, so that people learn of it. Reads the
-    sizes of files: call it in a thread.
+    If a file cannot be sent, the text says so. Call it in a thread, because it reads file sizes.
     """
     uploads, problems = _uploads(message.media)
     text = render_markdown("\n\n".join(part for part in (message.content, *problems) if part))
     albums = list(_albums(uploads))
     fits = utf16_length(text.text) <= _CAPTION_UNITS
-    # A draft is a text already, and albums carry no buttons.
+    # A draft is a text message, and albums cannot have buttons.
     if albums and fits and not message.buttons and message.draft_id is None:
         return [Piece(text, albums[0]), *(Piece(RichText(""), files) for files in albums[1:])]
     texts = split_rich(text, PART_UNITS)
@@ -103,7 +102,7 @@ def _uploads(paths: Sequence[str]) -> tuple[list[Upload], list[str]]:
         elif size == 0:
             problems.append(f"(`{path.name}` could not be sent: it is empty.)")
         elif size > _MAX_FILE_BYTES:
-            problems.append(f"(`{path.name}` could not be sent: bots may send 50 MB, it has more.)")
+            problems.append(f"(`{path.name}` could not be sent: it is larger than 50 MB.)")
         else:
             uploads.append(Upload(path, _kind(path, size), size))
     return uploads, problems
@@ -115,7 +114,7 @@ def _kind(path: Path, size: int) -> MediaKind:
 
 
 def _albums(uploads: list[Upload]) -> Iterator[tuple[Upload, ...]]:
-    """Join neighbours that may be in one album."""
+    """Combine adjacent files that can be in one album."""
     album: list[Upload] = []
     for upload in uploads:
         group = _ALBUMS.get(upload.kind)

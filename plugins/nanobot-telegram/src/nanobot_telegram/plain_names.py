@@ -1,7 +1,7 @@
-r"""Which characters of a text are markup, and which belong to a name in it.
+r"""Distinguishes markup from characters that belong to names in a text.
 
-CommonMark reads ``__init__.py`` as bold text and a backslash of ``C:\_temp`` for an escape. In an
-answer both are names, and what they lose cannot be guessed from what is left.
+CommonMark reads ``__init__.py`` as bold text, and the backslash in ``C:\_temp`` as an escape. In an
+answer both are names, and a reader cannot guess the characters that they lose.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from markdown_it.rules_inline import StateInline
 Rule = Callable[[StateInline, bool], bool]
 
 _CHUNK = re.compile(r'[^\s`\[\]<>"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+')
-"""Ends at brackets, and at letters of scripts whose words no spaces divide."""
+"""Ends at brackets, and at letters of scripts without spaces between words."""
 _NAME = re.compile(
     r"/|\\[A-Za-z0-9]|^\\\\|(?:^|\W)(?:[A-Za-z]:|\.{1,2})\\|%\\|[\w*]\.\w|\w@\w|\w::\w"
 )
-"""What an address, a path, a file, a host, a regular expression or a qualified name shows."""
+"""Parts that identify an address, path, file, host, regular expression or qualified name."""
 _DUNDER = re.compile(r"__[a-z0-9]+(?:_[a-z0-9]+)*__")
 _ALTERNATIVES = re.compile(r"\*\*[^*/\\]+\*\*(?:/(?:\*\*[^*/\\]+\*\*|[\w-]+))+")
 """Such as ``**yes**/**no**``."""
@@ -35,7 +35,7 @@ _NOT_BEHIND = frozenset(".:=@(/\\[")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A name from `begin` to `end`, in a word from `first` to `last` that may format it."""
+    """A name from `begin` to `end`, in a word from `first` to `last` whose rest may be markup."""
 
     first: int
     begin: int
@@ -44,7 +44,7 @@ class _Place:
 
 
 def sparing_names(rule: Rule) -> Rule:
-    """Return a rule for inline markup that leaves names as they are."""
+    """Return a rule for inline markup that does not change names."""
 
     def spare(state: StateInline, silent: bool) -> bool:
         start, known = state.pos, len(state.delimiters)
@@ -72,7 +72,7 @@ def _place_at(state: StateInline, position: int) -> _Place | None:
 
 
 def _places(text: str) -> Iterator[_Place]:
-    """Yield where names are, in their order."""
+    """Yield the positions of names, in order."""
     for found in _CHUNK.finditer(text):
         chunk, first, last = found[0], found.start(), found.end()
         if _NAME.search(chunk) and not _ALTERNATIVES.fullmatch(chunk.rstrip(_CLOSING)):
@@ -85,7 +85,7 @@ def _places(text: str) -> Iterator[_Place]:
 
 
 def _without_wrapping(chunk: str) -> tuple[int, int]:
-    """Return where a name begins and ends in `chunk`, which may be formatted or a part of more."""
+    """Return where a name begins and ends in `chunk`, without markup around it."""
     inner = chunk.lstrip(_OPENING)
     begin = len(chunk) - len(inner)
     inner = inner.rstrip(_CLOSING)
@@ -101,7 +101,7 @@ def _without_wrapping(chunk: str) -> tuple[int, int]:
 
 
 def _is_wrapping(left: str, name: str, right: str) -> bool:
-    """Whether the characters on both sides of a name may format it, and are not part of it."""
+    """Whether the characters on both sides of a name are markup, and not part of it."""
     if left and right and left != right[::-1]:
         return False
     if any(_stands_alone(mark, name) for mark in {*left, *right}):
@@ -114,7 +114,7 @@ def _is_wrapping(left: str, name: str, right: str) -> bool:
 
 
 def _stands_alone(mark: str, name: str) -> bool:
-    """Whether `mark` is found in `name` elsewhere than inside of a word."""
+    """Whether `name` contains `mark` outside of a word."""
     for found in re.finditer(f"{re.escape(mark)}+", name):
         around = name[: found.start()][-1:], name[found.end() :][:1]
         if not all(side.isalnum() for side in around):
@@ -123,9 +123,9 @@ def _stands_alone(mark: str, name: str) -> bool:
 
 
 def _flanks(text: str, start: int, end: int) -> tuple[bool, bool]:
-    """Return whether a run of marks may open, and whether it may close, where CommonMark says so.
+    """Return whether a run of marks may open formatting, and whether it may close it.
 
-    CommonMark lets ``a*b*c``, ``f(*), g(*)`` and ``x=_y_`` be formatted; no one means it so.
+    CommonMark also formats ``a*b*c``, ``f(*), g(*)`` and ``x=_y_``, which authors do not intend.
     """
     mark, is_strong = text[start], end - start > 1
     before, behind = text[start - 1 : start] or " ", text[end : end + 1] or " "
@@ -141,5 +141,5 @@ def _flanks(text: str, start: int, end: int) -> tuple[bool, bool]:
 
 
 def _is_letter(character: str) -> bool:
-    """Whether words of this letter's script are divided by spaces."""
+    """Whether this is a letter of a script with spaces between words."""
     return character.isalnum() and unicodedata.east_asian_width(character) not in "WF"

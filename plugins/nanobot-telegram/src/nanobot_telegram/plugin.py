@@ -1,4 +1,4 @@
-"""Entry point: the channel, and the route that its webhook needs."""
+"""Entry point: the channel, and the route for its webhook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @on.describe_plugin
 def describe_plugin() -> PluginFacts:
-    """Declare what the plugin reaches."""
+    """Declare what the plugin can access."""
     return PluginFacts(
         summary="Telegram: chats, groups, topics, files and buttons",
         capabilities=("receives messages of people", "sends messages and files to people"),
@@ -30,7 +30,7 @@ def contribute_settings() -> Iterable[SettingsSection]:
 
 @on.contribute_channels
 def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
-    """Contribute the channel; its SDK is imported when it starts."""
+    """Contribute the channel. Its SDK is imported when it starts."""
     return (
         ChannelSpec(
             name="telegram",
@@ -43,6 +43,6 @@ def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
 
 @on.contribute_routes
 def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
-    """Contribute the address that Telegram calls in webhook mode; otherwise it answers 404."""
-    # Open, because Telegram cannot send the gateway's token: the application checks its own.
+    """Contribute the route that Telegram calls in webhook mode; otherwise it responds with 404."""
+    # Open, because Telegram cannot send the gateway's token: the route checks its own secret.
     return (Mount(path="/telegram", app="nanobot_telegram.webhook:build_app", access="open"),)

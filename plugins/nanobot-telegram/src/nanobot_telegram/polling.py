@@ -1,4 +1,4 @@
-"""Long polling: asks for updates, and lets Telegram forget what is stored."""
+"""Long polling: requests updates, and confirms those that are stored."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from nanobot_telegram.intake import Intake
 
 _LOOK_AGAIN_S = 0.5
-"""Pause between two looks for updates of other chats while some are still being stored."""
+"""Pause between requests for updates of other chats while some are still being stored."""
 _ATTEMPTS = 4
 _LONGEST_PAUSE_S = 30.0
 
 
 class Backlog:
-    """Which updates were received, and the first that Telegram must still offer.
+    """Tracks which updates are stored, and determines the next offset.
 
-    Telegram forgets all updates below the offset that it is asked for (Bot API, ``getUpdates``),
-    so the offset stays at the oldest one that is not stored, however many after it are. It offers
-    at most 100, which bounds the work in progress.
+    Telegram forgets all updates below the requested offset (Bot API, ``getUpdates``). So the offset
+    remains at the oldest update that is not stored, even if later ones are. Telegram returns at
+    most 100 updates, which limits the work in progress.
     """
 
     def __init__(self) -> None:
@@ -37,20 +37,20 @@ class Backlog:
 
     @property
     def offset(self) -> int | None:
-        """The first update to ask for, or ``None`` before there was one."""
+        """The first update to request, or ``None`` before the first update."""
         return min(self._open, default=self._next)
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything received is stored."""
+        """Whether all received updates are stored."""
         return not self._open
 
     def take(self, ids: Iterable[int]) -> list[int]:
-        """Return those of a batch that are new, in their order."""
+        """Add a batch, and return the new ids in order."""
         batch = list(ids)
         fresh = [i for i in dict.fromkeys(batch) if i not in self._open | self._stored]
         if batch:
-            # Not the highest ever: after a week of silence Telegram may begin at any number.
+            # Not the highest id ever: after a week without updates, Telegram may restart anywhere.
             self._next = max(batch) + 1
         self._open.update(fresh)
         if self._open:
@@ -58,16 +58,16 @@ class Backlog:
         return fresh
 
     def finish(self, update_id: int) -> None:
-        """Note that a received update is stored."""
+        """Mark an update as stored."""
         self._open.discard(update_id)
         self._stored.add(update_id)
         if not self._open:
-            # None of them is asked for again.
+            # None of them is requested again.
             self._stored.clear()
             self._settled.set()
 
     async def wait(self) -> None:
-        """Wait until nothing is being worked on, for a moment at most."""
+        """Wait until all updates are stored, for at most half a second."""
         try:
             async with asyncio.timeout(_LOOK_AGAIN_S):
                 await self._settled.wait()
@@ -76,12 +76,11 @@ class Backlog:
 
 
 class Poller:
-    """Receives by asking.
+    """Receives updates by long polling.
 
     Args:
-        inbox: receives the state after every answer.
-        intake: takes the updates.
-        kinds: kinds of updates to ask for.
+        inbox: notified after every answer of Telegram.
+        kinds: kinds of updates to request.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class Poller:
         """Receive until cancelled.
 
         Raises:
-            CallFailed: Telegram cannot be reached, or does not let this program receive.
+            CallFailed: Telegram cannot be reached, or does not allow this program to receive.
         """
         while True:
             batch = await self._ask()
@@ -114,11 +113,11 @@ class Poller:
                 self._intake.put(by_id[update_id], partial(self._backlog.finish, update_id))
             await self._backlog.wait()
             if len(by_id) < len(batch):
-                # What has no number cannot be taken off the list, and would come at once again.
+                # An update without an id cannot be confirmed, and would be returned immediately.
                 await self._ctx.clock.sleep(_LOOK_AGAIN_S)
 
     async def _ask(self) -> list[object]:
-        """Return the next updates; passing troubles are waited out."""
+        """Return the next updates; retry after temporary failures."""
         for attempt in range(1, _ATTEMPTS):
             try:
                 return await self._fetch()

@@ -1,4 +1,4 @@
-"""Text with spans of formatting, as Telegram accepts it, and how it is divided.
+"""Text with formatting, as Telegram accepts it, and how to split it.
 
 Offsets count UTF-16 units, as in the Bot API (``MessageEntity``).
 """
@@ -14,19 +14,18 @@ EntityKind: TypeAlias = Literal[
     "bold", "italic", "strikethrough", "code", "pre", "text_link", "blockquote"
 ]
 _DIVISIBLE = frozenset({"pre", "blockquote"})
-"""Spans that are cut where the text is; the others are kept whole where they fit."""
+"""Spans that are split with the text; others are kept whole if they fit."""
 _SPACE = re.compile(r"\s")
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A formatted stretch of a text.
+    """A formatted part of a text.
 
     Attributes:
-        kind: what it looks like.
         offset: where it begins, in UTF-16 units.
-        length: how long it is, in UTF-16 units, at least 1.
-        url: where a ``text_link`` leads.
+        length: UTF-16 units, at least 1.
+        url: target of a ``text_link``.
         language: language of a ``pre``, or an empty string.
     """
 
@@ -38,7 +37,7 @@ class Span:
 
     @property
     def end(self) -> int:
-        """The first unit behind it."""
+        """The first unit after it."""
         return self.offset + self.length
 
 
@@ -56,19 +55,18 @@ class RichText:
 
 
 def utf16_length(text: str) -> int:
-    """Return how many UTF-16 units `text` has."""
+    """Return the length of `text` in UTF-16 units."""
     return len(text) + sum(1 for character in text if character > "\uffff")
 
 
 def split_rich(whole: RichText, limit: int) -> list[RichText]:
-    """Divide a text so that each part has at most `limit` UTF-16 units.
+    """Split a text into parts of at most `limit` UTF-16 units.
 
-    Parts end behind a line feed, else behind a space, else anywhere between two characters. Code
-    and quotes that are cut go on in the next part. Together the parts are the whole text, except
-    that those of white space alone, which Telegram refuses, are left out.
+    Parts end after a line feed, otherwise after a space, otherwise between any two characters. Code
+    and quotes continue in the next part. The parts contain the whole text, except for parts of only
+    white space, which Telegram refuses.
 
     Args:
-        whole: what is divided.
         limit: UTF-16 units of one part, at least 2.
     """
     starts = _unit_offsets(whole.text)
@@ -84,7 +82,7 @@ def split_rich(whole: RichText, limit: int) -> list[RichText]:
 
 
 def _unit_offsets(text: str) -> list[int]:
-    """Return the UTF-16 offset of each character, and at the end the length."""
+    """Return the UTF-16 offset of each character, followed by the length."""
     offsets = [0]
     for character in text:
         offsets.append(offsets[-1] + (2 if character > "\uffff" else 1))
@@ -95,11 +93,11 @@ def _next_cut(whole: RichText, starts: list[int], begin: int, limit: int) -> int
     budget = starts[begin] + limit
     if starts[-1] <= budget:
         return len(whole.text)
-    # No character has less than one unit.
+    # Every character has at least one unit.
     end = begin + limit
     while starts[min(end, len(whole.text))] > budget:
         end -= 1
-    # A line feed in the first half would leave the part nearly empty; a space serves better then.
+    # After a line feed in the first half, the part would be short; a space is better.
     middle = begin + (end - begin) // 2
     cut = whole.text.rfind("\n", middle, end) + 1 or _after_space(whole.text, middle, end) or end
     for span in whole.spans:

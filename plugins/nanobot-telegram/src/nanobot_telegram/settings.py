@@ -12,7 +12,7 @@ from nanobot_core import ChannelSettings, PluginSettings
 
 _PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{16,256}")
-"""Values that ``setWebhook`` accepts as ``secret_token``, long enough not to be guessed."""
+"""Values that ``setWebhook`` accepts as ``secret_token``, and that are hard to guess."""
 
 
 def _check_proxy(proxy: SecretStr | None) -> SecretStr | None:
@@ -34,11 +34,11 @@ def _check_url(url: str) -> str:
 
 
 class WebhookSettings(PluginSettings):
-    """``channels.telegram.webhook``: Telegram calls the gateway, instead of being asked.
+    """Section ``channels.telegram.webhook``: Telegram calls the gateway instead of being polled.
 
     Attributes:
-        url: public https address that leads to ``/telegram`` of the gateway; empty is long polling.
-        secret: what Telegram sends along with each call, 16 to 256 letters, digits, ``_`` or ``-``.
+        url: public https address of the gateway's ``/telegram``; if empty, long polling is used.
+        secret: sent by Telegram with each call; 16 to 256 letters, digits, ``_`` or ``-``.
     """
 
     url: str = ""
@@ -61,12 +61,12 @@ class TelegramSettings(ChannelSettings):
     """Section ``channels.telegram``.
 
     Attributes:
-        token: what BotFather gave for the bot.
+        token: the bot's token from BotFather.
         api_base: address of the Bot API server.
-        proxy: proxy for all requests, http or socks5; variables of the environment are not read.
-        drop_pending_updates: messages that came while the gateway was down are thrown away.
-        edited_messages: a message that its author edits comes in again.
-        reply_to_message: answers quote the message that they answer.
+        proxy: http or socks5 proxy for all requests. Environment variables are not used.
+        drop_pending_updates: drop messages that arrived while the gateway was down.
+        edited_messages: process a message again when its author edits it.
+        reply_to_message: quote the message in the reply.
         webhook: settings of webhook mode.
     """
 

@@ -15,39 +15,39 @@ if TYPE_CHECKING:
 
 _SECRET_HEADER = b"x-telegram-bot-api-secret-token"
 _MAX_BYTES = 1_000_000
-"""Updates hold texts and ids, never files; the longest are far shorter."""
+"""Updates contain texts and ids, but no files; they are much shorter."""
 _ANSWER_LIMIT_S = 50.0
-"""Telegram gives up on a call after about a minute and repeats it."""
+"""Telegram repeats a call after about a minute."""
 
 Handler: TypeAlias = Callable[[object], Awaitable[bool]]
-"""Takes an update and returns whether it is stored."""
+"""Receives an update and returns whether it is stored."""
 Receive: TypeAlias = Callable[[], Awaitable[Any]]
 Send: TypeAlias = Callable[[Any], Awaitable[None]]
 
 
-class Door:
-    """Where the route and the channel meet.
+class UpdateRoute:
+    """Connects the route with the channel.
 
     Attributes:
-        handler: receives updates; ``None`` while the channel does not receive by webhook.
+        handler: receives updates; ``None`` if the channel does not receive by webhook.
     """
 
     def __init__(self) -> None:
         self.handler: Handler | None = None
 
 
-def make_door(ctx: PluginContext) -> Door:
-    """Return a closed door; for ``ctx.shared``."""
-    return Door()
+def build_route(ctx: PluginContext) -> UpdateRoute:
+    """Return a route without a handler, for ``ctx.shared``."""
+    return UpdateRoute()
 
 
 def build_app(ctx: PluginContext) -> AsgiApp:
     """Return the application that Telegram calls.
 
-    It answers 200 once the update is stored, 503 where Telegram should call again, and 404 to
-    callers who do not send the secret, so that they learn nothing.
+    It responds with 200 when the update is stored, with 503 if Telegram should call again, and with
+    404 to callers without the secret.
     """
-    door = ctx.shared(make_door)
+    route = ctx.shared(build_route)
     secret = ctx.settings(TelegramSettings).webhook.secret.get_secret_value().encode()
 
     async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -58,7 +58,7 @@ def build_app(ctx: PluginContext) -> AsgiApp:
             # nanobot-http counts authenticated callers separately.
             if caller := (scope.get("extensions") or {}).get("nanobot.caller"):
                 caller["proven"]()
-            status = await _status_of(door, scope, receive)
+            status = await _status_of(route, scope, receive)
         headers = [(b"content-length", b"0")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
@@ -71,10 +71,10 @@ def _knows(secret: bytes, scope: dict[str, Any]) -> bool:
     return bool(secret) and len(sent) == 1 and hmac.compare_digest(secret, sent[0])
 
 
-async def _status_of(door: Door, scope: dict[str, Any], receive: Receive) -> int:
+async def _status_of(route: UpdateRoute, scope: dict[str, Any], receive: Receive) -> int:
     if scope["method"] != "POST":
         return 405
-    if door.handler is None:
+    if route.handler is None:
         return 503
     try:
         async with asyncio.timeout(_ANSWER_LIMIT_S):
@@ -85,13 +85,13 @@ async def _status_of(door: Door, scope: dict[str, Any], receive: Receive) -> int
                 update = json.loads(body)
             except (ValueError, RecursionError):
                 return 400
-            return 200 if await door.handler(update) else 503
+            return 200 if await route.handler(update) else 503
     except TimeoutError:
         return 503
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """Return the body, or ``None`` where it is too long or its sender has gone."""
+    """Return the body, or ``None`` if it is too long or the caller has disconnected."""
     body = bytearray()
     while True:
         event = await receive()

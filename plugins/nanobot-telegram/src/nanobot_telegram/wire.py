@@ -1,7 +1,7 @@
 """The parts of Telegram's updates that the channel reads (Bot API 10.0, "Available types").
 
-The SDK reads a whole batch of updates or fails with it. Here each update is validated by itself,
-so that a malformed one does not affect the others; fields that are not named are passed over.
+The SDK parses a batch of updates as a whole. Here each update is validated separately, so that a
+malformed one does not affect the others. Other fields are ignored.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 _JOINERS = "\u200c\u200d"
-"""Invisible, and a part of names in some scripts and of some emoji."""
+"""Invisible characters that are part of names in some scripts, and of some emoji."""
 
 
 def _on_one_line(name: str) -> str:
-    """Return what people see of a name that its bearer has chosen."""
+    """Return the visible characters of a name, which users choose themselves."""
     flat = " ".join(name.split())
     return "".join(letter for letter in flat if letter.isprintable() or letter in _JOINERS)
 
@@ -47,7 +47,7 @@ class Chat(_Wire):
 
 
 class Entity(_Wire):
-    """A span of a text; `offset` and `length` count UTF-16 units."""
+    """A part of a text; `offset` and `length` are UTF-16 units."""
 
     type: str
     offset: int = Field(ge=0)
@@ -114,7 +114,7 @@ class Dice(_Wire):
 
 
 class Origin(_Wire):
-    """Where a forwarded message comes from; which field is there depends on its kind."""
+    """The origin of a forwarded message; its kind determines which field has a value."""
 
     sender_user: User | None = None
     sender_user_name: _Name = ""
@@ -129,7 +129,7 @@ class Quote(_Wire):
 
 
 class Message(_Wire):
-    """A message; also the one whose button was pressed, which may be incomplete if it is old."""
+    """A message. The message of a pressed button may be incomplete if it is old."""
 
     message_id: int
     chat: Chat
@@ -173,7 +173,7 @@ class CallbackQuery(_Wire):
 
 
 class Update(_Wire):
-    """One thing that has happened; at most one of its other fields is there."""
+    """An update; at most one of its optional fields has a value."""
 
     update_id: int
     message: Message | None = None
