@@ -7,15 +7,18 @@ so that an older and a newer version of nanobot can use one file in turn.
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from nanobot_core.messages import Button, InboundMessage, OutboundKind, OutboundMessage
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
-    from nanobot_core.messages import JsonObject, JsonValue
+    from dataclasses import Field
+
+    from nanobot_core.messages import JsonValue
 
 BEHIND: Final = 0
 READY: Final = 1
@@ -23,8 +26,10 @@ DELAYED: Final = 2
 OUT: Final = 3
 """The states of a stored message; see `nanobot_core.bus.ledger`."""
 
-_KINDS: Final[tuple[OutboundKind, ...]] = get_args(OutboundKind)
-_EMPTY: Final[tuple[JsonValue, ...]] = (None, False, [], {})
+_EMPTY: Final[tuple[object, ...]] = (None, False, (), [], {})
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 INBOUND: Final = "in"
 _OUTBOUND: Final = "out:"
@@ -65,27 +70,6 @@ class Taken:
     number: int
     attempt: int
     stored_us: int
-    payload: str
-
-
-@dataclass(frozen=True, slots=True)
-class Buried:
-    """A stored message that was given up.
-
-    Attributes:
-        number: as in `Taken`.
-        queue: its former queue.
-        attempts: how often it had been handed out.
-        buried_us: when it was given up, in microseconds of Unix time.
-        reason: why.
-        payload: the message as JSON text.
-    """
-
-    number: int
-    queue: str
-    attempts: int
-    buried_us: int
-    reason: str
     payload: str
 
 
@@ -142,6 +126,16 @@ def _key(*parts: str) -> bytes:
     return b"#" + blake2b(plain, digest_size=_DIGEST_BYTES).digest()
 
 
+def microseconds(moment: datetime) -> int:
+    """Return an instant as microseconds of Unix time."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def instant(unix_us: int) -> datetime:
+    """Return the instant that `microseconds` has turned into a number."""
+    return _EPOCH + unix_us * _MICROSECOND
+
+
 def encode_inbound(message: InboundMessage) -> str:
     """Return `message` as text.
 
@@ -149,23 +143,14 @@ def encode_inbound(message: InboundMessage) -> str:
         TypeError: its metadata is not plain data.
         ValueError: its metadata contains itself.
     """
-    return _encode(
-        {
-            "channel": message.channel,
-            "sender_id": message.sender_id,
-            "chat_id": message.chat_id,
-            "content": message.content,
-            "id": message.id,
-            "media": list(message.media),
-            "timestamp": None if message.timestamp is None else message.timestamp.isoformat(),
-            "metadata": message.metadata,
-            "session_key_override": message.session_key_override,
-            "dedupe_key": message.dedupe_key,
-            "is_group": message.is_group,
-            "is_addressed": message.is_addressed,
-            "is_control": message.is_control,
-        }
-    )
+    timestamp = message.timestamp
+    return _encode(message, timestamp=None if timestamp is None else timestamp.isoformat())
+
+
+def encode_outbound(message: OutboundMessage) -> str:
+    """Return `message` as text; raises as `encode_inbound`."""
+    buttons = [[[button.label, button.value] for button in row] for row in message.buttons]
+    return _encode(message, buttons=buttons)
 
 
 def decode_inbound(text: str) -> InboundMessage:
@@ -174,135 +159,76 @@ def decode_inbound(text: str) -> InboundMessage:
     Raises:
         ValueError: it is not an object, or lacks its channel or chat.
     """
-    record = _Record(text)
-    return InboundMessage(
-        channel=record.required("channel"),
-        sender_id=record.text("sender_id"),
-        chat_id=record.required("chat_id"),
-        content=record.text("content"),
-        id=record.text("id"),
-        media=record.texts("media"),
-        timestamp=record.instant("timestamp"),
-        metadata=record.mapping("metadata"),
-        session_key_override=record.text_or_none("session_key_override"),
-        dedupe_key=record.text_or_none("dedupe_key"),
-        is_group=record.flag("is_group"),
-        is_addressed=record.flag("is_addressed"),
-        is_control=record.flag("is_control"),
-    )
-
-
-def encode_outbound(message: OutboundMessage) -> str:
-    """Return `message` as text.
-
-    Raises:
-        TypeError: its metadata is not plain data.
-        ValueError: its metadata contains itself.
-    """
-    return _encode(
-        {
-            "channel": message.channel,
-            "chat_id": message.chat_id,
-            "content": message.content,
-            "kind": message.kind,
-            "reply_to": message.reply_to,
-            "media": list(message.media),
-            "metadata": message.metadata,
-            "idempotency_key": message.idempotency_key,
-            "buttons": [
-                [[button.label, button.value] for button in row] for row in message.buttons
-            ],
-            "draft_id": message.draft_id,
-        }
-    )
+    return InboundMessage(**_decode(text, InboundMessage.__dataclass_fields__))
 
 
 def decode_outbound(text: str) -> OutboundMessage:
-    """Return the message that `encode_outbound` wrote.
-
-    Raises:
-        ValueError: it is not an object, or lacks its channel or chat.
-    """
-    record = _Record(text)
-    kind = record.text("kind")
-    return OutboundMessage(
-        channel=record.required("channel"),
-        chat_id=record.required("chat_id"),
-        content=record.text("content"),
-        kind=next((known for known in _KINDS if known == kind), "final"),
-        reply_to=record.text_or_none("reply_to"),
-        media=record.texts("media"),
-        metadata=record.mapping("metadata"),
-        idempotency_key=record.text("idempotency_key"),
-        buttons=record.buttons("buttons"),
-        draft_id=record.text_or_none("draft_id"),
-    )
+    """Return the message that `encode_outbound` wrote; raises as `decode_inbound`."""
+    return OutboundMessage(**_decode(text, OutboundMessage.__dataclass_fields__))
 
 
-def _encode(record: JsonObject) -> str:
+def decode_dead(queue: str, text: str) -> InboundMessage | OutboundMessage:
+    """Return the message of a dead letter; one that cannot be read has its text as content."""
+    channel = channel_of(queue)
+    try:
+        return decode_inbound(text) if channel is None else decode_outbound(text)
+    except ValueError:
+        if channel is None:
+            return InboundMessage(channel="", sender_id="", chat_id="", content=text)
+        return OutboundMessage(channel=channel, chat_id="", content=text)
+
+
+def _encode(message: InboundMessage | OutboundMessage, **converted: object) -> str:
+    record = {name: getattr(message, name) for name in message.__dataclass_fields__} | converted
     kept = {name: value for name, value in record.items() if value not in _EMPTY}
     # Escaped, because half a surrogate pair, which platforms do send, is not valid UTF-8.
     return json.dumps(kept, separators=(",", ":"))
 
 
-class _Record:
-    """Fields of a JSON object; one of a wrong type counts as missing."""
-
-    def __init__(self, text: str) -> None:
-        try:
-            fields = json.loads(text)
-        except RecursionError as error:
-            msg = "it is nested too deeply"
-            raise ValueError(msg) from error
-        if not isinstance(fields, dict):
-            msg = "it is not a JSON object"
-            raise ValueError(msg)
-        self._fields: JsonObject = fields
-
-    def required(self, name: str) -> str:
-        value = self._fields.get(name)
-        if not isinstance(value, str):
+def _decode(text: str, fields: Mapping[str, Field[Any]]) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except RecursionError as error:
+        msg = "it is nested too deeply"
+        raise ValueError(msg) from error
+    if not isinstance(record, dict):
+        msg = "it is not a JSON object"
+        raise ValueError(msg)
+    for name in ("channel", "chat_id"):
+        if not isinstance(record.get(name), str):
             msg = f"it has no '{name}'"
             raise ValueError(msg)
-        return value
-
-    def text(self, name: str) -> str:
-        return self.text_or_none(name) or ""
-
-    def text_or_none(self, name: str) -> str | None:
-        value = self._fields.get(name)
-        return value if isinstance(value, str) else None
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        return tuple(item for item in self._list(name) if isinstance(item, str))
-
-    def flag(self, name: str) -> bool:
-        return self._fields.get(name) is True
-
-    def mapping(self, name: str) -> JsonObject:
-        value = self._fields.get(name)
-        return value if isinstance(value, dict) else {}
-
-    def instant(self, name: str) -> datetime | None:
-        try:
-            return datetime.fromisoformat(self.text(name))
-        except ValueError:
-            return None
-
-    def buttons(self, name: str) -> tuple[tuple[Button, ...], ...]:
-        return tuple(
-            tuple(button for item in row if (button := _button(item)) is not None)
-            for row in self._list(name)
-            if isinstance(row, list)
-        )
-
-    def _list(self, name: str) -> list[JsonValue]:
-        value = self._fields.get(name)
-        return value if isinstance(value, list) else []
+    return {name: _READERS[str(field.type)](record.get(name)) for name, field in fields.items()}
 
 
-def _button(item: JsonValue) -> Button | None:
-    match item:
-        case [str(label), str(value)]:
-            return Button(label, value)
-    return None
+def _items(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+def _instant(value: JsonValue) -> datetime | None:
+    try:
+        return datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _buttons(row: list[JsonValue]) -> Iterator[Button]:
+    for item in row:
+        match item:
+            case [str(label), str(value)]:
+                yield Button(label, value)
+
+
+_READERS: Final[Mapping[str, Callable[[JsonValue], object]]] = {
+    "str": lambda value: value if isinstance(value, str) else "",
+    "str | None": lambda value: value if isinstance(value, str) else None,
+    "bool": lambda value: value is True,
+    "datetime | None": _instant,
+    "JsonObject": lambda value: value if isinstance(value, dict) else {},
+    "OutboundKind": lambda value: value if value in get_args(OutboundKind) else "final",
+    "tuple[str, ...]": lambda value: tuple(item for item in _items(value) if isinstance(item, str)),
+    "tuple[tuple[Button, ...], ...]": lambda value: tuple(
+        tuple(_buttons(row)) for row in _items(value) if isinstance(row, list)
+    ),
+}
+"""By the type of a field, how to read it; a value of a wrong type counts as missing."""

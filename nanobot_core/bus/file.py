@@ -51,7 +51,7 @@ class QueueFile:
     """A database file that only this process uses. Blocking; for one thread.
 
     Args:
-        path: the file; made if there is none.
+        path: the file; created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class QueueFile:
         """Sentences on damage that was found when it was opened, and on the repair."""
 
     def open(self) -> Transactions:
-        """Open the file, and make it if there is none.
+        """Open the file, and create it if it does not exist.
 
         Raises:
             BusError: another process has it open, a newer version wrote it, or the disk failed.
@@ -72,25 +72,25 @@ class QueueFile:
         try:
             make_folder(self._path.parent)
             self._lock.acquire()
+            try:
+                return self._open_locked()
+            except BaseException:
+                self.unlock()
+                raise
         except Timeout as error:
             msg = (
                 f"message queue '{self._path}' is in use by another process; "
                 "stop the other gateway, or give this one its own data directory"
             )
             raise BusError(msg) from error
-        except OSError as error:
-            raise self._unusable(error) from error
-        try:
-            return self._open_locked()
         except sqlite3.Error as error:
-            self.unlock()
             raise bus_error(str(self._path), error) from error
         except OSError as error:
-            self.unlock()
-            raise self._unusable(error) from error
-        except BaseException:
-            self.unlock()
-            raise
+            msg = (
+                f"cannot use message queue '{self._path}': {error}; check the disk and the "
+                "permissions"
+            )
+            raise BusError(msg) from error
 
     def unlock(self) -> None:
         """Let other processes open the file."""
@@ -239,11 +239,6 @@ class QueueFile:
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
-
-    def _unusable(self, error: OSError) -> BusError:
-        return BusError(
-            f"cannot use message queue '{self._path}': {error}; check the disk and the permissions"
-        )
 
 
 class _Damaged(sqlite3.DatabaseError):

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from nanobot_core.bus.entry import BEHIND, DELAYED, OUT, READY, Buried, Taken
+from nanobot_core.bus.entry import BEHIND, DELAYED, OUT, READY, Taken, decode_dead, instant
+from nanobot_core.contracts.bus import DeadLetter
 from nanobot_core.errors import BusFull
 
 if TYPE_CHECKING:
@@ -81,14 +82,14 @@ class QueueCounts:
 
     Attributes:
         by_queue: how many messages are stored, by queue; dead letters under `DEAD`.
-        readied: how many messages became ready since this was last cleared, by queue.
+        readied: queues in which a message has become ready since this was last cleared.
         delayed: queues in which a message may be delayed.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         self.by_queue: Counter[str] = Counter()
-        self.readied: Counter[str] = Counter()
+        self.readied: set[str] = set()
         self.delayed: set[str] = set()
         self._stored: Counter[Lane] = Counter()
         self._out: dict[int, tuple[int, Place]] = {}
@@ -118,7 +119,7 @@ class QueueCounts:
             self.hand_out(number, attempt, Place(queue, lane, bool(urgent)))
         self._is_known = True
 
-    def roll_back(self, readied: Counter[str]) -> None:
+    def roll_back(self, readied: set[str]) -> None:
         """Forget the counts; called when a transaction has failed.
 
         Args:
@@ -227,7 +228,7 @@ class Ledger:
         self._database.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         self.counts.add(Place(*place))
         if state == READY:
-            self.counts.readied[entry.queue] += 1
+            self.counts.readied.add(entry.queue)
         return True
 
     def take(self, queue: str, now_us: int) -> tuple[Taken | None, int | None]:
@@ -321,14 +322,23 @@ class Ledger:
         self.counts.by_queue[DEAD] += 1
         self._remove(number, place)
 
-    def dead_letters(self, limit: int) -> list[Buried]:
+    def dead_letters(self, limit: int) -> list[DeadLetter]:
         """Return the dead letters that were buried last, the last first."""
         rows = self._database.execute(
             "SELECT number, queue, attempts, buried_us, reason, payload FROM dead"
             " ORDER BY burial DESC LIMIT ?",
             (max(limit, 0),),
         )
-        return [Buried(*row) for row in rows]
+        return [
+            DeadLetter(
+                id=str(number),
+                message=decode_dead(queue, payload),
+                reason=reason,
+                attempts=attempts,
+                buried_at=instant(buried_us),
+            )
+            for number, queue, attempts, buried_us, reason, payload in rows
+        ]
 
     def revive(self, number: int) -> bool:
         """Put a dead letter back in its former place in line; False when there is none."""
@@ -398,7 +408,7 @@ class Ledger:
             (DELAYED if due_us else READY, number),
         )
         # Also for a delayed one: a waiting receiver must learn when it is due.
-        self.counts.readied[queue] += 1
+        self.counts.readied.add(queue)
         if due_us:
             self.counts.delayed.add(queue)
 
@@ -412,7 +422,7 @@ class Ledger:
             (queue, now_us),
         ).rowcount
         if ended:
-            self.counts.readied[queue] += ended
+            self.counts.readied.add(queue)
         due_us: int | None
         (due_us,) = self._database.execute(
             "SELECT min(due_us) FROM message WHERE queue = ? AND state = 2", (queue,)

@@ -5,40 +5,37 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from abc import abstractmethod
-from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from nanobot_core.bus.entry import (
     INBOUND,
-    Taken,
     channel_of,
     decode_inbound,
     decode_outbound,
     inbound_entry,
+    instant,
     lane_of,
+    microseconds,
     outbound_entry,
     outbound_queue,
 )
 from nanobot_core.bus.ledger import DEAD, SCHEMA, Ledger
 from nanobot_core.bus.transaction import Operation, Transactions
 from nanobot_core.clock import SystemClock
-from nanobot_core.contracts.bus import Bus, BusDepth, DeadLetter, InboundLease, OutboundLease
+from nanobot_core.contracts.bus import Bus, BusDepth, InboundLease, OutboundLease
 from nanobot_core.messages import InboundMessage, OutboundMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from nanobot_core.bus.entry import Buried
+    from nanobot_core.bus.entry import Taken
     from nanobot_core.clock import Clock
-    from nanobot_core.contracts.bus import Lease
+    from nanobot_core.contracts.bus import DeadLetter, Lease
 
 DEFAULT_MAX_WAITING: Final = 10_000
 
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _MICROSECONDS: Final = 1_000_000
 _DIGITS: Final = 18
 """Digits that fit into SQLite's integers."""
@@ -58,7 +55,8 @@ class LedgerBus(Bus):
     def __init__(self, clock: Clock, max_waiting: int) -> None:
         self._clock = clock
         self._max_waiting = max_waiting
-        self._receivers = Receivers(clock)
+        self._news: dict[str, asyncio.Event] = {}
+        """By queue, what its receivers wait for."""
 
     @abstractmethod
     async def _perform(self, operation: Operation) -> object:
@@ -68,8 +66,7 @@ class LedgerBus(Bus):
             BusError: nothing has changed.
 
         Cancellation:
-            The operation may still be done; `_undoing` says how a message that it handed out is put
-            back.
+            The operation may still be done; a message that it has handed out is put back.
         """
 
     async def publish_inbound(self, message: InboundMessage) -> bool:
@@ -106,7 +103,7 @@ class LedgerBus(Bus):
         return OutboundLease(
             id=str(taken.number),
             attempt=taken.attempt,
-            stored_at=_instant(taken.stored_us),
+            stored_at=instant(taken.stored_us),
             message=message,
         )
 
@@ -130,8 +127,7 @@ class LedgerBus(Bus):
 
     async def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
         """See `Bus.dead_letters`. One that cannot be read has its stored text as content."""
-        found = await self._do(lambda ledger: ledger.dead_letters(limit), is_durable=False)
-        return [_dead_letter(buried) for buried in found]
+        return await self._do(lambda ledger: ledger.dead_letters(limit), is_durable=False)
 
     async def revive(self, letter_id: str) -> bool:
         """See `Bus.revive`. It comes before messages that arrived later."""
@@ -155,26 +151,37 @@ class LedgerBus(Bus):
         channels = (channel_of(queue) for queue in counts if queue != DEAD)
         return frozenset(channel for channel in channels if channel is not None)
 
-    @staticmethod
-    def _undoing(result: object) -> Operation | None:
-        """Return the operation that puts back a message whose receiver was cancelled, if any."""
-        taken = result[0] if isinstance(result, tuple) else result
-        if not isinstance(taken, Taken):
-            return None
-        return Operation(lambda ledger: ledger.give_back(taken), is_durable=False)
-
     async def _receive(self, queue: str, decode: Callable[[str], _M]) -> tuple[Taken, _M]:
         while True:
-            now_us, wakes = self._now_us(), self._receivers.wakes(queue)
+            # Before looking, so that what comes meanwhile is not missed.
+            news, now_us = self._news.setdefault(queue, asyncio.Event()), self._now_us()
             take = partial(Ledger.take, queue=queue, now_us=now_us)
             taken, due_us = await self._do(take, is_durable=False)
             if taken is None:
-                delay_s = None if due_us is None else (due_us - now_us) / _MICROSECONDS
-                await self._receivers.wait(queue, wakes, delay_s)
+                if due_us is None:
+                    await news.wait()
+                else:
+                    await self._wait_until_due(queue, news, (due_us - now_us) / _MICROSECONDS)
                 continue
             message = await self._read(taken, decode)
             if message is not None:
                 return taken, message
+
+    async def _wait_until_due(self, queue: str, news: asyncio.Event, delay_s: float) -> None:
+        async def ring() -> None:
+            await self._clock.sleep(delay_s)
+            self._wake([queue])
+
+        async with asyncio.TaskGroup() as tasks:
+            timer = tasks.create_task(ring())
+            await news.wait()
+            timer.cancel()
+
+    def _wake(self, queues: Iterable[str]) -> None:
+        """Let the receivers of these queues look again."""
+        for queue in queues:
+            if news := self._news.pop(queue, None):
+                news.set()
 
     async def _read(self, taken: Taken, decode: Callable[[str], _M]) -> _M | None:
         """Return the message; an unreadable one is buried, so that it delays no other."""
@@ -194,7 +201,7 @@ class LedgerBus(Bus):
         return await self._perform(Operation(work, is_durable))  # type: ignore[return-value]
 
     def _now_us(self) -> int:
-        return (self._clock.now() - _EPOCH) // _MICROSECOND
+        return microseconds(self._clock.now())
 
 
 class MemoryBus(LedgerBus):
@@ -219,123 +226,19 @@ class MemoryBus(LedgerBus):
     async def _perform(self, operation: Operation) -> object:
         await asyncio.sleep(0)  # lets others run, even if the caller works on it without a pause
         ((result, failure),) = self._transactions.run([operation])
-        for queue, count in self._transactions.take_readied().items():
-            self._receivers.wake(queue, count)
+        self._wake(self._transactions.take_readied())
         if failure is not None:
             raise failure
         return result
-
-
-class Receivers:
-    """Receivers that wait for a message, by queue: each message wakes one, in order of arrival.
-
-    Args:
-        clock: measures delays.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._waiting: defaultdict[str, deque[asyncio.Future[None]]] = defaultdict(deque)
-        self._wakes: Counter[str] = Counter()
-
-    def wakes(self, queue: str) -> int:
-        """Return how often `wake` was called for `queue`."""
-        return self._wakes[queue]
-
-    def wake(self, queue: str, count: int = 1) -> None:
-        """Wake the first `count` receivers that wait for `queue`."""
-        self._wakes[queue] += 1
-        waiting = self._waiting.get(queue)
-        while waiting and count > 0:
-            woken = waiting.popleft()
-            if not woken.done():
-                woken.set_result(None)
-                count -= 1
-        if not waiting:
-            self._waiting.pop(queue, None)
-
-    async def wait(self, queue: str, wakes: int, limit_s: float | None) -> None:
-        """Wait until woken, at most `limit_s` seconds.
-
-        Args:
-            queue: what to wait for.
-            wakes: result of `wakes` before the caller looked; if it has changed since, this returns
-                at once, because the caller must look again.
-            limit_s: ``None`` waits without a limit.
-
-        Cancellation:
-            A receiver that is cancelled after it was woken wakes the next one.
-        """
-        if self._wakes[queue] != wakes:
-            return
-        woken = asyncio.get_running_loop().create_future()
-        self._waiting[queue].append(woken)
-        try:
-            if limit_s is None:
-                await woken
-            else:
-                await self._wait_limited(woken, limit_s)
-        except asyncio.CancelledError:
-            # Another receiver also takes over the wait for a delay to end.
-            if limit_s is not None or (woken.done() and not woken.cancelled()):
-                self.wake(queue)
-            raise
-        finally:
-            woken.cancel()
-            self._forget(queue, woken)
-
-    async def _wait_limited(self, woken: asyncio.Future[None], limit_s: float) -> None:
-        async def ring() -> None:
-            await self._clock.sleep(limit_s)
-            if not woken.done():
-                woken.set_result(None)
-
-        async with asyncio.TaskGroup() as tasks:
-            timer = tasks.create_task(ring())
-            await woken
-            timer.cancel()
-
-    def _forget(self, queue: str, woken: asyncio.Future[None]) -> None:
-        waiting = self._waiting.get(queue)
-        if waiting is not None and woken in waiting:
-            waiting.remove(woken)
-            if not waiting:
-                del self._waiting[queue]
 
 
 def _inbound_lease(taken: Taken, message: InboundMessage) -> InboundLease:
     return InboundLease(
         id=str(taken.number),
         attempt=taken.attempt,
-        stored_at=_instant(taken.stored_us),
+        stored_at=instant(taken.stored_us),
         message=message,
     )
-
-
-def _dead_letter(buried: Buried) -> DeadLetter:
-    return DeadLetter(
-        id=str(buried.number),
-        message=_letter_message(buried),
-        reason=buried.reason,
-        attempts=buried.attempts,
-        buried_at=_instant(buried.buried_us),
-    )
-
-
-def _letter_message(buried: Buried) -> InboundMessage | OutboundMessage:
-    channel = channel_of(buried.queue)
-    try:
-        if channel is None:
-            return decode_inbound(buried.payload)
-        return decode_outbound(buried.payload)
-    except ValueError:
-        if channel is None:
-            return InboundMessage(channel="", sender_id="", chat_id="", content=buried.payload)
-        return OutboundMessage(channel=channel, chat_id="", content=buried.payload)
-
-
-def _instant(microseconds: int) -> datetime:
-    return _EPOCH + microseconds * _MICROSECOND
 
 
 def _number(name: str) -> int:

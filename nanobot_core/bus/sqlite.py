@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from nanobot_core.bus.file import QueueFile
 from nanobot_core.bus.queues import DEFAULT_MAX_WAITING, LedgerBus
-from nanobot_core.bus.transaction import Operation, Transactions
+from nanobot_core.bus.transaction import Operation, undoing
 from nanobot_core.clock import SystemClock
 from nanobot_core.errors import BusError
 
 if TYPE_CHECKING:
-    from collections import Counter
+    from collections.abc import Iterable
     from pathlib import Path
 
     from nanobot_core.clock import Clock
@@ -42,19 +42,19 @@ class SqliteBus(LedgerBus):
     def __init__(self, path: Path, clock: Clock, max_waiting: int) -> None:
         super().__init__(clock, max_waiting)
         self._file = QueueFile(path)
-        self._writer = Writer(self._file.open, self._file.unlock, self._wake_all, self._undo)
+        self._writer = Writer(self._file, self._wake)
 
     @classmethod
     async def open(
         cls, path: Path, *, clock: Clock | None = None, max_waiting: int = DEFAULT_MAX_WAITING
     ) -> SqliteBus:
-        """Open the queues in the file `path`, and make it if there is none.
+        """Open the queues in the file `path`, and create it if it does not exist.
 
         Messages that were out when it was last open can be received again. A damaged file is kept
         beside the new one as ``….corrupt-1``; see `repaired`.
 
         Args:
-            path: the file; missing folders are made.
+            path: the file; missing folders are created.
             clock: stamps messages and measures delays; the machine's own by default.
             max_waiting: how many received messages may be stored and not done.
 
@@ -77,35 +77,17 @@ class SqliteBus(LedgerBus):
     async def _perform(self, operation: Operation) -> object:
         return await self._writer.ask(operation)
 
-    def _wake_all(self, readied: Counter[str]) -> None:
-        for queue, count in readied.items():
-            self._receivers.wake(queue, count)
-
-    def _undo(self, result: object) -> None:
-        undoing = self._undoing(result)
-        if undoing is not None:
-            self._writer.ask_later(undoing)
-
 
 class Writer:
     """Runs operations in its own thread, many in one transaction. Opened by `start`.
 
     Args:
-        open_database: called in the thread.
-        on_closed: called in the thread after the database was closed.
-        on_readied: receives how many messages can be handed out, by queue.
-        on_abandoned: receives the result of an operation whose caller was cancelled.
+        file: opened and closed in the thread.
+        wake: receives the queues in which a message has become ready.
     """
 
-    def __init__(
-        self,
-        open_database: Callable[[], Transactions],
-        on_closed: Callable[[], None],
-        on_readied: Callable[[Counter[str]], None],
-        on_abandoned: Callable[[object], None],
-    ) -> None:
-        self._open_database, self._on_closed = open_database, on_closed
-        self._on_readied, self._on_abandoned = on_readied, on_abandoned
+    def __init__(self, file: QueueFile, wake: Callable[[Iterable[str]], None]) -> None:
+        self._file, self._wake = file, wake
         self._asked: list[Asked] = []
         """Requests of the present iteration of the loop."""
         self._handed_over: SimpleQueue[list[Asked] | None] = SimpleQueue()
@@ -147,13 +129,8 @@ class Writer:
         except asyncio.CancelledError:
             # The result may have come at the moment of the cancellation; else see `_settle`.
             if not future.cancelled() and future.exception() is None:
-                self._on_abandoned(future.result())
+                self._undo(future.result())
             raise
-
-    def ask_later(self, operation: Operation) -> None:
-        """Do `operation` later, without reporting the result. Does nothing after `stop`."""
-        if not self._is_closed:
-            self._put(operation, self._loop.create_future())
 
     async def stop(self) -> None:
         """Finish pending operations, then close the database.
@@ -166,6 +143,12 @@ class Writer:
             self._hand_over()
             self._handed_over.put(None)
         await asyncio.shield(self._ended)
+
+    def _undo(self, result: object) -> None:
+        """Put back a message whose receiver was cancelled."""
+        operation = undoing(result)
+        if operation is not None and not self._is_closed:
+            self._put(operation, self._loop.create_future())
 
     def _put(self, operation: Operation, future: asyncio.Future[object]) -> None:
         if self._is_closed:
@@ -184,7 +167,7 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            database = self._open_database()
+            database = self._file.open()
         except Exception as error:  # noqa: BLE001 - isolation point: reported to the caller of `start`
             self._call(self._settle, [(self._opened, (None, error)), (self._ended, (None, None))])
             return
@@ -201,7 +184,7 @@ class Writer:
         except BusError as error:
             failure = error
         finally:
-            self._on_closed()
+            self._file.unlock()
         self._call(self._settle, [(self._ended, (None, failure))])
 
     def _next_batch(self) -> list[Asked]:
@@ -222,15 +205,15 @@ class Writer:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _deliver(
-        self, results: list[tuple[asyncio.Future[object], Outcome]], readied: Counter[str]
+        self, results: list[tuple[asyncio.Future[object], Outcome]], readied: set[str]
     ) -> None:
         self._settle(results)
-        self._on_readied(readied)
+        self._wake(readied)
 
     def _settle(self, results: list[tuple[asyncio.Future[object], Outcome]]) -> None:
         for future, (result, failure) in results:
             if future.cancelled():
-                self._on_abandoned(result)
+                self._undo(result)
             elif failure is not None:
                 future.set_exception(failure)
             else:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from nanobot_core.bus.entry import Taken
 from nanobot_core.bus.ledger import Ledger
 from nanobot_core.errors import BusError, BusFull
 from nanobot_core.record import dataclass
@@ -35,6 +35,18 @@ class Operation:
 
     work: Callable[[Ledger], object]
     is_durable: bool = True
+
+
+def undoing(result: object) -> Operation | None:
+    """Return the operation that puts back a message whose receiver was cancelled, if any.
+
+    Args:
+        result: of the operation that the receiver asked for.
+    """
+    taken = result[0] if isinstance(result, tuple) else result
+    if not isinstance(taken, Taken):
+        return None
+    return Operation(lambda ledger: ledger.give_back(taken), is_durable=False)
 
 
 class Transactions:
@@ -75,10 +87,10 @@ class Transactions:
                 return [(None, self._translate(error))]
         return [outcome for one in operations for outcome in self.run([one])]
 
-    def take_readied(self) -> Counter[str]:
-        """Return how many messages can be handed out since the last call, by queue."""
+    def take_readied(self) -> set[str]:
+        """Return the queues in which a message has become ready since the last call."""
         counts = self._ledger.counts
-        readied, counts.readied = counts.readied, Counter()
+        readied, counts.readied = counts.readied, set()
         return readied
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ MODULES: Final = {
     "agent": Size(1100, 1750),
     "app": Size(1500, 2370),
     "cli": Size(2300, 3150),
-    "bus": Size(1000, 1410),
+    "bus": Size(1000, 1275),
     "channels": Size(900, 1160),
     "clock": Size(250, 400),
     "config": Size(900, 1800),  # with the keys of all formats of the original

@@ -252,12 +252,12 @@ async def test_a_transaction_that_was_never_finished_is_no_damage(tmp_path: Path
 
 
 async def test_no_moment_of_a_crash_is_taken_for_damage(tmp_path: Path) -> None:
-    """The log is begun again many times, and each state of the files is one a kill may leave."""
+    """The log is begun again several times, and each state of the files is one a kill may leave."""
     path = tmp_path / "open" / "bus.sqlite"
     rng = random.Random(9)
-    moments = 0
+    moments, begun = 0, set()
     async with opened(path) as bus:
-        for step in range(150):
+        for step in range(40):
             contents = [f"{step} {'x' * rng.choice([10, 5_000, 300_000])}" for _ in range(3)]
             await asyncio.gather(*(bus.publish_inbound(inbound(text)) for text in contents))
             lease = await bus.receive_inbound()
@@ -266,8 +266,10 @@ async def test_no_moment_of_a_crash_is_taken_for_damage(tmp_path: Path) -> None:
             mark = read_mark(mark_of(path))
             assert mark is not None
             moments += mark.frames > 0
+            begun.add(mark.header)
             assert loss_in(log_of(path), mark) is None
-    assert moments > 100
+    assert moments > 25
+    assert len(begun) > 4
 
 
 @pytest.mark.parametrize("step", ["copied", "repaired", "log removed"])

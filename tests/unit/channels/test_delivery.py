@@ -169,6 +169,7 @@ async def test_days_of_failure_do_not_end_the_attempts(bench: Bench) -> None:
         async def release(self, lease: Lease, *, delay_s: float = 0.0) -> None:
             released.append(delay_s)
 
+    await bench.bus.aclose()
     bench.bus = Bus(bench.clock)
     start(bench, failing(later()))
     await until(lambda: released)

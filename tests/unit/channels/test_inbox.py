@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -228,13 +229,13 @@ async def test_a_gateway_that_ends_takes_nothing_in(bench: Bench) -> None:
         await inbox.publish(inbound())
 
 
-async def test_a_full_queue_is_told_to_the_platform(bench: Bench) -> None:
+async def test_a_full_queue_is_reported_to_the_platform(bench: Bench) -> None:
     from nanobot_core.bus.queues import MemoryBus
 
-    bench.services.bus = MemoryBus(bench.clock, max_waiting=1)
-    await bench.inbox().publish(inbound())
-    with pytest.raises(BusFull):
+    async with aclosing(MemoryBus(bench.clock, max_waiting=1)) as bench.services.bus:
         await bench.inbox().publish(inbound())
+        with pytest.raises(BusFull):
+            await bench.inbox().publish(inbound())
 
 
 async def test_a_message_shows_that_the_platform_is_there_even_when_it_is_refused(
