@@ -18,9 +18,12 @@ def main() -> None:
 
         print(f"nanobot {__version__}")
         return
-    # Starting makes many objects that live as long as the process; searching them for garbage
-    # again and again is a twentieth of a short command's time.
-    gc.set_threshold(50_000, 20, 50)
+    # A start makes many objects that live as long as the process. Searching them for garbage takes
+    # a twelfth of a short command's time, half of it when the process ends.
+    gc.set_threshold(200_000, 20, 50)
     from nanobot_core.cli.root import run
 
-    run()
+    try:
+        run()
+    finally:
+        gc.disable()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core import Health, NameConflict, PluginRejected
 from nanobot_mcp.offers import OfferStore
-from nanobot_mcp.process import ServerLog
 from nanobot_mcp.settings import CopiedServers, McpSettings, OwnServers, ServerSettings
 
 if TYPE_CHECKING:
@@ -142,6 +141,7 @@ class Hub:
     def ports(self, name: str) -> ConnectionPorts:
         """Return the resources for a connection to an enabled server."""
         from nanobot_mcp.connection import ConnectionPorts
+        from nanobot_mcp.process import ServerLog
 
         path = self._ctx.data_dir / "logs" / f"{_safe(name)}.log"
         return ConnectionPorts(

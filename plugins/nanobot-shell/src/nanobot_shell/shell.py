@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot_core import Allow, Ask, Deny, Folder, ToolError, ToolFailed, ToolInputError
-from nanobot_shell.guard import MAX_COMMAND_CHARS, Guard
 from nanobot_shell.process import CommandProcess, Launch, start_command
-from nanobot_shell.reading import Reading, read_command_line
 from nanobot_shell.runs import Run, end_former_runs
 from nanobot_shell.sandbox import INSTALL_HINT, Probe, Sandbox, probe_sandbox
 from nanobot_shell.sessions import Sessions
@@ -23,6 +21,8 @@ from nanobot_shell.view import CONVERSATIONS, RECORDS, View, prepare_workspace, 
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext, ToolContext
+    from nanobot_shell.guard import Guard
+    from nanobot_shell.reading import Reading
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _INHERITED = ("HOME", "LANG", "TERM", "PATH")
@@ -93,6 +93,9 @@ class Shell:
         self, context: ToolContext, command: str, working_dir: str | None
     ) -> tuple[str, Reading | None]:
         """Return why the guard refuses `command`, else an empty string, and what it read."""
+        # The parser of command lines takes long to import, and most turns run no command.
+        from nanobot_shell.guard import MAX_COMMAND_CHARS, Guard
+
         if len(command) > MAX_COMMAND_CHARS:
             reason = (
                 f"the command has {len(command):,} characters and {MAX_COMMAND_CHARS:,} are "
@@ -164,6 +167,8 @@ class Shell:
     def _judge(
         self, guard: Guard, context: ToolContext, command: str, working_dir: str | None
     ) -> tuple[str, Reading]:
+        from nanobot_shell.reading import read_command_line
+
         reading = read_command_line(command)
         try:
             return guard.refusal(reading, self.folder(context, working_dir)), reading
