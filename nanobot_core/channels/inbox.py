@@ -149,6 +149,9 @@ class ChannelInbox:
         if refusal is not None:
             bound = logger.bind(session=message.session_key)
             bound.info("{}: refused a message: {}", message.channel, refusal.reason)
+            if refusal.reply:
+                key = f"refused:{message.channel}:{message.chat_id}:{self._minute()}"
+                await self._notify(message, refusal.reply, key)
         return refusal is None
 
     async def _offer_pairing(self, message: InboundMessage) -> None:
@@ -181,10 +184,13 @@ class ChannelInbox:
         if len(times) < self._settings.rate_limit or now - times[0] >= RATE_WINDOW_S:
             times.append(now)
             return True
-        minute = int(self._services.clock.now().timestamp() // RATE_WINDOW_S)
         sender = first_part(message.sender_id)
-        await self._notify(message, TOO_FAST, f"rate:{message.channel}:{sender}:{minute}")
+        await self._notify(message, TOO_FAST, f"rate:{message.channel}:{sender}:{self._minute()}")
         return False
+
+    def _minute(self) -> int:
+        """Return the number of the current minute, for notices that are sent once in each."""
+        return int(self._services.clock.now().timestamp() // RATE_WINDOW_S)
 
     async def _completed(self, message: InboundMessage) -> InboundMessage:
         services = self._services

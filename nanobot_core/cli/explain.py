@@ -104,7 +104,6 @@ def hook(
 ) -> None:
     """Print the contract of a hook, and which plugins implement it, in the order of their calls."""
     from nanobot_core.cli.hook_facts import hook_facts, implementers, known_hooks
-    from nanobot_core.hooks.caller import Refusal
 
     agent = _agent(ctx)
     known = known_hooks(agent.plugins.catalogue)
@@ -119,7 +118,7 @@ def hook(
             found = agent.plugins.hooks.implementations.get(name, ())
             return [
                 f"{item.plugin} does not run, so this refuses"
-                if isinstance(item.function, Refusal)
+                if item.plugin not in agent.plugins.active.active
                 else f"{item.plugin}@{item.version}"
                 for item in found
             ]

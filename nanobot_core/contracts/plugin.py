@@ -186,9 +186,15 @@ Decision: TypeAlias = Allow | Rewrite | Ask | Deny
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The message is not let in; the log says why, the sender gets no answer."""
+    """The message is not let in.
+
+    Attributes:
+        reason: why, for the log.
+        reply: sent to the sender, at most once a minute in each chat; empty for no answer.
+    """
 
     reason: str
+    reply: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from nanobot_core.contracts.plugin import Allow, Ask, Decision, Deny, Refuse, Rewrite
 from nanobot_core.errors import HookError
 from nanobot_core.hooks import specs
-from nanobot_core.hooks.account import Circuit
 from nanobot_core.hooks.implementation import (
     HookRuntime,
     Implementation,
@@ -78,7 +77,9 @@ class Caller:
             if implementation.options.critical and self.point.kind is Kind.CHAIN:
                 raise
             refuse = self.point.refuse
-            return None if refuse is None else refuse(_unable(implementation))
+            if refuse is None:
+                return None
+            return refuse(implementation.plugin, _unable(implementation))
 
     def _check(self, value: Any) -> Any:
         """Return `value`, or raise if the hook may not return it."""
@@ -379,26 +380,6 @@ GATES: frozenset[str] = frozenset(
     name for name, point in declared_hooks().items() if point.kind is Kind.GATE
 )
 """Hooks that may refuse: a plugin that has one and does not run refuses all that it would judge."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An implementation that always gives the same refusal."""
-
-    answer: object
-
-    def __call__(self, event: object) -> object:
-        """Return the answer."""
-        return self.answer
-
-
-def closed_gate(hook: str, plugin: str, reason: str) -> Implementation:
-    """Return the replacement for a gate whose plugin does not run; it refuses with `reason`."""
-    refuse = declared_hooks()[hook].refuse
-    assert refuse is not None  # noqa: S101 - every gate has one
-    return Implementation(
-        plugin=plugin, hook=hook, function=Refusal(refuse(reason)), circuit=Circuit(lambda: 0.0)
-    )
 
 
 def _unable(implementation: Implementation) -> str:

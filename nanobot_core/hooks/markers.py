@@ -52,8 +52,8 @@ class HookPoint(Generic[P, R]):
         limit_s: seconds one call may take; ``None`` where a person is waited for.
         generation: rises when the meaning of the hook changes.
         field: of a chain, the field of the event that implementations replace.
-        refuse: of a gate, returns the answer that refuses for a reason.
-        judges: of a gate, what it judges, in words for people: ``tool call``.
+        refuse: of a gate, returns the answer that refuses, given a plugin's id and the reason.
+        judges: of a gate or chain, what it judges, in words for people: ``tool call``.
         result: what an implementation may return besides None; of a gather hook, what it yields.
         declaration: the function in ``specs.py``, whose docstring is the contract.
     """
@@ -66,7 +66,7 @@ class HookPoint(Generic[P, R]):
         *,
         field: str = "",
         result: tuple[type, ...] = (),
-        refuse: Callable[[str], object] | None = None,
+        refuse: Callable[[str, str], object] | None = None,
         judges: str = "",
         waits_for_person: bool = False,
     ) -> None:
@@ -170,7 +170,7 @@ def declare(
     reaches: str = "",
     *result: type,
     field: str = "",
-    refuse: Callable[[str], object] | None = None,
+    refuse: Callable[[str, str], object] | None = None,
     judges: str = "",
     waits_for_person: bool = False,
 ) -> Callable[[Callable[P, R]], HookPoint[P, R]]:

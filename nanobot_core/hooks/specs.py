@@ -193,18 +193,32 @@ def stop(ctx: PluginContext, reason: StopCause) -> None:
 # --- the work of the agent -------------------------------------------------------------------
 
 
+def _refuse_message(plugin: str, reason: str) -> Refuse:
+    return Refuse(
+        reason,
+        f"I cannot take messages now: plugin '{plugin}' must check them and does not work. "
+        "`nanobot plugins list` shows my owner the reason.",
+    )
+
+
 @declare(
     Kind.GATE,
     "reads every message and decides who is let in",
     Refuse,
-    refuse=Refuse,
+    refuse=_refuse_message,
     judges="channel message",
 )
 def admit_message(event: MessageReceived) -> Refuse | None:
     """Refuse a message that the access lists let in; None accepts it."""
 
 
-@declare(Kind.CHAIN, "reads and changes messages to the agent", InboundMessage, field="message")
+@declare(
+    Kind.CHAIN,
+    "reads and changes messages to the agent",
+    InboundMessage,
+    field="message",
+    judges="channel message",
+)
 def rewrite_inbound(event: MessageReceived) -> InboundMessage | None:
     """Replace a message before it is stored; channel, chat and ids must stay as they are."""
 
@@ -233,7 +247,7 @@ def gather_context(event: ContextRequested) -> Iterable[ContextBlock] | None:
     """
 
 
-@declare(Kind.CHAIN, "takes tools from the model", tuple, field="tools")
+@declare(Kind.CHAIN, "takes tools from the model", tuple, field="tools", judges="turn")
 def rewrite_tools(event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
     """Return fewer tools than ``event.tools``; additions are ignored.
 
@@ -288,7 +302,7 @@ def before_execute_tools(event: ToolBatchStarted) -> None:
     Kind.GATE,
     "decides on tool calls and changes them",
     *(Allow, Rewrite, Ask, Deny),
-    refuse=Deny,
+    refuse=lambda _plugin, reason: Deny(reason),
     judges="tool call",
 )
 def authorize_tool_call(event: ToolCallProposed) -> Decision | None:
@@ -299,7 +313,9 @@ def authorize_tool_call(event: ToolCallProposed) -> Decision | None:
     """
 
 
-@declare(Kind.CHAIN, "reads and changes tool results", ToolOutcome, field="result")
+@declare(
+    Kind.CHAIN, "reads and changes tool results", ToolOutcome, field="result", judges="tool result"
+)
 def rewrite_tool_result(event: ToolResultReady) -> ToolOutcome | None:
     """Replace a result before the model, the store or any other hook sees it."""
 
@@ -324,12 +340,18 @@ def after_approval(event: ApprovalResolved) -> None:
     """A question about a call was answered or expired."""
 
 
-@declare(Kind.CHAIN, "reads and changes answers", str, field="content")
+@declare(Kind.CHAIN, "reads and changes answers", str, field="content", judges="answer")
 def finalize_content(event: ContentReady) -> str | None:
     """Replace the complete answer before it is stored and sent."""
 
 
-@declare(Kind.CHAIN, "reads and changes messages from the agent", OutboundMessage, field="message")
+@declare(
+    Kind.CHAIN,
+    "reads and changes messages from the agent",
+    OutboundMessage,
+    field="message",
+    judges="message to a channel",
+)
 def rewrite_outbound(event: MessageComposed) -> OutboundMessage | None:
     """Replace a message before it is stored for delivery; without content nothing is sent."""
 

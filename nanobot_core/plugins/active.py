@@ -25,7 +25,13 @@ from nanobot_core.hooks.generation import CompiledPlugin, HookStats, Registrant,
 from nanobot_core.hooks.implementation import HookRuntime, invoke
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
-from nanobot_core.plugins.examine import collect, describe, resolve_lazy_tool, settings_model
+from nanobot_core.plugins.examine import (
+    collect,
+    critical_hooks,
+    describe,
+    resolve_lazy_tool,
+    settings_model,
+)
 from nanobot_core.plugins.index import working_copy_build
 from nanobot_core.plugins.isolated import stand_in
 from nanobot_core.plugins.loader import (
@@ -116,6 +122,11 @@ class ActivePlugin:
     def keeps_names(self) -> bool:
         """Whether its tools keep their short names: it comes with the core or the program."""
         return self.source.installed is None or self.source.installed.bundled
+
+    @property
+    def judges(self) -> frozenset[str]:
+        """The hooks of its code that must not be left out, as in `Manifest.judges`."""
+        return judging_hooks(self.compiled)
 
     async def start(self) -> None:
         """Call the plugin's ``start``, if it has one. Once.
@@ -502,16 +513,21 @@ class UndeclaredHook(PluginRejected):
     """Code that does more than its manifest says.
 
     Attributes:
-        gates: the gates that the code has.
+        judges: the hooks of the code that must not be left out.
     """
 
-    def __init__(self, plugin: str, hook: str, gates: frozenset[str]) -> None:
+    def __init__(self, plugin: str, hook: str, judges: frozenset[str]) -> None:
         super().__init__(
             plugin,
-            f"it implements '{hook}', which its manifest does not declare",
+            f"it implements {hook}, which its manifest does not declare",
             "run nanobot plugins build",
         )
-        self.gates: frozenset[str] = gates
+        self.judges: frozenset[str] = judges
+
+
+def judging_hooks(compiled: CompiledPlugin) -> frozenset[str]:
+    """Return the hooks of a plugin's code that must not be left out."""
+    return GATES & compiled.keys() | frozenset(critical_hooks(compiled))
 
 
 def _check_declared(plugin_id: str, compiled: CompiledPlugin, manifest: Manifest) -> None:
@@ -525,4 +541,7 @@ def _check_declared(plugin_id: str, compiled: CompiledPlugin, manifest: Manifest
         if hook in kinds and not manifest.of_kind(kinds[hook]) and not manifest.facts.tool_names:
             declared = False
         if not declared:
-            raise UndeclaredHook(plugin_id, hook, GATES & set(compiled))
+            raise UndeclaredHook(plugin_id, f"'{hook}'", judging_hooks(compiled))
+    for hook in critical_hooks(compiled):
+        if hook not in manifest.critical:
+            raise UndeclaredHook(plugin_id, f"'{hook}' as critical", judging_hooks(compiled))

@@ -1,30 +1,33 @@
 """What the owner has agreed that plugins do, and what is refused while a plugin does not run.
 
-A plugin that comes to do more waits for its owner's consent. A policy that is skipped because its
-plugin is broken would let through what its owner forbids: until the plugin runs, or its owner
-disables or removes it, its gates are closed; all of them if it is unknown which it has.
+A plugin that comes to do more waits for its owner's consent. Skipping a policy because its plugin
+is broken would allow what the owner forbids. Until the plugin runs, or its owner disables or
+removes it, its gates and its critical hooks refuse; all gates refuse if its hooks are unknown.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginError
-from nanobot_core.hooks.caller import GATES, closed_gate, declared_hooks
+from nanobot_core.hooks.account import Circuit
+from nanobot_core.hooks.caller import GATES, declared_hooks
+from nanobot_core.hooks.implementation import Implementation
+from nanobot_core.hooks.markers import ImplementationOptions
 from nanobot_core.plugins.index import Condition, InstalledPlugin
-from nanobot_core.plugins.manifest import holds
+from nanobot_core.plugins.manifest import CRITICAL, holds
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.config.models import Settings
-    from nanobot_core.hooks.implementation import Implementation
     from nanobot_core.plugins.catalogue import Catalogue, Selection
-    from nanobot_core.plugins.index import Condition
 
 _FILE = Path("plugins", "consent.json")
 
@@ -114,18 +117,18 @@ _FAILED = frozenset({"failed", "settings-error", "quarantined"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedPlugin:
-    """A plugin whose gates are closed.
+    """A plugin that does not run, and whose work must not be left out.
 
     Attributes:
         id: its id.
-        gates: names of the hooks that refuse, sorted.
-        is_known: it has these gates; else it may have them.
+        hooks: names of the hooks that refuse, sorted.
+        is_known: it has these hooks; else it may have them.
         reason: why it does not run.
         remedy: what makes it run.
     """
 
     id: str
-    gates: tuple[str, ...]
+    hooks: tuple[str, ...]
     is_known: bool
     reason: str
     remedy: str
@@ -133,8 +136,8 @@ class ClosedPlugin:
     @property
     def effect(self) -> str:
         """What is refused, in one clause."""
-        refused = " and ".join(f"every {declared_hooks()[hook].judges}" for hook in self.gates)
-        return f"{refused} is refused until it runs"
+        refused = dict.fromkeys(f"every {declared_hooks()[hook].judges}" for hook in self.hooks)
+        return f"{' and '.join(refused)} is refused until it runs"
 
     @property
     def sentence(self) -> str:
@@ -148,8 +151,25 @@ class ClosedPlugin:
 
     def implementations(self) -> Iterator[tuple[str, Implementation]]:
         """Yield by hook the implementation that refuses until the plugin runs."""
-        for hook in self.gates:
-            yield hook, closed_gate(hook, self.id, self.sentence)
+        # A platform would offer a message again and again that cannot be rewritten.
+        for hook in {"admit_message" if each == "rewrite_inbound" else each for each in self.hooks}:
+            yield (
+                hook,
+                Implementation(
+                    plugin=self.id,
+                    hook=hook,
+                    function=partial(self._refuse, hook),
+                    options=ImplementationOptions(critical=True),
+                    # Its circuit is never open, so that each refusal gives the reason.
+                    circuit=Circuit(lambda: math.inf),
+                ),
+            )
+
+    def _refuse(self, hook: str, _event: object) -> object:
+        refuse = declared_hooks()[hook].refuse
+        if refuse is None:
+            raise RuntimeError(self.sentence)
+        return refuse(self.id, self.sentence)
 
 
 def closed_plugins(
@@ -158,65 +178,66 @@ def closed_plugins(
     active: Collection[str],
     settings: Settings,
 ) -> dict[str, ClosedPlugin]:
-    """Return by id the plugins whose gates are closed.
+    """Return by id the plugins that refuse what they would judge, because they do not run.
 
     Args:
         catalogue: what is installed and what of it the owner wants.
         conditions: what is wrong with plugins, as far as they were started.
-        active: ids of the plugins whose own gates judge.
+        active: ids of the plugins that judge themselves.
         settings: those in force.
     """
+    agreed = catalogue.consents.agreed
     failed = {key: each for key, each in conditions.items() if each.state in _FAILED}
-    found: dict[str, ClosedPlugin] = {}
+    found: list[ClosedPlugin] = []
+
+    def close(
+        plugin_id: str, hooks: Iterable[str], why: Condition | Selection, *, is_known: bool = True
+    ) -> None:
+        if refusing := tuple(sorted(hooks)):
+            found.append(
+                ClosedPlugin(
+                    id=plugin_id,
+                    hooks=refusing,
+                    is_known=is_known,
+                    reason=why.reason,
+                    remedy=why.remedy,
+                )
+            )
+
     for plugin_id, selection in catalogue.selections.items():
         condition = failed.get(plugin_id)
         is_out = selection.wanted and (condition is not None or not selection.enabled)
         if is_out and plugin_id not in active:
-            gates = _gates_of(selection, condition, catalogue.consents.agreed, settings)
+            hooks = _judges(selection, condition, agreed.get(plugin_id), settings)
             why = condition if selection.enabled and condition is not None else selection
-            found[plugin_id] = ClosedPlugin(
-                id=plugin_id,
-                gates=tuple(sorted(gates)),
-                is_known=selection.plugin.manifest is not None,
-                reason=why.reason,
-                remedy=why.remedy,
-            )
+            close(plugin_id, hooks, why, is_known=selection.plugin.manifest is not None)
     for missing in catalogue.lost():
-        gates = catalogue.consents.agreed.get(missing.plugin.id, GATES) & GATES
-        found[missing.plugin.id] = ClosedPlugin(
-            id=missing.plugin.id,
-            gates=tuple(sorted(gates)),
-            is_known=missing.plugin.id in catalogue.consents.agreed,
-            reason="the configuration names it and it is not installed",
-            remedy=missing.remedy,
-        )
+        known = agreed.get(missing.plugin.id)
+        hooks = GATES if known is None else _agreed_judges(known)
+        close(missing.plugin.id, hooks, missing, is_known=known is not None)
     for plugin_id, condition in failed.items():
         if plugin_id not in {*catalogue.selections, *active}:  # a program has registered it
-            found[plugin_id] = ClosedPlugin(
-                id=plugin_id,
-                gates=tuple(sorted(condition.gates)),
-                is_known=True,
-                reason=condition.reason,
-                remedy=condition.remedy,
-            )
-    return {plugin_id: closed for plugin_id, closed in found.items() if closed.gates}
+            close(plugin_id, condition.judges, condition)
+    return {closed.id: closed for closed in found}
 
 
-def _gates_of(
+def _judges(
     selection: Selection,
     condition: Condition | None,
-    agreed: Mapping[str, frozenset[str]],
+    agreed: Collection[str] | None,
     settings: Settings,
-) -> frozenset[str]:
-    plugin = selection.plugin
-    if selection.state == "unconfirmed":
+) -> Collection[str]:
+    manifest = selection.plugin.manifest
+    if selection.state == "unconfirmed" and agreed is not None:
         # What it has come to judge since is not in force before its owner agrees.
-        return (
-            agreed.get(plugin.id, frozenset(plugin.manifest.hooks if plugin.manifest else ()))
-            & GATES
-        )
-    if plugin.manifest is None:
+        return _agreed_judges(agreed)
+    if manifest is None:
         return GATES
-    when = plugin.manifest.when
-    declared = {hook for hook in plugin.manifest.hooks if holds(when.get(hook, ""), settings)}
-    return GATES & (declared | (condition.gates if condition else frozenset()))
+    found = {hook for hook in manifest.judges if holds(manifest.when.get(hook, ""), settings)}
+    return found | (condition.judges if condition else frozenset())
+
+
+def _agreed_judges(keys: Collection[str]) -> frozenset[str]:
+    """Return the hooks as in `Manifest.judges` among the keys of `Manifest.reaches`."""
+    critical = (key.removeprefix(CRITICAL) for key in keys if key.startswith(CRITICAL))
+    return GATES.intersection(keys).union(critical)

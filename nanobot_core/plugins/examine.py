@@ -234,6 +234,7 @@ def describe(registrant: Registrant) -> Manifest:
         facts=facts,
         hookspecs=_own_hooks(registrant, functions),
         when=_conditions(registrant, compiled),
+        critical=critical_hooks(compiled),
     )
 
 
@@ -296,6 +297,15 @@ def _conditions(registrant: Registrant, compiled: CompiledPlugin) -> dict[str, s
                 f"name a channel: when='{CHANNEL_CONDITION}telegram'",
             )
     return {name: condition for name, condition in found.items() if condition}
+
+
+def critical_hooks(compiled: CompiledPlugin) -> tuple[str, ...]:
+    """Return the chain hooks of which an implementation is marked critical, sorted."""
+    points = declared_hooks()
+    marked = (name for name, found in compiled.items() if any(e.options.critical for e in found))
+    return tuple(
+        sorted(name for name in marked if name in points and points[name].kind is Kind.CHAIN)
+    )
 
 
 def _describe_settings(

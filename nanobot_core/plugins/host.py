@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nanobot_core.config.environment import environment
 from nanobot_core.contracts.context import Contributed
 from nanobot_core.errors import ConfigError, PluginError, PluginRejected
-from nanobot_core.hooks.caller import GATES, Hooks, declared_hooks
+from nanobot_core.hooks.caller import Hooks, declared_hooks
 from nanobot_core.hooks.generation import HookStats
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.media import MediaStore
@@ -157,10 +157,10 @@ class Activator:
                 await self.build(needed, starter, catalogue, fresh)
             fresh[plugin_id] = await starter.of_installed(plugin)
         except PluginError as error:
-            gates = frozenset[str]()
+            judges = frozenset[str]()
             if isinstance(error, UndeclaredHook) and error.plugin == plugin_id:
-                gates = error.gates
-            condition = Condition("failed", _whose(error, plugin_id), error.remedy, gates)
+                judges = error.judges
+            condition = Condition("failed", _whose(error, plugin_id), error.remedy, judges)
             self.conditions.note(plugin_id, condition)
             raise
         except ConfigError as error:
@@ -510,9 +510,8 @@ class PluginHost:
         remedy = f"fix it, then {RELOAD.format(plugin_id)}"
         if plugin_id in self._activator.registered:
             remedy = "fix it, then register it again"
-        gates = GATES & set(active.compiled)
         reason = f"it failed repeatedly ({last})"
-        self._conditions.note(plugin_id, Condition("quarantined", reason, remedy, gates))
+        self._conditions.note(plugin_id, Condition("quarantined", reason, remedy, active.judges))
         self._activator.commit({plugin_id: None})
         self.active.leave([active], "quarantine", self._withdraw)
 

@@ -64,13 +64,13 @@ class Condition(NamedTuple):
         state: one word.
         reason: why, in one sentence.
         remedy: what to do, or an empty string.
-        gates: gates that it was found to have, whatever its manifest says.
+        judges: hooks as in `Manifest.judges` that it was found to have, whatever its manifest says.
     """
 
     state: State
     reason: str
     remedy: str = ""
-    gates: frozenset[str] = frozenset()
+    judges: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from nanobot_core.config.tree import nest, overlay, parse_path
 from nanobot_core.contracts.isolation import DeclaredTool, IsolatedPlugin
 from nanobot_core.contracts.plugin import PluginFacts
 from nanobot_core.errors import PluginRejected
-from nanobot_core.hooks.caller import GATES, declared_hooks
+from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import NETWORK_VARIABLES
 from nanobot_core.plugins.examine import ask_child, keep_result
@@ -201,13 +201,14 @@ def _filled(
 ) -> InstalledPlugin:
     """Return `plugin` with its description, reduced to what works from another process."""
     said = manifest.facts
-    gates = sorted(GATES & set(manifest.hooks))
+    gates = sorted(manifest.judges)
     problem = f"its {' and '.join(gates)} cannot judge from another process" if gates else ""
     reduced = Manifest(
         id=manifest.id,
         declarations=manifest.of_kind("tools"),
         # Kept so that they are known: what they would judge is refused.
         hooks={hook: manifest.hooks[hook] for hook in gates},
+        critical=manifest.critical,
         # The models are those of the other environment; the plugin's own host holds them up.
         settings=tuple(replace(section, model="") for section in manifest.settings),
         facts=PluginFacts(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nanobot_core.contracts.plugin import PluginFacts
 from nanobot_core.events import ToolDefinition
-from nanobot_core.hooks.caller import declared_hooks
+from nanobot_core.hooks.caller import GATES, declared_hooks
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.messages import JsonObject
 from nanobot_core.record import dataclass
@@ -47,6 +47,9 @@ CHANNEL_CONDITION = "channel:"
 
 ANY_VARIABLE = "*"
 """Declared by a plugin that reads environment variables which only its settings name."""
+
+CRITICAL = "critical "
+"""Begins a key of `Manifest.reaches`: a chain hook whose implementation must not be left out."""
 
 _STRICT = {"extra": "forbid"}
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_-]+)(.*)", re.DOTALL)
@@ -100,6 +103,7 @@ class Manifest:
         facts: what the plugin says of itself.
         hookspecs: hooks of its own, which other plugins implement to give it something.
         when: condition by hook, such as ``channel:telegram``, for hooks that have one.
+        critical: chain hooks whose implementation must not be left out.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
@@ -112,6 +116,7 @@ class Manifest:
     facts: PluginFacts = field(default_factory=PluginFacts)
     hookspecs: tuple[str, ...] = ()
     when: dict[str, str] = field(default_factory=dict)
+    critical: tuple[str, ...] = ()
 
     def of_kind(self, kind: str) -> tuple[Declaration, ...]:
         """Return the contributions of one kind."""
@@ -135,8 +140,6 @@ class Manifest:
         What a hook lets a plugin do is said where the hook is declared. One that is not declared
         in the core belongs to another plugin.
         """
-        from nanobot_core.hooks.caller import declared_hooks
-
         points = declared_hooks()
         found = {f"says {words}": words for words in self.facts.capabilities}
         given = [KINDS[item.kind] for item in self.declarations if item.kind in KINDS]
@@ -145,10 +148,17 @@ class Manifest:
             words = points[hook].reaches if hook in points else f"takes part in '{hook}'"
             if words:
                 found[hook] = words
+        for hook in self.critical:
+            found[CRITICAL + hook] = f"stops what its '{hook}' cannot process"
         for name in self.variables:
             what = "any environment variable" if name == ANY_VARIABLE else f"the variable {name}"
             found[f"environment {name}"] = f"reads {what}"
         return found
+
+    @property
+    def judges(self) -> frozenset[str]:
+        """The hooks that must not be left out: its gates, and its chains marked critical."""
+        return GATES & self.hooks.keys() | frozenset(self.critical)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -181,7 +191,7 @@ def parse_manifest(text: str) -> Manifest:
 def manifest_to_json(manifest: Manifest) -> JsonObject:
     """Return `manifest` as plain data."""
     data = dataclasses.asdict(manifest)
-    for name in ("hookspecs", "when"):
+    for name in ("hookspecs", "when", "critical"):
         if not data[name]:
             del data[name]
     return data
@@ -206,6 +216,7 @@ def manifest_from_index(data: dict[str, Any]) -> Manifest:
         facts=PluginFacts(**facts),
         hookspecs=tuple(data.get("hookspecs", ())),
         when=data.get("when", {}),
+        critical=tuple(data.get("critical", ())),
     )
 
 

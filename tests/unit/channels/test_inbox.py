@@ -17,6 +17,14 @@ from tests.unit.channels.conftest import Bench, inbound
 pytestmark = pytest.mark.anyio
 
 
+class Closed:
+    """A plugin that refuses every message, and answers."""
+
+    @on.admit_message
+    def admit_message(self, event: MessageReceived) -> Refuse | None:
+        return Refuse("its list is damaged", "Not now.")
+
+
 class Told:
     """A plugin that records its calls, and refuses or rewrites as the test sets it."""
 
@@ -134,6 +142,19 @@ async def test_a_flood_is_cut_off_with_one_notice_a_minute(bench: Bench) -> None
     await bench.outgoing()  # excuses, since nobody works on the messages
     assert [await inbox.publish(inbound(f"later {n}")) for n in range(4)] == [True] * 3 + [False]
     assert [message.content for message in await bench.outgoing()] == [TOO_FAST]
+
+
+async def test_a_refusal_with_a_reply_answers_once_a_minute_in_each_chat(bench: Bench) -> None:
+    bench.plug(Closed())
+    inbox = bench.inbox()
+    assert not await inbox.publish(inbound("a"))
+    assert not await inbox.publish(inbound("b"))
+    assert not await inbox.publish(inbound("c", chat_id="9"))
+    replies = [(message.chat_id, message.content) for message in await bench.outgoing()]
+    assert replies == [("7", "Not now."), ("9", "Not now.")]
+    await bench.advance(60)
+    assert not await inbox.publish(inbound("d"))
+    assert [message.content for message in await bench.outgoing()] == ["Not now."]
 
 
 async def test_what_is_offered_again_does_not_count_as_flood(bench: Bench) -> None:

@@ -10,14 +10,21 @@ import pytest
 
 from nanobot_core import (
     Allow,
+    ContentReady,
     Decision,
     Deny,
+    HookError,
     InboundMessage,
+    MessageComposed,
     MessageReceived,
+    OutboundMessage,
     PluginError,
     Refuse,
     ToolCall,
     ToolCallProposed,
+    ToolOutcome,
+    ToolResultReady,
+    ToolsOffered,
     on,
 )
 from nanobot_core.hooks.caller import GATES, declared_hooks
@@ -108,6 +115,15 @@ FAILED: dict[str, tuple[Callable[[Path], None], str, bool]] = {
         False,
     ),
     "undeclared": (one(POLICY, manifest_of("policy", hooks={"before_turn": 1})), "declare", False),
+    "undeclared as critical": (
+        one(
+            HEAD + "@on.authorize_tool_call\ndef judge(event): return Allow()\n"
+            "@on.finalize_content(critical=True)\ndef redact(event): return None\n",
+            manifest_of("policy", hooks={"authorize_tool_call": 1, "finalize_content": 1}),
+        ),
+        "it implements 'finalize_content' as critical, which its manifest does not declare",
+        False,
+    ),
     "examined in vain": (one("import no_such_thing"), "'no_such_thing' is not installed", True),
     "damaged manifest": (one(POLICY, "{"), "its manifest cannot be used", True),
     "not installed": (missing, "the configuration names it and it is not installed", True),
@@ -134,7 +150,8 @@ async def test_what_it_would_judge_is_refused_and_said_everywhere(
         assert "run nanobot plugins disable policy" in told
     assert bool(message) == is_unknown
     assert sum(call in told for told in warnings) == 1
-    assert report(host, "policy").reason.endswith("tool call is refused until it runs")
+    assert "every tool call" in report(host, "policy").reason
+    assert report(host, "policy").reason.endswith("is refused until it runs")
 
 
 @pytest.mark.parametrize("fault", FAILED)
@@ -180,6 +197,61 @@ async def test_a_plugin_that_the_policy_leaves_out_refuses_nothing_although_it_i
     await host.start()
 
     assert await asked(host) == ("", "")
+
+
+EVENTS: dict[str, object] = {
+    "rewrite_tools": ToolsOffered(turn=TURN, tools=()),
+    "rewrite_tool_result": ToolResultReady(
+        turn=TURN, call=CALL.call, result=ToolOutcome(text="12", is_error=False)
+    ),
+    "finalize_content": ContentReady(turn=TURN, content="12"),
+    "rewrite_outbound": MessageComposed(
+        message=OutboundMessage(channel="line", chat_id="1", content="12")
+    ),
+}
+
+
+@pytest.mark.parametrize("hook", EVENTS)
+@pytest.mark.parametrize("is_installed", [True, False])
+async def test_a_chain_marked_critical_stops_while_its_plugin_does_not_run(
+    site: Path, make_host: MakeHost, home: Path, hook: str, is_installed: bool
+) -> None:
+    manifest = manifest_of("policy", hooks={hook: 1}, critical=[hook])
+    write_plugin(site, "policy", code="1 / 0", manifest=manifest)
+    settings: dict[str, Any] = {"plugins.enabled": ["policy"]}
+    make_host(settings).catalogue.remember(home)
+    if not is_installed:
+        next(site.glob("acme_policy*.dist-info")).rename(site / "uninstalled")
+    host = make_host(settings)
+
+    await host.start()
+
+    for _ in range(5):  # however often: each refusal gives the reason
+        with pytest.raises(HookError, match=r"plugin 'policy' does not run: .*plugins disable"):
+            await getattr(host.hooks, hook)(EVENTS[hook])
+    assert await asked(host) == ("", "")
+    assert "is refused until it runs" in report(host, "policy").reason
+    await host.stop()
+    host = make_host({"plugins.disabled": ["policy"]})
+    await host.start()
+    assert not getattr(host.hooks, hook)
+
+
+async def test_a_message_that_must_be_rewritten_and_cannot_be_is_refused_with_a_reply(
+    site: Path, make_host: MakeHost
+) -> None:
+    manifest = manifest_of("policy", hooks={"rewrite_inbound": 1}, critical=["rewrite_inbound"])
+    write_plugin(site, "policy", code="1 / 0", manifest=manifest)
+    host = make_host()
+
+    await host.start()
+    refusal = await host.hooks.admit_message(MESSAGE)
+
+    assert refusal is not None
+    assert "plugin 'policy' does not run" in refusal.reason
+    assert "plugin 'policy'" in refusal.reply
+    assert not host.hooks.rewrite_inbound
+    assert (await asked(host))[0] == ""
 
 
 async def test_a_policy_of_a_channel_that_is_off_refuses_nothing(

@@ -195,7 +195,7 @@ def test_one_with_a_gate_is_out_and_the_gate_is_closed(
         assert (selection.enabled, selection.state) == (False, "incompatible")
         assert selection.reason == "its authorize_tool_call cannot judge from another process"
         assert selection.remedy == "take it out of plugins.isolate"
-        assert closed_plugins(each, {}, (), Settings())["dice"].gates == ("authorize_tool_call",)
+        assert closed_plugins(each, {}, (), Settings())["dice"].hooks == ("authorize_tool_call",)
 
 
 def test_without_an_isolator_it_is_out(place: Place, cache: Path) -> None:
