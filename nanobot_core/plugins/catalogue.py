@@ -79,23 +79,29 @@ def select(
         plugin_filter: what the command line leaves out.
         obstacles: by id, what else keeps a plugin from running.
     """
-    wanted = {
-        plugin.id: _decide(plugin, settings, plugin_filter or PluginFilter(), obstacles or {})
+    plugin_filter = plugin_filter or PluginFilter()
+    left_out = {
+        plugin.id: decision
         for plugin in installed
+        if (decision := _left_out(plugin, settings, plugin_filter)) is not None
     }
-    unorderable: dict[str, Selection] = {}
+    decided = left_out | {
+        plugin.id: _decide(plugin, settings, (obstacles or {}).get(plugin.id))
+        for plugin in installed
+        if plugin.id not in left_out
+    }
     while True:
-        chosen = _with_requirements(wanted | unorderable, settings, plugin_filter or PluginFilter())
+        chosen = _with_requirements(decided, left_out)
         cycle = _cycle([item.plugin for item in chosen.values() if item.enabled])
         if not cycle:
             return tuple(chosen[plugin_id] for plugin_id in sorted(chosen))
         for plugin_id in _who_wishes(cycle, chosen):
-            unorderable[plugin_id] = Selection(
-                chosen[plugin_id].plugin,
-                False,
-                "incompatible",
-                f"its wishes for an order form a cycle: {' -> '.join(cycle)}",
-                "disable one of them",
+            decided[plugin_id] = replace(
+                chosen[plugin_id],
+                enabled=False,
+                state="incompatible",
+                reason=f"its wishes for an order form a cycle: {' -> '.join(cycle)}",
+                remedy="disable one of them",
             )
 
 
@@ -109,7 +115,7 @@ def missing_plugins(
     )
     return tuple(
         Selection(
-            InstalledPlugin(id=plugin_id, target="", distribution="", version=""),
+            InstalledPlugin(id=plugin_id),
             False,
             "not-installed",
             "the configuration names it and it is not installed",
@@ -123,17 +129,12 @@ def missing_plugins(
 def in_calling_order(plugins: Collection[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
     """Order plugins by what they require, come after and come before; ties by id.
 
-    Raises:
-        ValueError: the wishes form a cycle, which the message shows.
+    Args:
+        plugins: their wishes form no cycle, as among those that `select` enables.
     """
     by_id = {plugin.id: plugin for plugin in plugins}
     sorter = _sorter(plugins)
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        path = " -> ".join(error.args[1])
-        msg = f"plugins cannot be ordered, their wishes form a cycle: {path}"
-        raise ValueError(msg) from error
+    sorter.prepare()
     ordered: list[InstalledPlugin] = []
     while sorter.is_active():
         ready = sorted(sorter.get_ready())
@@ -183,20 +184,21 @@ def _who_wishes(cycle: Sequence[str], chosen: Mapping[str, Selection]) -> list[s
 
 
 def _decide(
-    plugin: InstalledPlugin,
-    settings: PluginsSettings,
-    plugin_filter: PluginFilter,
-    obstacles: Mapping[str, Condition],
+    plugin: InstalledPlugin, settings: PluginsSettings, obstacle: Condition | None
 ) -> Selection:
-    if (left_out := _left_out(plugin, settings, plugin_filter)) is not None:
-        return left_out
+    """Return the decision on a plugin that its owner has not left out."""
     chosen = _chosen(plugin, settings)
     if plugin.problem:
         obstacle = Condition("incompatible", plugin.problem, _problem_remedy(plugin))
-        return _out(plugin, obstacle, chosen)
-    if plugin.id in obstacles:
-        return _out(plugin, obstacles[plugin.id], chosen)
-    return chosen
+    if obstacle is None:
+        return chosen
+    return replace(
+        chosen,
+        enabled=False,
+        state=obstacle.state,
+        reason=obstacle.reason,
+        remedy=obstacle.remedy,
+    )
 
 
 def _left_out(
@@ -238,12 +240,6 @@ def _chosen(plugin: InstalledPlugin, settings: PluginsSettings) -> Selection:
     return Selection(plugin, True, "enabled", f"policy '{settings.policy}'")
 
 
-def _out(plugin: InstalledPlugin, obstacle: Condition, chosen: Selection) -> Selection:
-    return Selection(
-        plugin, False, obstacle.state, obstacle.reason, obstacle.remedy, wanted=chosen.wanted
-    )
-
-
 def _problem_remedy(plugin: InstalledPlugin) -> str:
     if plugin.isolation is not None:
         return plugin.isolation.remedy
@@ -251,31 +247,21 @@ def _problem_remedy(plugin: InstalledPlugin) -> str:
 
 
 def _with_requirements(
-    wanted: Mapping[str, Selection], settings: PluginsSettings, plugin_filter: PluginFilter
+    decided: Mapping[str, Selection], left_out: Collection[str]
 ) -> dict[str, Selection]:
     """Enable what enabled plugins require, and leave out those whose requirement cannot run."""
     able = {
         plugin_id
-        for plugin_id, item in wanted.items()
-        if item.enabled or _may_be_enabled(item, settings, plugin_filter)
+        for plugin_id, item in decided.items()
+        if item.enabled or (item.state == "disabled" and plugin_id not in left_out)
     }
-    why: dict[str, Selection] = {}
-    lacking = True
-    while lacking:
-        lacking = False
-        for plugin_id in sorted(able):
-            for needed, specifiers in _needs(wanted[plugin_id]).items():
-                other = why.get(needed) or wanted.get(needed)
-                if other and needed in able and _fits(other.plugin, specifiers):
-                    continue
-                lack = _lacks(wanted[plugin_id], needed + specifiers, other, needed in able)
-                why[plugin_id] = lack
-                able.remove(plugin_id)
-                lacking = True
-                break
+    unable: dict[str, Selection] = {}
+    while (lack := _first_lack({**decided, **unable}, able)) is not None:
+        unable[lack.plugin.id] = lack
+        able.remove(lack.plugin.id)
     chosen = {
-        plugin_id: why.get(plugin_id, item) if item.enabled else item
-        for plugin_id, item in wanted.items()
+        plugin_id: unable.get(plugin_id, item) if item.enabled else item
+        for plugin_id, item in decided.items()
     }
     pending = [item for item in chosen.values() if item.wanted]
     while pending:
@@ -287,7 +273,7 @@ def _with_requirements(
             if current.enabled:
                 reason = f"required by '{current.plugin.id}'"
                 chosen[needed] = Selection(found.plugin, True, "enabled", reason)
-            elif not found.wanted and not _is_forbidden(found, settings, plugin_filter):
+            elif not found.wanted and needed not in left_out:
                 chosen[needed] = replace(found, wanted=True)
             else:
                 continue
@@ -312,29 +298,23 @@ def _fits(plugin: InstalledPlugin, specifiers: str) -> bool:
         return False
 
 
-def _lacks(selection: Selection, needed: str, other: Selection | None, is_able: bool) -> Selection:
-    """Return that a plugin is out because of one that it requires."""
-    why = "not installed" if other is None else f"out: {other.reason}"
-    remedy = f"install or enable '{needed}'"
-    if other is not None and is_able:
-        why = f"installed as {other.plugin.version or 'a single file'}"
-        remedy = f"upgrade {other.plugin.distribution}"
-    reason = f"it requires plugin '{needed}', which is {why}"
-    return Selection(selection.plugin, False, "incompatible", reason, remedy)
-
-
-def _may_be_enabled(
-    selection: Selection, settings: PluginsSettings, plugin_filter: PluginFilter
-) -> bool:
-    """Whether a plugin is out only because it was not asked for."""
-    return selection.state == "disabled" and not _is_forbidden(selection, settings, plugin_filter)
-
-
-def _is_forbidden(
-    selection: Selection, settings: PluginsSettings, plugin_filter: PluginFilter
-) -> bool:
-    """Whether the owner keeps a plugin out, also where another requires it."""
-    return _left_out(selection.plugin, settings, plugin_filter) is not None
+def _first_lack(known: Mapping[str, Selection], able: Collection[str]) -> Selection | None:
+    """Return that a plugin is out because of one that it requires; ``None`` if all have theirs."""
+    for plugin_id in sorted(able):
+        for needed, specifiers in _needs(known[plugin_id]).items():
+            other = known.get(needed)
+            if other is None:
+                why, remedy = "not installed", f"install or enable '{needed}'"
+            elif needed not in able:
+                why, remedy = f"out: {other.reason}", f"install or enable '{needed}'"
+            elif not _fits(other.plugin, specifiers):
+                why = f"installed as {other.plugin.version}"
+                remedy = f"upgrade {other.plugin.distribution}"
+            else:
+                continue
+            reason = f"it requires plugin '{needed + specifiers}', which is {why}"
+            return Selection(known[plugin_id].plugin, False, "incompatible", reason, remedy)
+    return None
 
 
 def _install_remedy(plugin_id: str, here: Collection[str]) -> str:
@@ -370,7 +350,7 @@ class Catalogue:
         self.consents: Consents = consents or Consents()
         self._filter = plugin_filter or PluginFilter()
         self._installed = {plugin.id: plugin for plugin in installed}
-        self._broken: dict[str, tuple[str, str]] = {}
+        self._broken: dict[str, Condition] = {}
         self.selections: dict[str, Selection] = {}
         self._contested: dict[tuple[str, str], NameClash] = {}
         self.missing: tuple[Selection, ...] = missing_plugins(installed, settings)
@@ -396,11 +376,7 @@ class Catalogue:
         return made
 
     def enabled(self) -> tuple[InstalledPlugin, ...]:
-        """Return the plugins that may run, in calling order.
-
-        Raises:
-            ValueError: their wishes for an order form a cycle.
-        """
+        """Return the plugins that may run, in calling order."""
         return in_calling_order([item.plugin for item in self.selections.values() if item.enabled])
 
     def lost(self) -> list[Selection]:
@@ -488,7 +464,7 @@ class Catalogue:
                 try:
                     self._installed[plugin.id] = described(plugin, cache_dir)
                 except PluginError as error:
-                    self._broken[plugin.id] = (error.reason, error.remedy)
+                    self._broken[plugin.id] = Condition("failed", error.reason, error.remedy)
             self._select()
 
     def remember(self, home: Path) -> None:
@@ -552,14 +528,13 @@ class Catalogue:
         return tuple(found)
 
     def _select(self) -> None:
-        obstacles: dict[str, Condition] = {}
-        for plugin_id, plugin in self._installed.items():
-            if (obstacle := self.consents.obstacle_of(plugin)) is not None:
-                obstacles[plugin_id] = obstacle
-        for plugin_id, (reason, remedy) in self._broken.items():
-            obstacles[plugin_id] = Condition("failed", reason, remedy)
         installed = tuple(self._installed.values())
-        chosen = select(installed, self.settings, self._filter, obstacles)
+        unconfirmed = {
+            plugin.id: obstacle
+            for plugin in installed
+            if (obstacle := self.consents.obstacle_of(plugin)) is not None
+        }
+        chosen = select(installed, self.settings, self._filter, unconfirmed | self._broken)
         self.selections = {selection.plugin.id: selection for selection in chosen}
         self._contested = contested_names(chosen)
 

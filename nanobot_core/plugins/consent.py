@@ -103,7 +103,6 @@ def agree(home: Path, plugins: Iterable[InstalledPlugin]) -> Consents:
     agreed = {**consents.agreed, **found}
     text = json.dumps({key: sorted(keys) for key, keys in sorted(agreed.items())}, indent=1)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace_file(file, f"{text}\n")
     except OSError as error:
         reason = f"what it does cannot be recorded in {file}: {error}"

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from nanobot_core._version import __version__
 from nanobot_core.config.environment import environment
 from nanobot_core.contracts.plugin import PluginFacts, SettingsSection
 from nanobot_core.contracts.tool import LazyTool, Tool
-from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginError, PluginLoadFailed, PluginNotFound, PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.generation import CompiledPlugin, HookStats, Registrant, compile_plugin
@@ -33,6 +31,7 @@ from nanobot_core.plugins.index import (
     InstalledPlugin,
     build_of,
     digest_of_environment,
+    keep_result,
     local_plugins,
     scan_installed,
     search_path,
@@ -120,12 +119,6 @@ def examine_once(plugin: InstalledPlugin, cache_dir: Path) -> Manifest:
     if build:
         keep_result(file, {"manifest": manifest_to_json(manifest)})
     return manifest
-
-
-def keep_result(file: Path, data: Mapping[str, object]) -> None:
-    """Write a result for the next command; a read-only folder only costs time."""
-    with suppress(OSError):
-        replace_file(file, json.dumps(data))
 
 
 def _failed(error: PluginError) -> dict[str, str]:

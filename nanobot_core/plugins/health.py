@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import asdict, field
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ from nanobot_core.plugins.index import Condition, State
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
-    from nanobot_core.hooks.account import Account
     from nanobot_core.hooks.generation import HookStats
     from nanobot_core.plugins.catalogue import Selection
 
@@ -40,29 +39,15 @@ class HookReport:
     """One hook of one plugin: its account and the state of its circuit."""
 
     hook: str
+    circuit: str
     calls: int
     errors: int
     timeouts: int
     skipped: int
+    dropped: int
     total_s: float
     worst_s: float
-    circuit: str
     last_error: str
-
-    @classmethod
-    def of(cls, hook: str, account: Account, circuit: str) -> HookReport:
-        """Return the present figures of `account`."""
-        return cls(
-            hook=hook,
-            calls=account.calls,
-            errors=account.errors,
-            timeouts=account.timeouts,
-            skipped=account.skipped,
-            total_s=account.total_s,
-            worst_s=account.worst_s,
-            circuit=circuit,
-            last_error=account.last_error,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,64 +79,47 @@ class PluginReport:
     hooks: tuple[HookReport, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reporter:
-    """Makes the reports of one moment.
+def report_on(
+    selection: Selection, condition: Condition | None, hooks: Sequence[HookReport], effect: str
+) -> PluginReport:
+    """Return the report on a plugin.
 
-    Attributes:
-        conditions: by plugin id, those from a running host.
-        figures: those of their hooks.
-        effects: what a plugin's failure means for others, in one clause.
+    Args:
+        selection: whether it may run.
+        condition: its condition in a running host, or ``None`` if nothing is known there.
+        hooks: figures of its hooks.
+        effect: what its failure means for others, in one clause, or an empty string.
     """
-
-    conditions: Mapping[str, Condition]
-    figures: Mapping[str, Sequence[HookReport]]
-    effects: Mapping[str, str]
-
-    def of_installed(self, selection: Selection) -> PluginReport:
-        """Return the report on an installed plugin."""
-        plugin = selection.plugin
-        chosen = Condition(selection.state, selection.reason, selection.remedy)
-        gives: dict[str, list[str]] = {}
-        for item in plugin.manifest.declarations if plugin.manifest else ():
-            gives.setdefault(item.kind, []).append(item.name)
-        return replace(
-            self._report(plugin.id, self.conditions.get(plugin.id, chosen)),
-            version=plugin.version,
-            distribution=plugin.distribution,
-            summary=(plugin.manifest and plugin.manifest.facts.summary) or plugin.summary,
-            gives=gives,
-            capabilities=plugin.manifest.capabilities if plugin.manifest else (),
-        )
-
-    def of_registered(self, plugin_id: str) -> PluginReport:
-        """Return the report on a plugin that the program registered."""
-        condition = self.conditions.get(plugin_id, Condition("disabled", "withdrawn"))
-        if condition.state == "active":
-            condition = condition._replace(reason="registered by the program")
-        return self._report(plugin_id, condition)
-
-    def of_missing(self, missing: Selection) -> PluginReport:
-        """Return the report on a plugin that is named and not installed."""
-        condition = Condition(missing.state, missing.reason, missing.remedy)
-        return self._report(missing.plugin.id, condition)
-
-    def _report(self, plugin_id: str, condition: Condition) -> PluginReport:
-        reasons = filter(None, (condition.reason, self.effects.get(plugin_id)))
-        return PluginReport(
-            id=plugin_id,
-            state=condition.state,
-            reason="; ".join(reasons),
-            remedy=condition.remedy,
-            hooks=tuple(self.figures.get(plugin_id, ())),
-        )
+    plugin, manifest = selection.plugin, selection.plugin.manifest
+    gives: dict[str, list[str]] = {}
+    for item in manifest.declarations if manifest else ():
+        gives.setdefault(item.kind, []).append(item.name)
+    found = condition or Condition(selection.state, selection.reason, selection.remedy)
+    return PluginReport(
+        id=plugin.id,
+        state=found.state,
+        reason="; ".join(filter(None, (found.reason, effect))),
+        version=plugin.version,
+        distribution=plugin.distribution,
+        remedy=found.remedy,
+        summary=(manifest and manifest.facts.summary) or plugin.summary,
+        gives=gives,
+        capabilities=manifest.capabilities if manifest else (),
+        hooks=tuple(hooks),
+    )
 
 
-def condition_of(plugin_id: str, hooks: Sequence[HookReport]) -> Condition:
-    """Return the condition of an active plugin of which nothing else is known."""
+def condition_of(plugin_id: str, hooks: Sequence[HookReport], reason: str) -> Condition:
+    """Return the condition of an active plugin of which nothing else is known.
+
+    Args:
+        plugin_id: its id.
+        hooks: figures of its hooks.
+        reason: why it is active.
+    """
     out = [hook for hook in hooks if hook.circuit != "closed"]
     if not out:
-        return Condition("active", "started")
+        return Condition("active", reason)
     reasons = ", ".join(f"{hook.hook}: {hook.last_error}" for hook in out)
     remedy = f"fix it, then {RELOAD.format(plugin_id)}"
     return Condition("degraded", f"left out after repeated failures ({reasons})", remedy)
@@ -160,7 +128,7 @@ def condition_of(plugin_id: str, hooks: Sequence[HookReport]) -> Condition:
 def figures_of(ledger: HookStats, plugin_id: str) -> tuple[HookReport, ...]:
     """Return the figures of those hooks of a plugin that were called."""
     return tuple(
-        HookReport.of(hook, account, circuit.state)
+        HookReport(hook=hook, circuit=circuit.state, **asdict(account))
         for (owner, hook), (account, circuit) in ledger.accounts.items()
         if owner == plugin_id and account.calls
     )
@@ -273,7 +241,8 @@ class Conditions:
             self._quarantine(plugin_id)
 
 
-LOOK_S = 0.1
+LOOK_S = 1.0
+"""Seconds between two looks at the loop: an idle agent should not keep its processor awake."""
 BLOCKED_AFTER_S = 0.25
 LONG_AFTER_S = 1.0
 """Seconds from which a block counts as a failure of the plugin."""

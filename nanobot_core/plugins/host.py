@@ -16,6 +16,7 @@ from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.plugins.active import ActivePlugin, Starter, UndeclaredHook
+from nanobot_core.plugins.catalogue import Selection
 from nanobot_core.plugins.change import PluginChanges
 from nanobot_core.plugins.consent import ClosedPlugin, closed_plugins
 from nanobot_core.plugins.context import HostContext, HostFacts
@@ -25,12 +26,12 @@ from nanobot_core.plugins.health import (
     LoopBlock,
     LoopWatch,
     PluginReport,
-    Reporter,
     code_place,
     condition_of,
     figures_of,
+    report_on,
 )
-from nanobot_core.plugins.index import Condition
+from nanobot_core.plugins.index import Condition, InstalledPlugin
 from nanobot_core.plugins.manifest import Declaration, brings_tools, listens
 from nanobot_core.plugins.table import Generation, PluginTable, Withdraw, nothing_runs
 from nanobot_core.plugins.tool_names import ToolOffering
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.contracts.tool import LazyTool, Tool
     from nanobot_core.plugins.catalogue import Catalogue
-    from nanobot_core.plugins.health import Conditions
-    from nanobot_core.plugins.index import InstalledPlugin
-    from nanobot_core.plugins.table import PluginTable
     from nanobot_core.tasks import Spawn
 
 
@@ -426,14 +424,27 @@ class PluginHost:
 
     def reports(self) -> list[PluginReport]:
         """Return the condition of every plugin, by id."""
+        registered = self._activator.registered
         figures = {key: figures_of(ledger, key) for key, ledger in self.active.ledgers.items()}
-        active = {key: condition_of(key, figures.get(key, ())) for key in self.active.active}
+        conditions = {
+            key: condition_of(
+                key,
+                figures.get(key, ()),
+                "registered by the program" if key in registered else "started",
+            )
+            for key in self.active.active
+        } | self._conditions.by_id
         effects = {key: closed.effect for key, closed in self._activator.closed_plugins().items()}
-        report = Reporter(active | self._conditions.by_id, figures, effects)
+        programs = (InstalledPlugin(id=key) for key in sorted(registered))
+        selections = [
+            *self.catalogue.selections.values(),
+            *(Selection(each, False, "disabled", "withdrawn") for each in programs),
+            *self.catalogue.missing,
+        ]
         return [
-            *(report.of_installed(each) for _, each in sorted(self.catalogue.selections.items())),
-            *map(report.of_registered, sorted(self._activator.registered)),
-            *map(report.of_missing, self.catalogue.missing),
+            report_on(each, conditions.get(key), figures.get(key, ()), effects.get(key, ""))
+            for each in selections
+            for key in (each.plugin.id,)
         ]
 
     async def _contributed(self, hook: str) -> Sequence[Contributed[Any]]:
@@ -526,16 +537,10 @@ class PluginHost:
                 logger.warning("plugin '{}' is not installed; {}", plugin_id, missing.remedy)
         for clash in self.catalogue.contested:
             logger.warning("{}: {}; {}", clash.claim, clash.outcome, clash.remedy)
-        points = declared_hooks()
-        for hook in plugins.order:
-            if hook not in points:
-                logger.warning("{}", _unknown_hook("plugins.order", hook, points))
-        for key in plugins.limits:
-            if (hook := key.rpartition(".")[2]) not in points:
-                logger.warning("{}", _unknown_hook("plugins.limits", hook, points))
-
-
-def _unknown_hook(place: str, hook: str, known: Mapping[str, object]) -> str:
-    close = " or ".join(f"'{name}'" for name in nearest(hook, known))
-    hint = f"did you mean {close}?" if close else "see nanobot explain hook"
-    return f"{place} names hook '{hook}', which does not exist; {hint}"
+        named = [("plugins.order", hook) for hook in plugins.order]
+        named += [("plugins.limits", key.rpartition(".")[2]) for key in plugins.limits]
+        for place, hook in named:
+            if hook not in declared_hooks():
+                close = " or ".join(f"'{name}'" for name in nearest(hook, declared_hooks()))
+                hint = f"did you mean {close}?" if close else "see nanobot plugins hooks"
+                logger.warning("{} names hook '{}', which does not exist; {}", place, hook, hint)

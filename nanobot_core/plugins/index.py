@@ -12,13 +12,13 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nanobot_core._version import __version__
-from nanobot_core.disk import make_folder
+from nanobot_core.disk import replace_file
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ class InstalledPlugin:
     """
 
     id: str
-    target: str
-    distribution: str
-    version: str
+    target: str = ""
+    distribution: str = ""
+    version: str = ""
     summary: str = ""
     manifest: Manifest | None = None
     manifest_file: str | None = None
@@ -312,23 +312,16 @@ def _refreshed(plugin: InstalledPlugin) -> InstalledPlugin:
     """Read the manifest of a working copy again: its folder does not change when the file does."""
     if not plugin.editable or plugin.manifest_file is None:
         return plugin
-    manifest, problem = _read_manifest_quickly(plugin)
-    return dataclasses.replace(plugin, manifest=manifest, problem=plugin.problem or problem)
-
-
-def _read_manifest_quickly(plugin: InstalledPlugin) -> tuple[Manifest | None, str]:
     from nanobot_core.plugins.manifest import manifest_to_json
 
-    path = Path(plugin.manifest_file or "")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if plugin.manifest is not None and data == json.loads(
-            json.dumps(manifest_to_json(plugin.manifest))
-        ):
-            return plugin.manifest, ""
-    except (OSError, ValueError, RecursionError):
-        pass  # The thorough reading below says what is wrong.
-    return _read_manifest(path, plugin.id)
+    path = Path(plugin.manifest_file)
+    if plugin.manifest is not None:
+        known = json.loads(json.dumps(manifest_to_json(plugin.manifest)))
+        with suppress(OSError, ValueError, RecursionError):  # reported below
+            if json.loads(path.read_text(encoding="utf-8")) == known:
+                return plugin
+    manifest, problem = _read_manifest(path, plugin.id)
+    return dataclasses.replace(plugin, manifest=manifest, problem=plugin.problem or problem)
 
 
 def build_of(plugin: InstalledPlugin) -> str:
@@ -383,13 +376,16 @@ def digest_of_environment() -> str:
 
 def _environment_key() -> list[Any]:
     """What the index depends on: it moves when anything is installed, upgraded or removed."""
-    entries: list[list[Any]] = []
-    for entry in search_path():
-        try:
-            entries.append([entry, os.stat(entry).st_mtime_ns])  # noqa: PTH116 - hot path
-        except OSError:
-            entries.append([entry, 0])
+    entries = [[entry, modified_ns(entry)] for entry in search_path()]
     return [_FORMAT, __version__, sys.executable, sys.version, entries]
+
+
+def modified_ns(path: str) -> int:
+    """Return when a folder was last changed, or 0 if it does not exist."""
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - read at every start
+    except OSError:
+        return 0
 
 
 def _read_index(file: Path, key: list[Any]) -> tuple[InstalledPlugin, ...] | None:
@@ -431,19 +427,13 @@ def _plugin_from_index(item: dict[str, Any]) -> InstalledPlugin:
 
 
 def _write_index(file: Path, key: list[Any], plugins: Sequence[InstalledPlugin]) -> None:
-    """Write the index for the next process; a folder that is read-only costs only time."""
-    data = {"key": key, "plugins": [dataclasses.asdict(plugin) for plugin in plugins]}
-    try:
-        make_folder(file.parent)
-        descriptor, name = tempfile.mkstemp(dir=file.parent)
-    except OSError:
-        return
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-            json.dump(data, handle)
-        Path(name).replace(file)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
+    keep_result(file, {"key": key, "plugins": [dataclasses.asdict(each) for each in plugins]})
+
+
+def keep_result(file: Path, data: Mapping[str, object]) -> None:
+    """Write a result for the next process; a folder that is read-only only costs time."""
+    with suppress(OSError):
+        replace_file(file, json.dumps(data))
 
 
 def local_plugins(paths: Sequence[str], base: Path) -> tuple[InstalledPlugin, ...]:

@@ -8,7 +8,6 @@ What takes its place in this process is made by an isolator, a contribution of a
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import resources
@@ -24,8 +23,15 @@ from nanobot_core.errors import PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import NETWORK_VARIABLES
-from nanobot_core.plugins.examine import ask_child, keep_result
-from nanobot_core.plugins.index import InstalledPlugin, Isolation, expanded, id_problem
+from nanobot_core.plugins.examine import ask_child
+from nanobot_core.plugins.index import (
+    InstalledPlugin,
+    Isolation,
+    expanded,
+    id_problem,
+    keep_result,
+    modified_ns,
+)
 from nanobot_core.plugins.loader import load_object
 from nanobot_core.plugins.manifest import (
     ANY_VARIABLE,
@@ -89,7 +95,7 @@ def describe_isolated(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlug
         )
     if not installed["editable"]:
         paths = installed["paths"]
-        key = [__version__, isolation.python, [[path, _modified_ns(path)] for path in paths]]
+        key = [__version__, isolation.python, [[path, modified_ns(path)] for path in paths]]
         kept = {"key": key, "facts": facts, "manifest": manifest_to_json(manifest)}
         keep_result(_file(cache_dir, plugin.id), kept)
     return _filled(plugin, isolation, facts, manifest)
@@ -189,7 +195,7 @@ def _described(
         version, interpreter, paths = data["key"]
         if (version, interpreter) != (__version__, isolation.python):
             return plugin
-        if any(_modified_ns(path) != modified_ns for path, modified_ns in paths):
+        if any(modified_ns(path) != modified_ns for path, modified_ns in paths):
             return plugin
         return _filled(plugin, isolation, data["facts"], manifest_from_index(data["manifest"]))
     except _UNUSABLE:
@@ -271,10 +277,3 @@ def _isolation(plugin: InstalledPlugin) -> Isolation:
 
 def _file(cache_dir: Path, plugin_id: str) -> Path:
     return cache_dir / "isolated" / f"{plugin_id}.json"
-
-
-def _modified_ns(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns  # noqa: PTH116 - read at every start
-    except OSError:
-        return 0

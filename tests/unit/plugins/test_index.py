@@ -128,7 +128,7 @@ def test_a_failed_write_leaves_nothing_behind(
     def full(*_args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", full)
+    monkeypatch.setattr(os, "fsync", full)
 
     load_installed(cache)
 

@@ -209,11 +209,6 @@ def test_a_named_plugin_that_is_not_installed_comes_with_the_line_that_installs_
     assert "did you mean 'files'?" in missing[2].remedy
 
 
-def test_calling_order_refuses_a_cycle_and_shows_it() -> None:
-    with pytest.raises(ValueError, match="form a cycle: "):
-        in_calling_order([installed("a", before=["b"]), installed("b", before=["a"])])
-
-
 IDS = ["a", "b", "c", "d", "e"]
 wishes = st.lists(st.sampled_from([*IDS, "absent"]), max_size=2)
 plugin_sets = st.lists(
