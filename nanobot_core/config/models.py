@@ -65,6 +65,8 @@ class ProviderSettings(PluginSettings):
         extra_headers: sent with each request.
         proxy: URL of an HTTP or SOCKS proxy.
         timeout_s: seconds that the service may stay silent.
+        alternating_roles: merge neighbouring messages of the same role, for a service that refuses
+            them.
     """
 
     api_key: Annotated[SecretStr | None, BeforeValidator(none_if_empty)] = None
@@ -73,6 +75,7 @@ class ProviderSettings(PluginSettings):
     extra_headers: Annotated[dict[str, str], Field(repr=False)] = {}
     proxy: Annotated[OptionalText, Field(repr=False)] = None
     timeout_s: PositiveFloat = 120
+    alternating_roles: bool = False
 
 
 class GroupSettings(PluginSettings):

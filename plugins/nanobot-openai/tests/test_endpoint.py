@@ -139,3 +139,8 @@ def test_the_proxy_of_the_settings_goes_before_the_environment(tmp_path: Path) -
     environment = {"ALL_PROXY": "http://other:1"}
     endpoint = _resolve(tmp_path, "custom", environment, api_base="http://h", proxy="http://p:1")
     assert endpoint.proxy == "http://p:1"
+
+
+def test_alternating_roles_come_from_the_settings(tmp_path: Path) -> None:
+    found = _resolve(tmp_path, "custom", api_base="http://localhost:1", alternating_roles=True)
+    assert found.alternating_roles

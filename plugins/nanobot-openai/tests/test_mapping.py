@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -53,6 +54,52 @@ def test_a_plain_request_holds_nothing_that_was_not_asked_for() -> None:
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],
     }
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "is_merged"),
+    [("custom", "m", False), ("vllm", "google/gemma-3-27b-it", True), ("mistral", "large", True)],
+)
+def test_messages_of_one_role_are_merged_where_roles_must_alternate(
+    vendor: str, model: str, is_merged: bool
+) -> None:
+    history = (
+        Message(role="user", content="one"),
+        Message(role="user", content=(TextBlock("two"), IMAGE)),
+        Message(role="assistant", content="a"),
+        Message(role="assistant", content="b"),
+        Message(role="user", content="three"),
+    )
+    wire = _wire(*history, vendor=vendor, model=model)
+    if not is_merged:
+        assert len(wire) == 5
+        return
+    text = [{"type": "text", "text": each} for each in ("one", "two")]
+    assert wire == [
+        {"role": "user", "content": [*text, IMAGE_PART]},
+        {"role": "assistant", "content": "a\n\nb"},
+        {"role": "user", "content": "three"},
+    ]
+
+
+def test_an_endpoint_can_ask_for_alternating_roles() -> None:
+    dialect = replace(dialect_of("custom"), alternating=True)
+    users = [Message(role="user", content=each) for each in ("one", "two")]
+    call = ToolCall("c1", "look", {})
+    request = ChatRequest(
+        model="m",
+        messages=(
+            *users,
+            Message(role="assistant", content="I look.", tool_calls=(call,)),
+            Message(role="tool", content="seen", tool_call_id="c1"),
+            *users,
+        ),
+    )
+    body = body_of(request, spec=SPECS["custom"], dialect=dialect, stream=False, tools=[])
+    messages = body["messages"]
+    assert isinstance(messages, list)
+    roles = [message["role"] for message in messages if isinstance(message, dict)]
+    assert roles == ["user", "assistant", "tool", "user"]
 
 
 def test_a_streamed_request_asks_for_usage() -> None:
@@ -155,7 +202,7 @@ def test_mistral_gets_an_answer_between_a_result_and_the_user(
     results = [Message(role="tool", content=(TextBlock("x"), IMAGE), tool_call_id="abcdefghi")]
     wire = _wire(*results, Message(role="user", content="go on"), vendor=vendor, model=model)
 
-    roles = ["tool", "assistant", "user", "user"] if is_answered else ["tool", "user", "user"]
+    roles = ["tool", "assistant", "user"] if is_answered else ["tool", "user", "user"]
     assert [message["role"] for message in wire] == roles
     assert all(message["content"] for message in wire)
 
@@ -183,7 +230,7 @@ def test_images_of_tools_follow_the_last_result_as_the_users() -> None:
     ("vendor", "thoughts"),
     [
         ("openai", [None, None, None, None]),
-        ("mistral", [None, None, None, None]),
+        ("mistral", [None, None, None]),  # the last two are merged
         ("zhipu", ["hm", None, None, None]),
         ("moonshot", ["hm", " ", None, None]),
         ("deepseek", ["hm", "", "so", ""]),

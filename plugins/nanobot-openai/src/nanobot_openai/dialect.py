@@ -21,6 +21,8 @@ class Dialect:
             out.
         mistral: ids of tool calls must be nine letters and digits, and the model must answer
             the results of its tools before the user writes again.
+        alternating: the service refuses two neighbouring messages of the user or of the model, so
+            they are merged.
         stream_usage: the service takes ``stream_options`` (the others report usage unasked).
         cost_field: field of ``usage`` that holds the price in US dollars, or ``None``.
     """
@@ -30,6 +32,7 @@ class Dialect:
     return_reasoning: Literal["none", "calls", "all"] = "none"
     absent_reasoning: str | None = None
     mistral: bool = False
+    alternating: bool = False
     stream_usage: bool = True
     cost_field: str | None = None
 
@@ -38,7 +41,7 @@ _COMMON = Dialect()
 _DIALECTS = {
     "openai": Dialect(max_tokens_field="max_completion_tokens"),
     "openrouter": Dialect(cost_field="cost"),
-    "mistral": Dialect(stream_usage=False, mistral=True),
+    "mistral": Dialect(stream_usage=False, mistral=True, alternating=True),
     # Since V3.2 refused without the field in turns with tool calls, and left unread in others.
     "deepseek": Dialect(thinking="type", return_reasoning="all", absent_reasoning=""),
     # An empty text counts as absent there.
@@ -70,3 +73,8 @@ def dialect_of(provider: str) -> Dialect:
 def speaks_mistral(dialect: Dialect, model: str) -> bool:
     """Whether Mistral's rules apply; the templates of its open models enforce them too."""
     return dialect.mistral or any(name in model.lower() for name in _MISTRAL_FAMILY)
+
+
+def must_alternate(dialect: Dialect, model: str) -> bool:
+    """Whether roles must alternate; the templates of some open models raise if they do not."""
+    return dialect.alternating or speaks_mistral(dialect, model) or "gemma" in model.lower()

@@ -32,6 +32,7 @@ class Endpoint:
         proxy: URL of the proxy, or ``None``.
         timeout_s: longest silence to wait through, in seconds.
         secrets: texts that must not appear in logs or errors.
+        alternating_roles: see `ProviderSettings`.
     """
 
     url: str = field(repr=False)
@@ -39,6 +40,7 @@ class Endpoint:
     proxy: str | None = field(repr=False)
     timeout_s: float
     secrets: tuple[str, ...] = field(repr=False)
+    alternating_roles: bool = False
 
 
 def resolve_endpoint(
@@ -67,6 +69,7 @@ def resolve_endpoint(
         headers=headers,
         proxy=proxy,
         timeout_s=settings.timeout_s,
+        alternating_roles=settings.alternating_roles,
         secrets=tuple(sorted((text for text in secrets if text), key=len, reverse=True)),
     )
 

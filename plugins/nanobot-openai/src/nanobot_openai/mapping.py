@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from nanobot_core import ChatRequest, Content, ImageBlock, JsonObject, JsonValue, Message, ToolCall
-from nanobot_openai.dialect import speaks_mistral
+from nanobot_openai.dialect import must_alternate, speaks_mistral
 
 if TYPE_CHECKING:
     from nanobot_core import ProviderSpec
@@ -48,6 +48,8 @@ def body_of(
     messages = _messages(history, spec.name, dialect)
     if is_mistral:
         messages = _with_answered_results(messages)
+    if must_alternate(dialect, request.model):
+        messages = _alternating(messages)
     if spec.prompt_cache and "claude" in request.model.lower():
         _mark_for_cache(messages)
     body: JsonObject = {"model": request.model, "messages": list[JsonValue](messages)}
@@ -131,6 +133,33 @@ def _with_answered_results(messages: list[JsonObject]) -> list[JsonObject]:
             answered.append({"role": "assistant", "content": DONE})
         answered.append(message)
     return answered
+
+
+def _alternating(messages: list[JsonObject]) -> list[JsonObject]:
+    """Merge neighbouring messages of the user, and of the model where it calls no tools."""
+    merged: list[JsonObject] = []
+    for message in messages:
+        last = merged[-1] if merged else {}
+        is_same = message["role"] == last.get("role") and message["role"] in {"user", "assistant"}
+        if is_same and "tool_calls" not in last:
+            content = _joined(last["content"], message["content"])
+            merged[-1] = {**last, **message, "content": content}
+        else:
+            merged.append(message)
+    return merged
+
+
+def _joined(first: JsonValue, second: JsonValue) -> JsonValue:
+    texts = [each for each in (first, second) if isinstance(each, str)]
+    if not isinstance(first, list) and not isinstance(second, list):
+        return "\n\n".join(texts)
+    parts: list[JsonValue] = []
+    for content in (first, second):
+        if isinstance(content, list):
+            parts += content
+        elif content:
+            parts.append({"type": "text", "text": content})
+    return parts
 
 
 def _tool_message(message: Message) -> JsonObject:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from contextvars import Context
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core import (
@@ -48,6 +49,8 @@ class OpenAIProvider(LLMProvider):
         self.name = spec.name
         self._spec = spec
         self._dialect = dialect_of(spec.name)
+        if endpoint.alternating_roles:
+            self._dialect = replace(self._dialect, alternating=True)
         self.longest_call_s = _LONGEST_CALL * endpoint.timeout_s
         self._endpoint = endpoint
         self._failures = failures
