@@ -16,10 +16,10 @@ from nanobot_core.app.reloading import Load, Reloaded, Reloader, describe
 from nanobot_core.app.services import ServiceRunner
 from nanobot_core.app.totals import Totals
 from nanobot_core.channels.access import fault_of, with_names
-from nanobot_core.channels.inbox import InboxServices
 from nanobot_core.channels.manager import ChannelManager
 from nanobot_core.channels.outbox import Outbox
 from nanobot_core.channels.pairing import PairingStore
+from nanobot_core.channels.ports import ChannelPorts
 from nanobot_core.contracts.service import GatewayStatus, Mount, Route
 from nanobot_core.disk import damaged_files
 from nanobot_core.errors import BusError
@@ -59,7 +59,7 @@ class Gateway:
     outbox: Outbox
     owner: OwnerNotices
     approvals: ChatApprovals
-    inbox: InboxServices
+    ports: ChannelPorts
     channels: ChannelManager
     services: ServiceRunner
     reloader: Reloader
@@ -93,19 +93,18 @@ class Gateway:
             owner_chat=lambda: owner.chat,
             turns=turns,
         )
-        inbox = InboxServices(
+        ports = ChannelPorts(
             bus=bus,
             outbox=outbox,
             pairing=PairingStore(folder / "pairing.json", clock),
             hooks=lambda: plugins.hooks,
             is_control=lambda text: bot.commands.is_control(text),  # noqa: PLW0108 - made at start
             open_question=approvals.is_pending,
+            spawn=bot.spawn,
             clock=clock,
         )
         on_failed = partial(_report_failed, owner)
-        channels = ChannelManager(
-            plugins, lambda: bot.loaded, inbox, spawn=bot.spawn, clock=clock, on_failed=on_failed
-        )
+        channels = ChannelManager(plugins, lambda: bot.loaded, ports, on_failed=on_failed)
         services = ServiceRunner(plugins, spawn=bot.spawn, clock=clock, on_failed=on_failed)
         return cls(
             bot=bot,
@@ -114,7 +113,7 @@ class Gateway:
             outbox=outbox,
             owner=owner,
             approvals=approvals,
-            inbox=inbox,
+            ports=ports,
             channels=channels,
             services=services,
             reloader=Reloader(bot, channels, services, load, log),
@@ -188,7 +187,7 @@ class Gateway:
 
     async def change_pairing(self, words: list[str]) -> str:
         """List, approve or revoke."""
-        pairing = self.inbox.pairing
+        pairing = self.ports.pairing
         match words:
             case []:
                 pending = await asyncio.to_thread(pairing.pending)

@@ -176,7 +176,7 @@ class GatewayRunner:
         """Accept no more messages, let turns end, deliver replies; the rest stays on disk."""
         bot = gateway.bot
         gateway.ready.clear()
-        gateway.inbox.is_open = False
+        gateway.ports.stopping.set()
         await cancel_and_wait(dispatching)
         grace_s = bot.loaded.settings.gateway.grace_s
         limit_s = grace_s - min(CLOSE_RESERVE_S, grace_s / 2)

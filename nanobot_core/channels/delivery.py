@@ -19,11 +19,9 @@ from nanobot_core.tasks import (
 )
 
 if TYPE_CHECKING:
-    from nanobot_core.clock import Clock
+    from nanobot_core.channels.ports import ChannelPorts
     from nanobot_core.contracts.bus import Bus, OutboundLease
     from nanobot_core.contracts.channel import Channel
-    from nanobot_core.hooks.caller import Hooks
-    from nanobot_core.tasks import Spawn
 
 SEND_LIMIT_S = 120.0
 """Seconds that one message may take, its files included."""
@@ -41,10 +39,7 @@ class Delivery:
     Args:
         name: name of the channel.
         channel: returns it once it runs.
-        bus: the message queue.
-        hooks: the present call points.
-        spawn: starts tasks that the application owns.
-        clock: source of time.
+        ports: what all channels share.
         give_up_after_s: age in seconds at which an undelivered reply becomes a dead letter.
     """
 
@@ -52,19 +47,13 @@ class Delivery:
         self,
         name: str,
         channel: Callable[[], Awaitable[Channel]],
-        bus: Bus,
-        hooks: Callable[[], Hooks],
+        ports: ChannelPorts,
         *,
-        spawn: Spawn,
-        clock: Clock,
         give_up_after_s: float,
     ) -> None:
         self._name = name
         self._channel = channel
-        self._bus = bus
-        self._hooks = hooks
-        self._spawn = spawn
-        self._clock = clock
+        self._ports = ports
         self._give_up_after_s = give_up_after_s
 
     async def run(self) -> None:
@@ -92,13 +81,13 @@ class Delivery:
             await slots.acquire()
             try:
                 await self._channel()
-                lease = await self._bus.receive_outbound(self._name)
+                lease = await self._ports.bus.receive_outbound(self._name)
             except BusError as error:
                 slots.release()
                 logger.error("{}: cannot read the outbox: {}", self._name, error)
-                await self._clock.sleep(RETRY_S)
+                await self._ports.clock.sleep(RETRY_S)
                 continue
-            task = self._spawn(self._deliver(lease), name=f"send:{self._name}:{lease.id}")
+            task = self._ports.spawn(self._deliver(lease), name=f"send:{self._name}:{lease.id}")
             sending.add(task)
             task.add_done_callback(sending.discard)
             task.add_done_callback(lambda _task: slots.release())
@@ -108,16 +97,16 @@ class Delivery:
             problem = await self._attempt(lease)
         except asyncio.CancelledError:
             with suppress(BusError):  # the next process finds it anyway
-                await self._bus.release(lease)
+                await self._ports.bus.release(lease)
             raise
         settled = partial(self._settle, lease, problem)
-        await retry_until_stored(settled, self._clock, f"a delivery of {self._name}")
+        await retry_until_stored(settled, self._ports.clock, f"a delivery of {self._name}")
 
     async def _attempt(self, lease: OutboundLease) -> DeliveryError | None:
         """Send once; return what went wrong."""
         try:
             return await run_bounded(
-                self._spawn,
+                self._ports.spawn,
                 self._contained(lease),
                 limit_s=SEND_LIMIT_S,
                 name=f"sending:{self._name}:{lease.id}",
@@ -149,23 +138,23 @@ class Delivery:
         from loguru import logger
 
         if problem is None:
-            await self._bus.acknowledge(lease)
+            await self._ports.bus.acknowledge(lease)
             self._report(lease, None)
             return
-        age_s = (self._clock.now() - lease.stored_at).total_seconds()
+        age_s = (self._ports.clock.now() - lease.stored_at).total_seconds()
         if problem.retryable and age_s < self._give_up_after_s:
             delay_s = problem.retry_after_s or growing_delay_s(lease.attempt, LONGEST_DELAY_S)
             log = logger.info if lease.attempt == 1 else logger.debug
             log("{}: try again in {:g} s: {}", self._name, delay_s, problem.reason)
-            await self._bus.release(lease, delay_s=delay_s)
+            await self._ports.bus.release(lease, delay_s=delay_s)
             return
         reason = problem.reason if not problem.retryable else f"given up: {problem.reason}"
-        await self._bus.bury(lease, reason)
+        await self._ports.bus.bury(lease, reason)
         logger.warning("{}: dead letter: {}", self._name, reason)
         self._report(lease, reason)
 
     def _report(self, lease: OutboundLease, error: str | None) -> None:
-        if after_delivery := self._hooks().after_delivery:
+        if after_delivery := self._ports.hooks().after_delivery:
             after_delivery(
                 DeliveryFinished(message=lease.message, attempts=lease.attempt, error=error)
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nanobot_core.channels.access import decide, fault_of, first_part, with_names
@@ -16,42 +16,13 @@ from nanobot_core.messages import InboundMessage, OutboundMessage
 
 if TYPE_CHECKING:
     from nanobot_core.channels.live import WaitIndicator
-    from nanobot_core.channels.outbox import Outbox
-    from nanobot_core.channels.pairing import PairingStore
-    from nanobot_core.clock import Clock
+    from nanobot_core.channels.ports import ChannelPorts
     from nanobot_core.config.models import ChannelSettings
-    from nanobot_core.contracts.bus import Bus
     from nanobot_core.contracts.channel import Complete
-    from nanobot_core.hooks.caller import Hooks
 
 RATE_WINDOW_S = 60.0
 RATED_SENDERS = 1_000
 TOO_FAST = "You have sent too many messages. I left out some; please wait a minute."
-
-
-@dataclass(slots=True, kw_only=True)
-class InboxServices:
-    """What the inboxes of all channels share.
-
-    Attributes:
-        bus: the message queue.
-        outbox: takes answers to unknown senders.
-        pairing: unknown senders whom the owner admits.
-        hooks: returns the present call points.
-        is_control: whether a text is a control command.
-        open_question: whether a tool call of a session waits for an approval.
-        clock: source of time.
-        is_open: whether messages are accepted; false while the gateway stops.
-    """
-
-    bus: Bus
-    outbox: Outbox
-    pairing: PairingStore
-    hooks: Callable[[], Hooks]
-    is_control: Callable[[str], bool]
-    open_question: Callable[[str], bool]
-    clock: Clock
-    is_open: bool = True
 
 
 class ChannelInbox:
@@ -59,7 +30,7 @@ class ChannelInbox:
 
     Args:
         settings: of the channel.
-        services: what all inboxes share.
+        ports: what all channels share.
         indicator: shows people that their message is being worked on.
         on_alive: called when the platform has answered.
     """
@@ -67,12 +38,12 @@ class ChannelInbox:
     def __init__(
         self,
         settings: ChannelSettings,
-        services: InboxServices,
+        ports: ChannelPorts,
         indicator: WaitIndicator,
         on_alive: Callable[[], None],
     ) -> None:
         self._settings = settings
-        self._services = services
+        self._ports = ports
         self._indicator = indicator
         self._on_alive = on_alive
         self._recent: OrderedDict[str, deque[float]] = OrderedDict()
@@ -83,7 +54,7 @@ class ChannelInbox:
 
     async def publish(self, message: InboundMessage, complete: Complete | None = None) -> bool:
         """Admit and store a message; see `Inbox.publish`."""
-        if not self._services.is_open:
+        if self._ports.stopping.is_set():
             msg = "the gateway is stopping and accepts no more messages"
             raise BusError(msg)
         self._on_alive()
@@ -111,7 +82,7 @@ class ChannelInbox:
         if complete is not None:
             message = _of_same_origin(await complete(message), message)
         message = await self._completed(message)
-        if not await self._services.bus.publish_inbound(message):
+        if not await self._ports.bus.publish_inbound(message):
             return False
         if not message.is_control:
             self._indicator.expect(message)
@@ -133,7 +104,7 @@ class ChannelInbox:
 
     async def _approved(self, channel: str) -> frozenset[str]:
         try:
-            return await asyncio.to_thread(self._services.pairing.approved, channel)
+            return await asyncio.to_thread(self._ports.pairing.approved, channel)
         except OSError as error:
             msg = f"cannot read the approved senders: {error}"
             raise BusError(msg) from error
@@ -142,7 +113,7 @@ class ChannelInbox:
         """Whether the plugins admit the message."""
         from loguru import logger
 
-        hooks = self._services.hooks()
+        hooks = self._ports.hooks()
         if not hooks.admit_message:
             return True
         refusal = await hooks.admit_message(MessageReceived(message=message))
@@ -159,7 +130,7 @@ class ChannelInbox:
         if message.is_group or not self._settings.pairing:
             return
         try:
-            asked = await asyncio.to_thread(self._services.pairing.request, message)
+            asked = await asyncio.to_thread(self._ports.pairing.request, message)
         except OSError as error:
             msg = f"cannot store a pairing code: {error}"
             raise BusError(msg) from error
@@ -180,7 +151,7 @@ class ChannelInbox:
         return times
 
     async def _within_rate(self, message: InboundMessage, times: deque[float]) -> bool:
-        now = self._services.clock.monotonic_s()
+        now = self._ports.clock.monotonic_s()
         if len(times) < self._settings.rate_limit or now - times[0] >= RATE_WINDOW_S:
             times.append(now)
             return True
@@ -190,16 +161,15 @@ class ChannelInbox:
 
     def _minute(self) -> int:
         """Return the number of the current minute, for notices that are sent once in each."""
-        return int(self._services.clock.now().timestamp() // RATE_WINDOW_S)
+        return int(self._ports.clock.now().timestamp() // RATE_WINDOW_S)
 
     async def _completed(self, message: InboundMessage) -> InboundMessage:
-        services = self._services
         message = replace(
             message,
             id=message.id or new_id(),
-            timestamp=message.timestamp or services.clock.now(),
+            timestamp=message.timestamp or self._ports.clock.now(),
         )
-        hooks, changed = services.hooks(), message
+        hooks, changed = self._ports.hooks(), message
         try:
             if hooks.rewrite_inbound:
                 changed = await hooks.rewrite_inbound(MessageReceived(message=message))
@@ -208,11 +178,11 @@ class ChannelInbox:
             msg = f"a plugin failed to process the message: {error}"
             raise BusError(msg) from error
         return replace(
-            _of_same_origin(changed, message), is_control=services.is_control(changed.content)
+            _of_same_origin(changed, message), is_control=self._ports.is_control(changed.content)
         )
 
     async def _notify(self, message: InboundMessage, text: str, key: str) -> None:
-        await self._services.outbox.publish(
+        await self._ports.outbox.publish(
             OutboundMessage(
                 channel=message.channel,
                 chat_id=message.chat_id,

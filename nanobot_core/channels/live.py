@@ -21,12 +21,10 @@ from nanobot_core.messages import OutboundKind, OutboundMessage
 from nanobot_core.tasks import CONNECTION_END_S, run_bounded
 
 if TYPE_CHECKING:
-    from nanobot_core.channels.outbox import Outbox
-    from nanobot_core.clock import Clock
+    from nanobot_core.channels.ports import ChannelPorts
     from nanobot_core.contracts.channel import Channel
     from nanobot_core.events import RunEvent
     from nanobot_core.messages import InboundMessage
-    from nanobot_core.tasks import Spawn
 
 SEND_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 5.0
@@ -47,8 +45,7 @@ class LiveView:
     Args:
         channel: the running channel.
         message: the message of the turn.
-        spawn: starts tasks that the application owns.
-        clock: source of time.
+        ports: what all channels share.
         shown: kinds of messages that this channel wants besides the reply.
         streams: whether the answer is shown while it is written.
     """
@@ -57,16 +54,14 @@ class LiveView:
         self,
         channel: Channel,
         message: InboundMessage,
+        ports: ChannelPorts,
         *,
-        spawn: Spawn,
-        clock: Clock,
         shown: frozenset[OutboundKind],
         streams: bool,
     ) -> None:
         self._channel = channel
         self._message = message
-        self._spawn = spawn
-        self._clock = clock
+        self._ports = ports
         self._shown = shown
         self._interval_s = channel.capabilities.edit_interval_s if streams else None
         self._lines: deque[OutboundMessage] = deque(maxlen=MAX_LINES)
@@ -98,7 +93,7 @@ class LiveView:
         if self._lines or self._interval_s is not None:
             self._news.set()
             if self._showing is None:
-                self._showing = self._spawn(self._show(), name=f"view:{self._message.id}")
+                self._showing = self._ports.spawn(self._show(), name=f"view:{self._message.id}")
 
     async def stop(self) -> None:
         """Show no more events; what is being sent has `CONNECTION_END_S` to end."""
@@ -128,7 +123,7 @@ class LiveView:
             await self._show_lines()
             if self._interval_s is not None and any(part.strip() for part in self._text):
                 await self._show_draft()
-                await self._clock.sleep(self._interval_s)
+                await self._ports.clock.sleep(self._interval_s)
 
     def _put(self, kind: OutboundKind, text: str) -> None:
         if kind in self._shown and text.strip():
@@ -166,7 +161,9 @@ class LiveView:
         """Wait until a channel has shown something; a failure is only logged."""
         name = f"showing:{self._message.id}"
         with suppress(TimeoutError):
-            await run_bounded(self._spawn, self._contained(work), limit_s=SEND_LIMIT_S, name=name)
+            await run_bounded(
+                self._ports.spawn, self._contained(work), limit_s=SEND_LIMIT_S, name=name
+            )
 
     async def _contained(self, work: Coroutine[Any, Any, None]) -> None:
         from loguru import logger
@@ -185,28 +182,19 @@ class WaitIndicator:
 
     Args:
         channel: returns the running channel of a name, or ``None``.
-        outbox: takes the note to the chat.
-        spawn: starts tasks that the application owns.
-        clock: source of time.
-        open_question: whether a tool call of a session waits for an approval.
+        ports: what all channels share.
         patience_s: seconds until the note, for a message that has to wait.
     """
 
     def __init__(
         self,
         channel: Callable[[str], Channel | None],
-        outbox: Outbox,
+        ports: ChannelPorts,
         *,
-        spawn: Spawn,
-        clock: Clock,
-        open_question: Callable[[str], bool],
         patience_s: float,
     ) -> None:
         self._channel = channel
-        self._outbox = outbox
-        self._spawn = spawn
-        self._clock = clock
-        self._open_question = open_question
+        self._ports = ports
         self._patience_s = patience_s
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
 
@@ -215,9 +203,9 @@ class WaitIndicator:
         channel = self._channel(message.channel)
         if channel is None or message.id in self._tasks:
             return
-        tasks = [self._spawn(self._note(message), name=f"patience:{message.id}")]
+        tasks = [self._ports.spawn(self._note(message), name=f"patience:{message.id}")]
         if channel.capabilities.typing_interval_s is not None:
-            tasks.append(self._spawn(self._type(message), name=f"typing:{message.id}"))
+            tasks.append(self._ports.spawn(self._type(message), name=f"typing:{message.id}"))
         self._tasks[message.id] = tasks
 
     def begun(self, message: InboundMessage) -> None:
@@ -231,8 +219,8 @@ class WaitIndicator:
             task.cancel()
 
     async def _type(self, message: InboundMessage) -> None:
-        started = self._clock.monotonic_s()
-        while self._clock.monotonic_s() - started < TYPING_LIMIT_S:
+        started = self._ports.clock.monotonic_s()
+        while self._ports.clock.monotonic_s() - started < TYPING_LIMIT_S:
             channel = self._channel(message.channel)
             interval_s = channel.capabilities.typing_interval_s if channel else None
             if channel is None or interval_s is None:
@@ -248,11 +236,11 @@ class WaitIndicator:
                 reason = f"{type(error).__name__}: {error}"
                 logger.warning("{}: cannot show the typing sign: {}", message.channel, reason)
                 return
-            await self._clock.sleep(interval_s)
+            await self._ports.clock.sleep(interval_s)
 
     async def _note(self, message: InboundMessage) -> None:
-        await self._clock.sleep(self._patience_s)
-        asked = self._open_question(message.session_key)
+        await self._ports.clock.sleep(self._patience_s)
+        asked = self._ports.open_question(message.session_key)
         note = OutboundMessage(
             channel=message.channel,
             chat_id=message.chat_id,
@@ -261,7 +249,7 @@ class WaitIndicator:
             idempotency_key=f"{message.id}:waiting",
         )
         try:
-            await self._outbox.publish(note)
+            await self._ports.outbox.publish(note)
         except BusError as error:
             from loguru import logger
 

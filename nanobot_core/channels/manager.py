@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nanobot_core.channels.delivery import Delivery, bury_orphans
-from nanobot_core.channels.inbox import ChannelInbox, InboxServices
+from nanobot_core.channels.inbox import ChannelInbox
 from nanobot_core.channels.live import LiveView, WaitIndicator
 from nanobot_core.channels.supervisor import SETTLED_S, Supervisor
 from nanobot_core.config.models import ChannelSettings
@@ -19,13 +19,12 @@ from nanobot_core.plugins.loader import make_object
 from nanobot_core.tasks import CONNECTION_END_S, TASKS_END_S
 
 if TYPE_CHECKING:
-    from nanobot_core.clock import Clock
+    from nanobot_core.channels.ports import ChannelPorts
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.service import RunStatus
     from nanobot_core.messages import InboundMessage, OutboundKind, OutboundMessage
     from nanobot_core.plugins.context import HostContext
     from nanobot_core.plugins.host import PluginHost
-    from nanobot_core.tasks import Spawn
 
 SWEEP_INTERVAL_S = 30.0
 
@@ -54,9 +53,7 @@ class ChannelManager:
     Args:
         host: has the channels that plugins contribute.
         loaded: returns the present configuration.
-        services: what the inboxes share.
-        spawn: starts tasks that the application owns.
-        clock: source of time.
+        ports: what the channels share.
         on_failed: called once when a channel has failed too often.
     """
 
@@ -64,25 +61,18 @@ class ChannelManager:
         self,
         host: PluginHost,
         loaded: Callable[[], LoadedConfig],
-        services: InboxServices,
+        ports: ChannelPorts,
         *,
-        spawn: Spawn,
-        clock: Clock,
         on_failed: Callable[[RunStatus], Awaitable[None]],
     ) -> None:
         self._host = host
         self._loaded = loaded
-        self._spawn = spawn
-        self._clock = clock
         self._on_failed = on_failed
-        self._services = services
+        self._ports = ports
         self._entries: dict[str, _Entry] = {}
         self.indicator: WaitIndicator = WaitIndicator(
             self.running,
-            services.outbox,
-            spawn=spawn,
-            clock=clock,
-            open_question=services.open_question,
+            ports,
             patience_s=loaded().settings.gateway.patience_s,
         )
 
@@ -123,7 +113,7 @@ class ChannelManager:
             msg = f"channel '{message.channel}' does not exist or is disabled"
             raise ToolFailed(msg)
         try:
-            await self._services.outbox.publish(message)
+            await self._ports.outbox.publish(message)
         except BusError as error:
             msg = f"the message could not be stored: {error}"
             raise ToolFailed(msg) from error
@@ -159,8 +149,7 @@ class ChannelManager:
         return LiveView(
             entry.channel,
             message,
-            spawn=self._spawn,
-            clock=self._clock,
+            self._ports,
             shown=frozenset(shown),
             streams=own.streaming,
         )
@@ -200,23 +189,20 @@ class ChannelManager:
             "channel",
             plugin,
             attempt,
-            spawn=self._spawn,
-            clock=self._clock,
+            spawn=self._ports.spawn,
+            clock=self._ports.clock,
             on_failed=self._on_failed,
         )
         entry = _Entry(name, plugin, factory, supervisor)
         delivery = Delivery(
             name,
             when_up,
-            self._services.bus,
-            self._services.hooks,
-            spawn=self._spawn,
-            clock=self._clock,
+            self._ports,
             give_up_after_s=self._loaded().settings.gateway.give_up_after_s,
         )
         self._entries[name] = entry
         supervisor.start()
-        entry.delivery = self._spawn(delivery.run(), name=f"delivery:{name}")
+        entry.delivery = self._ports.spawn(delivery.run(), name=f"delivery:{name}")
 
     async def _stop_one(self, entry: _Entry) -> None:
         self._entries.pop(entry.name, None)
@@ -240,15 +226,15 @@ class ChannelManager:
                 supervisor.alive()
 
         async def settle() -> None:
-            await self._clock.sleep(SETTLED_S)
+            await self._ports.clock.sleep(SETTLED_S)
             alive()
 
         entry.channel = channel
         entry.up.set()
         settling = None
         if supervisor.silence_limit_s is None:
-            settling = self._spawn(settle(), name=f"settling:{entry.name}")
-        inbox = ChannelInbox(entry.settings, self._services, self.indicator, alive)
+            settling = self._ports.spawn(settle(), name=f"settling:{entry.name}")
+        inbox = ChannelInbox(entry.settings, self._ports, self.indicator, alive)
         try:
             await channel.start(inbox)
         finally:
@@ -263,7 +249,7 @@ class ChannelManager:
         """Bury replies to channels that do not exist any more; runs until cancelled."""
         from loguru import logger
 
-        bus, missed = self._services.bus, set[str]()
+        bus, missed = self._ports.bus, set[str]()
         while True:
             try:
                 waiting = set(await bus.outbound_channels())
@@ -273,7 +259,7 @@ class ChannelManager:
                     await bury_orphans(bus, name)
             except BusError as error:
                 logger.error("cannot read the outbox: {}", error)
-            await self._clock.sleep(SWEEP_INTERVAL_S)
+            await self._ports.clock.sleep(SWEEP_INTERVAL_S)
 
 
 async def create_channel(context: HostContext, factory: str) -> Channel:

@@ -163,38 +163,22 @@ async def unpacked_body(response: httpx.Response, max_packed: int) -> AsyncGener
         httpx.DecodingError: it is packed in another way, damaged, or longer than `max_packed`.
         httpx.HTTPError: the connection failed.
     """
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    unpacker = _unpacker(encoding or "identity")
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        raise httpx.DecodingError(f"it is packed as '{encoding[:40]}', which was not asked for")
+    unpacker = None if encoding in ("", "identity") else _Deflate()
     packed = 0
     try:
         async for part in response.aiter_raw():
             packed += len(part)
-            for piece in filter(None, unpacker.feed(part)):
+            for piece in filter(None, unpacker.feed(part) if unpacker else (part,)):
                 yield piece
             if packed > max_packed:  # many bytes that unpack to few
                 raise httpx.DecodingError(f"its packed body is longer than {max_packed:,} bytes")
-        unpacker.finish()
+        if unpacker:
+            unpacker.finish()
     except zlib.error as error:
         raise httpx.DecodingError("its packed body is damaged or cut off") from error
-
-
-def _unpacker(encoding: str) -> _Plain | _Deflate:
-    if encoding == "identity":
-        return _Plain()
-    if encoding in ("gzip", "x-gzip", "deflate"):
-        return _Deflate()
-    raise httpx.DecodingError(f"it is packed as '{encoding[:40]}', which was not asked for")
-
-
-class _Plain:
-    """Passes the body on unchanged."""
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield `data`."""
-        yield data
-
-    def finish(self) -> None:
-        """Accept the end anywhere."""
 
 
 class _Deflate:

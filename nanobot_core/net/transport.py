@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from typing import TypeVar
 
 import httpcore
 import httpx
 
 from nanobot_core.net.policy import NetworkPolicy, Resolver, TargetRefused, resolve_checked
 
+_T = TypeVar("_T")
 _PORTS = {"http": 80, "https": 443}
 _CONNECTIONS = 20
 _KEEPALIVE_S = 5.0
@@ -197,22 +199,14 @@ class _GuardedStream(httpcore.AsyncNetworkStream):
         max_bytes: int,
         timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
     ) -> bytes:
-        try:
-            return await self._stream.read(max_bytes, timeout)
-        except BaseException:
-            await self._stream.aclose()
-            raise
+        return await self._guard(self._stream.read(max_bytes, timeout))
 
     async def write(
         self,
         buffer: bytes,
         timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
     ) -> None:
-        try:
-            await self._stream.write(buffer, timeout)
-        except BaseException:
-            await self._stream.aclose()
-            raise
+        await self._guard(self._stream.write(buffer, timeout))
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -223,15 +217,18 @@ class _GuardedStream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
     ) -> httpcore.AsyncNetworkStream:
-        try:
-            secured = await self._stream.start_tls(ssl_context, server_hostname, timeout)
-        except BaseException:
-            await self._stream.aclose()
-            raise
-        return _GuardedStream(secured)
+        secured = self._stream.start_tls(ssl_context, server_hostname, timeout)
+        return _GuardedStream(await self._guard(secured))
 
     def get_extra_info(self, info: str) -> object:
         return self._stream.get_extra_info(info)
+
+    async def _guard(self, operation: Awaitable[_T]) -> _T:
+        try:
+            return await operation
+        except BaseException:
+            await self._stream.aclose()
+            raise
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
@@ -302,19 +299,13 @@ def open_pool(
     Raises:
         ValueError: `proxy` is not the URL of a proxy.
     """
-    if proxy is None:
-        return httpcore.AsyncConnectionPool(
-            ssl_context=context,
-            max_connections=_CONNECTIONS,
-            keepalive_expiry=_KEEPALIVE_S,
-            network_backend=backend,
-        )
-    parsed = _parse_proxy(proxy)
-    is_socks = parsed.url.scheme.startswith("socks5")
-    proxied = httpcore.AsyncSOCKSProxy if is_socks else httpcore.AsyncHTTPProxy
-    return proxied(
-        str(parsed.url),
-        proxy_auth=parsed.raw_auth,
+    make: Callable[..., httpcore.AsyncConnectionPool] = httpcore.AsyncConnectionPool
+    if proxy is not None:
+        parsed = _parse_proxy(proxy)
+        is_socks = parsed.url.scheme.startswith("socks5")
+        proxied = httpcore.AsyncSOCKSProxy if is_socks else httpcore.AsyncHTTPProxy
+        make = partial(proxied, str(parsed.url), proxy_auth=parsed.raw_auth)
+    return make(
         ssl_context=context,
         max_connections=_CONNECTIONS,
         keepalive_expiry=_KEEPALIVE_S,

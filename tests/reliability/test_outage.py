@@ -24,10 +24,10 @@ from nanobot_core import (
     on,
 )
 from nanobot_core.bus.sqlite import SqliteBus
-from nanobot_core.channels.inbox import InboxServices
 from nanobot_core.channels.manager import ChannelManager
 from nanobot_core.channels.outbox import Outbox
 from nanobot_core.channels.pairing import PairingStore
+from nanobot_core.channels.ports import ChannelPorts
 from nanobot_core.config.loading import load_config
 from nanobot_core.contracts.channel import Inbox
 from nanobot_core.contracts.service import RunStatus
@@ -179,21 +179,20 @@ async def station(home: Path) -> AsyncIterator[Station]:
 
     async with bot:
         await bot.plugins.register(Channels(), plugin_id)
-        services = InboxServices(
+        ports = ChannelPorts(
             bus=bus,
             outbox=Outbox(bus, lambda: bot.plugins.hooks),
             pairing=PairingStore(home / "pairing.json", clock),
             hooks=lambda: bot.plugins.hooks,
             is_control=lambda _text: False,
             open_question=lambda _session_key: False,
+            spawn=owner.spawn,
             clock=clock,
         )
         channels = ChannelManager(
             bot.plugins,
             lambda: loaded,
-            services,
-            spawn=owner.spawn,
-            clock=clock,
+            ports,
             on_failed=on_failed,
         )
         channels.start_missing()

@@ -34,7 +34,7 @@ MODULES: Final = {
     "app": Size(1500, 2370),
     "cli": Size(2300, 3150),
     "bus": Size(1000, 1275),
-    "channels": Size(900, 1160),
+    "channels": Size(900, 1140),
     "clock": Size(250, 400),
     "config": Size(900, 1800),  # with the keys of all formats of the original
     "disk": Size(30, 90),
@@ -45,7 +45,7 @@ MODULES: Final = {
     "media": Size(80, 90),
     "messages": Size(300, 450),
     "ids": Size(10, 30),
-    "net": Size(450, 610),
+    "net": Size(450, 585),
     "paths": Size(250, 400),
     "plugins": Size(2700, 3765),
     "provider_match": Size(150, 150),

@@ -12,10 +12,11 @@ import pytest
 
 from nanobot_core import Channel, ChannelCapabilities, InboundMessage, OutboundMessage
 from nanobot_core.bus.queues import MemoryBus
-from nanobot_core.channels.inbox import ChannelInbox, InboxServices
+from nanobot_core.channels.inbox import ChannelInbox
 from nanobot_core.channels.live import WaitIndicator
 from nanobot_core.channels.outbox import Outbox
 from nanobot_core.channels.pairing import PairingStore
+from nanobot_core.channels.ports import ChannelPorts
 from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Draft, Inbox
 from nanobot_core.errors import HookError
@@ -96,22 +97,18 @@ class Bench:
         self.hooks = Hooks(self._runtime())
         self.outbox = Outbox(self.bus, lambda: self.hooks)
         self.pairing = PairingStore(self.folder / "pairing.json", self.clock)
-        self.indicator = WaitIndicator(
-            lambda _name: self.running,
-            self.outbox,
-            spawn=self.owner.spawn,
-            clock=self.clock,
-            open_question=lambda key: key in self.asked,
-            patience_s=self.patience_s,
-        )
-        self.services = InboxServices(
+        self.ports = ChannelPorts(
             bus=self.bus,
             outbox=self.outbox,
             pairing=self.pairing,
             hooks=lambda: self.hooks,
             is_control=lambda text: text.startswith("/stop"),
             open_question=lambda key: key in self.asked,
+            spawn=self.owner.spawn,
             clock=self.clock,
+        )
+        self.indicator = WaitIndicator(
+            lambda _name: self.running, self.ports, patience_s=self.patience_s
         )
 
     def _runtime(self) -> HookRuntime:
@@ -126,7 +123,7 @@ class Bench:
     def inbox(self, **settings: Any) -> ChannelInbox:
         """Return an inbox that lets everybody in, unless `settings` say something else."""
         found = ChannelSettings(**{"allow_from": ["*"], **settings})
-        return ChannelInbox(found, self.services, self.indicator, lambda: None)
+        return ChannelInbox(found, self.ports, self.indicator, lambda: None)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str = "test") -> asyncio.Task[T]:
         return self.owner.spawn(work, name=name)

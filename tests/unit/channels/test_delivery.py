@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -32,10 +33,7 @@ def start(
     work = Delivery(
         "test",
         running,
-        bench.bus,
-        lambda: bench.hooks,
-        spawn=bench.owner.spawn,
-        clock=bench.clock,
+        replace(bench.ports, bus=bench.bus),
         give_up_after_s=give_up_after_s,
     )
     bench.spawn(work.run(), "delivery")

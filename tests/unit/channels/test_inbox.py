@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -245,7 +246,7 @@ async def test_the_text_of_a_plugin_decides_whether_it_is_a_command(
 
 async def test_a_gateway_that_ends_takes_nothing_in(bench: Bench) -> None:
     inbox = bench.inbox()
-    bench.services.is_open = False
+    bench.ports.stopping.set()
     with pytest.raises(BusError, match="is stopping"):
         await inbox.publish(inbound())
 
@@ -253,7 +254,8 @@ async def test_a_gateway_that_ends_takes_nothing_in(bench: Bench) -> None:
 async def test_a_full_queue_is_reported_to_the_platform(bench: Bench) -> None:
     from nanobot_core.bus.queues import MemoryBus
 
-    async with aclosing(MemoryBus(bench.clock, max_waiting=1)) as bench.services.bus:
+    async with aclosing(MemoryBus(bench.clock, max_waiting=1)) as bus:
+        bench.ports = replace(bench.ports, bus=bus)
         await bench.inbox().publish(inbound())
         with pytest.raises(BusFull):
             await bench.inbox().publish(inbound())
@@ -266,9 +268,7 @@ async def test_a_message_shows_that_the_platform_is_there_even_when_it_is_refuse
     from nanobot_core.config.models import ChannelSettings
 
     heard: list[int] = []
-    inbox = ChannelInbox(
-        ChannelSettings(), bench.services, bench.indicator, lambda: heard.append(1)
-    )
+    inbox = ChannelInbox(ChannelSettings(), bench.ports, bench.indicator, lambda: heard.append(1))
     assert not await inbox.publish(inbound())
     inbox.alive()
     assert heard == [1, 1]

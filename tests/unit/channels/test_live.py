@@ -44,7 +44,7 @@ def streamed(text: str) -> TextStreamed:
 def view(bench: Bench, channel: StubChannel, **options: Any) -> LiveView:
     values = {"shown": ALL, "streams": True, **options}
     message = inbound(id="m1", dedupe_key="p1")
-    return LiveView(channel, message, spawn=bench.owner.spawn, clock=bench.clock, **values)
+    return LiveView(channel, message, bench.ports, **values)
 
 
 @pytest.mark.parametrize(
