@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from nanobot_core.messages import ImageBlock, Message, TextBlock
+from nanobot_core.messages import ImageBlock, Message, TextBlock, ToolCall
 from nanobot_core.record import dataclass
 from nanobot_core.text import truncate_middle
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nanobot_core.contracts.store import StoredSession
-    from nanobot_core.messages import Content, ContentBlock, ToolCall
+    from nanobot_core.messages import Content, ContentBlock
 
 OUTCOME_UNKNOWN = (
     "The run was interrupted before this call returned. It may or may not have taken effect; "
@@ -24,13 +24,6 @@ OUTCOME_UNKNOWN = (
 
 STEERED = "steered"
 """Mark in `Message.extra` of what the user said during a turn."""
-
-
-class _Entry(NamedTuple):
-    """A message with the results of its calls, in call order; ``None`` where one is missing."""
-
-    message: Message
-    results: list[Message | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +59,25 @@ def align(messages: Sequence[Message]) -> list[Message]:
     messages are left out because a request brings its own. Neighbouring user messages stay apart.
     Aligning twice changes nothing more.
     """
-    entries: list[Message | _Entry] = []
-    waiting: dict[str, deque[tuple[_Entry, int]]] = {}
+    history: list[Message | ToolCall] = []  # a call is in the place of its result
+    waiting: dict[str, deque[tuple[int, ToolCall]]] = {}
     used: set[str] = set()
     for message in messages:
         if message.role == "tool":
-            _answer(message, waiting)
-        elif _has_a_place(message, is_first=not entries):
-            calls = message.tool_calls if message.role == "assistant" else ()
-            entries.append(_entry(message, waiting, used) if calls else _plain(message))
-    history: list[Message] = []
-    for entry in entries:
-        if isinstance(entry, Message):
-            history.append(entry)
-        else:
-            history += _flatten(entry)
-    return history
+            if places := waiting.get(message.tool_call_id or ""):
+                place, call = places.popleft()
+                history[place] = _legal(message, tool_call_id=call.id)
+        elif _has_a_place(message, is_first=not history):
+            asked = message.tool_calls if message.role == "assistant" else ()
+            calls = tuple(_legal_call(call, used) for call in asked)
+            history.append(_legal(message, tool_calls=calls))
+            # Some services count calls from zero in each response: the newest call of an id waits.
+            for former in asked:
+                waiting[former.id] = deque()
+            for former, call in zip(asked, calls, strict=True):
+                waiting[former.id].append((len(history), call))
+                history.append(call)
+    return [unknown_outcome(entry) if isinstance(entry, ToolCall) else entry for entry in history]
 
 
 def window(
@@ -208,56 +204,15 @@ def _of_one_turn(messages: Sequence[Message]) -> Sequence[Message]:
     return messages
 
 
-def _entry(
-    message: Message, waiting: dict[str, deque[tuple[_Entry, int]]], used: set[str]
-) -> _Entry:
-    """Return `message` with unique call ids, and add its calls to those that wait for results."""
-    asked = message.tool_calls
-    calls = tuple(_legal_call(call, used) for call in asked)
-    entry = _Entry(
-        _with(message, content=_visible(message.content), tool_calls=calls, tool_call_id=None),
-        [None] * len(calls),
-    )
-    # Some services count calls from zero in each response: the newest call of an id waits.
-    for call in asked:
-        waiting[call.id] = deque()
-    for position, call in enumerate(asked):
-        waiting[call.id].append((entry, position))
-    return entry
-
-
-def _plain(message: Message) -> Message:
-    content = _visible(message.content)
-    return _with(message, content=content, tool_calls=(), tool_call_id=None)
-
-
-def _answer(result: Message, waiting: dict[str, deque[tuple[_Entry, int]]]) -> None:
-    if calls := waiting.get(result.tool_call_id or ""):
-        entry, position = calls.popleft()
-        call_id = entry.message.tool_calls[position].id
-        content = _visible(result.content)
-        entry.results[position] = _with(
-            result, content=content, tool_calls=(), tool_call_id=call_id
-        )
-
-
-def _with(
-    message: Message,
-    *,
-    content: Content,
-    tool_calls: tuple[ToolCall, ...],
-    tool_call_id: str | None,
+def _legal(
+    message: Message, *, tool_calls: tuple[ToolCall, ...] = (), tool_call_id: str | None = None
 ) -> Message:
     """Return `message` with these parts; itself if it has them, as copies take time."""
+    content = _visible(message.content)
     parts = (content, tool_calls, tool_call_id)
     if parts == (message.content, message.tool_calls, message.tool_call_id):
         return message
     return replace(message, content=content, tool_calls=tool_calls, tool_call_id=tool_call_id)
-
-
-def _flatten(entry: _Entry) -> list[Message]:
-    pairs = zip(entry.message.tool_calls, entry.results, strict=True)
-    return [entry.message, *(result or unknown_outcome(call) for call, result in pairs)]
 
 
 def _has_a_place(message: Message, *, is_first: bool) -> bool:

@@ -17,12 +17,13 @@ from nanobot_core.sessions.transcript import SessionFile
 from nanobot_core.tasks import GatheredWork, finish_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.store import SessionState, SessionSummary, StoredSession
     from nanobot_core.sessions.records import Record
+    from nanobot_core.sessions.transcript import Records
 
 _T = TypeVar("_T")
 _KNOWN_FILES = 1024
@@ -79,28 +80,22 @@ class JsonlSessionStore(SessionStore):
 
     async def read(self, key: str) -> AsyncIterator[Message]:
         """See `SessionStore.read`. Damaged lines are read as far as possible and not repaired."""
-        records: Generator[tuple[Record, bytes]] | None = None
 
-        def next_batch() -> list[tuple[Record, bytes]]:
-            return list(islice(records, _READ_BATCH)) if records else []
-
-        def begin(file: SessionFile) -> list[tuple[Record, bytes]]:
-            nonlocal records
+        def begin(file: SessionFile) -> tuple[Records, list[tuple[Record, bytes]]]:
             records = file.read()
-            return next_batch()
+            return records, list(islice(records, _READ_BATCH))
 
-        batch = await self._with_file(key, begin)
+        records, batch = await self._with_file(key, begin)
         try:
             while batch:
                 for record, _ in batch:
                     if isinstance(record, Message):
                         yield record
-                batch = await finish_in_thread(next_batch)
+                batch = await finish_in_thread(lambda: list(islice(records, _READ_BATCH)))
         except OSError as error:
             raise SessionError(key, f"its file cannot be read: {error}") from error
         finally:
-            if records is not None:
-                records.close()
+            records.close()
 
     async def summaries(self) -> list[SessionSummary]:
         """See `SessionStore.summaries`. Sessions still in the legacy folder are among them."""

@@ -160,10 +160,6 @@ class Sessions:
 
         await self._in_time(step, wait_for_room)
 
-    async def start_afresh(self, session: Session) -> None:
-        """Count all messages as consolidated: the model sees none of them again."""
-        await self.mark_consolidated(session, len(session.messages))
-
     async def mark_consolidated(
         self, session: Session, count: int, *, wait_for_room: bool = False
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from loguru import logger
 
@@ -37,6 +37,10 @@ MAX_REPAIR_BYTES = 1024 * 1024 * 1024
 """A larger damaged file is set aside unread, because reading it would delay other sessions."""
 COMPACT_BYTES = 1024 * 1024
 """Superseded metadata lines below this size stay in the file."""
+
+
+Records: TypeAlias = "Generator[tuple[Record, bytes]]"
+"""Records with their lines."""
 
 
 class _Torn(Exception):
@@ -79,13 +83,7 @@ class SessionFile:
         repaired: list[str] = []
         for _ in range(_LOAD_ATTEMPTS):
             try:
-                facts = self._folder.stat(self._name)
-                if facts is None or facts.st_size == 0:
-                    return self._set_aside_only(repaired)
-                session = self._read_tail(max_messages)
-                if not ORIGINAL_PROGRESS.isdisjoint(session.state.metadata):
-                    self._adopt_progress(session.state)
-                    session = self._read_tail(max_messages)
+                session = self._read(max_messages)
             except IrregularFile as error:
                 repaired.append(self._set_aside(str(error.strerror)))
             except _Torn as torn:
@@ -93,8 +91,11 @@ class SessionFile:
             except _Damaged:
                 repaired.append(self._repair())
             else:
-                self._report(repaired)
-                return replace(session, repaired=tuple(repaired))
+                for sentence in repaired:
+                    logger.warning("session {} was repaired: {}", self._key, sentence)
+                if session is None and repaired:  # the file was set aside
+                    session = StoredSession(key=self._key, state=self._new_state())
+                return session and replace(session, repaired=tuple(repaired))
         msg = f"'{self._name}' changes while it is repaired; check that no other process writes it"
         raise OSError(msg)
 
@@ -126,10 +127,23 @@ class SessionFile:
         self._folder.remove_kept(self._name)
         return self._folder.remove(self._name)
 
-    def read(self) -> Generator[tuple[Record, bytes]]:
+    def read(self) -> Records:
         """Yield the record of each line and the line; nothing without a file."""
         if self._folder.stat(self._name) is not None:
             yield from self._lines()
+
+    def _read(self, max_messages: int) -> StoredSession | None:
+        facts = self._folder.stat(self._name)
+        if facts is None or facts.st_size == 0:
+            return None
+        session = self._read_tail(max_messages)
+        if ORIGINAL_PROGRESS.isdisjoint(session.state.metadata):
+            return session
+        self._adopt_progress(session.state)
+        return self._read_tail(max_messages)
+
+    def _new_state(self) -> SessionState:
+        return SessionState(created_at=self._default_time, updated_at=self._default_time)
 
     def _header(self, state: SessionState, count: int, superseded_bytes: int) -> Header:
         return Header(
@@ -214,19 +228,6 @@ class SessionFile:
         kept = self._folder.set_aside(self._name)
         return f"its file could not be used: {reason}; it is now '{kept}' and the session is empty"
 
-    def _set_aside_only(self, repaired: list[str]) -> StoredSession | None:
-        """Return an empty session if a file was set aside; ``None`` if there was no file."""
-        self._report(repaired)
-        if not repaired:
-            return None
-        time = self._default_time
-        state = SessionState(created_at=time, updated_at=time)
-        return StoredSession(key=self._key, state=state, repaired=tuple(repaired))
-
-    def _report(self, repaired: Sequence[str]) -> None:
-        for sentence in repaired:
-            logger.warning("session {} was repaired: {}", self._key, sentence)
-
     def _compact(self) -> None:
         """Drop superseded metadata lines. Failure is logged: the append before it is complete."""
         try:
@@ -250,7 +251,7 @@ class SessionFile:
 
     def _rewrite(self, *, is_damaged: bool) -> str:
         """Write the file again; return the name under which the damaged one is kept."""
-        header, total = self._survey()
+        header = self._survey()
         with self._folder.replacing(self._name, _nanoseconds(header.state.updated_at)) as file:
             file.write(encode_record(replace(header, message_count=0)))
             for record, line in self._lines():
@@ -258,10 +259,10 @@ class SessionFile:
                     file.write(line)
             file.write(encode_record(header))
             kept = self._folder.keep(self._name) if is_damaged else ""
-        self._latest, self._total = header, total
+        self._latest, self._total = header, header.message_count or 0
         return kept
 
-    def _survey(self) -> tuple[Header, int]:
+    def _survey(self) -> Header:
         """Return the last state and the number of messages of a file that may be damaged.
 
         If lines are lost or doubled, counting from the two ends gives two sizes of the consolidated
@@ -274,22 +275,19 @@ class SessionFile:
                 total, after = total + 1, after + 1
             else:
                 latest, after = record, 0
-        if latest is None:
-            time = self._default_time
-            return self._header(SessionState(created_at=time, updated_at=time), total, 0), total
-        state = latest.state
+        state = latest.state if latest else self._new_state()
         consolidated = min(state.last_consolidated, total)
-        if latest.message_count is not None:
+        if latest and latest.message_count is not None:
             open_messages = latest.message_count - state.last_consolidated + after
             consolidated = max(0, min(consolidated, total - open_messages))
-        return self._header(replace(state, last_consolidated=consolidated), total, 0), total
+        return self._header(replace(state, last_consolidated=consolidated), total, 0)
 
-    def _lines(self) -> Generator[tuple[Record, bytes]]:
+    def _lines(self) -> Records:
         with self._folder.open_read(self._name) as file:
             yield from read_lines(file, self._default_time)
 
 
-def read_lines(file: BufferedReader, default_time: datetime) -> Generator[tuple[Record, bytes]]:
+def read_lines(file: BufferedReader, default_time: datetime) -> Records:
     """Yield the records of a file and their lines, from its start to its present end.
 
     A damaged line yields what can be salvaged from it. Empty lines and those that are too long are

@@ -174,7 +174,7 @@ class Commands:
     async def _new(self, call: CommandCall, session: Session) -> str:
         await self._archive(session)
         metadata = {key: value for key, value in session.state.metadata.items() if key != "summary"}
-        await self._sessions.start_afresh(session)
+        await self._sessions.mark_consolidated(session, len(session.messages))
         await self._sessions.append(session, metadata=metadata)
         return "Started a new conversation."
 

@@ -75,7 +75,7 @@ async def test_consolidated_messages_leave_memory_and_stay_in_the_store(tmp_path
     await sessions.append(session, user("a"), user("b"), user("c"))
     await sessions.mark_consolidated(session, 1)
     assert texts(session) == ["b", "c"]
-    await sessions.start_afresh(session)
+    await sessions.mark_consolidated(session, len(session.messages))
     assert texts(session) == []
     await sessions.append(session, user("d"))
     assert texts(session) == ["d"]
