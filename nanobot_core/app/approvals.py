@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loguru import logger
+from pydantic import AwareDatetime, StrictBool, TypeAdapter
 
 from nanobot_core.agent.approval import NO_ANSWER
 from nanobot_core.contracts.plugin import Ticket
@@ -23,6 +24,7 @@ from nanobot_core.record import dataclass
 from nanobot_core.tasks import finish_in_thread
 
 if TYPE_CHECKING:
+    from nanobot_core.app.owner import OwnerNotices
     from nanobot_core.channels.outbox import Outbox
     from nanobot_core.clock import Clock
     from nanobot_core.events import ApprovalRequested
@@ -44,7 +46,7 @@ class Question:
         call_id: id of the call; unique only within one response of a model.
         content: hash of tool and arguments, so that an answer never applies to another call with
             the same id.
-        expires_at: ISO 8601; after it the call is denied.
+        expires_at: afterwards the call is denied.
         allowed: the answer, or ``None`` while the question is open.
         by: who gave it.
     """
@@ -53,8 +55,8 @@ class Question:
     session_key: str
     call_id: str
     content: str
-    expires_at: str
-    allowed: bool | None = None
+    expires_at: AwareDatetime
+    allowed: StrictBool | None = None
     by: str = ""
 
 
@@ -66,9 +68,8 @@ class ChatApprovals:
         outbox: takes the questions.
         clock: source of time.
         timeout_s: seconds until a question without an answer counts as denied.
-        has_owner: whether an owner is configured; only the owner may answer.
-        owner_chat: channel and chat of the owner, for questions about calls of guests.
-        turns: let others run while a turn waits for its answer.
+        owner: only the owner may answer; questions about calls of guests go to the owner's chat.
+        turns: the running turns; others may run while one waits for its answer.
     """
 
     def __init__(
@@ -78,16 +79,14 @@ class ChatApprovals:
         clock: Clock,
         *,
         timeout_s: float,
-        has_owner: Callable[[], bool],
-        owner_chat: Callable[[], tuple[str, str] | None],
+        owner: OwnerNotices,
         turns: RunningTurns,
     ) -> None:
         self._file = file
         self._outbox = outbox
         self._clock = clock
         self._timeout_s = timeout_s
-        self._has_owner = has_owner
-        self._owner_chat = owner_chat
+        self._owner = owner
         self._turns = turns
         self._open: dict[str, Question] = _read(file)
         self._answered: dict[str, asyncio.Event] = {}
@@ -145,7 +144,7 @@ class ChatApprovals:
         """
         if event.turn.source != "chat":
             return None
-        if not self._has_owner():
+        if not self._owner.is_configured:
             return Ticket(False, "nobody, because no owner is configured")
         question = await self._question(event)
         for message in self._messages(event, question):
@@ -167,7 +166,7 @@ class ChatApprovals:
         """Return the question to the owner, and a notice if it goes to another chat."""
         turn = event.turn
         here = (turn.channel, turn.chat_id)
-        there = here if turn.is_owner else self._owner_chat() or here
+        there = here if turn.is_owner else self._owner.chat or here
         asked = _asked(event, question, there)
         if there == here:
             return (asked,)
@@ -182,17 +181,19 @@ class ChatApprovals:
 
     async def _question(self, event: ApprovalRequested) -> Question:
         """Return the question about a call: that of a former process, or a new one."""
-        found = self._of(event)
-        if found is not None:
-            return found
+        content = _content(event.call)
+        wanted = (event.turn.session_key, event.call.id, content)
+        for item in self._open.values():
+            if (item.session_key, item.call_id, item.content) == wanted:
+                return item
         margin_s = min(LONGEST_MARGIN_S, self._timeout_s / 10)
         expires = self._clock.now() + timedelta(seconds=self._timeout_s - margin_s)
         question = Question(
             id=event.id,
             session_key=event.turn.session_key,
             call_id=event.call.id,
-            content=_content(event.call),
-            expires_at=expires.isoformat(),
+            content=content,
+            expires_at=expires,
         )
         await self._keep(question)
         return question
@@ -212,16 +213,8 @@ class ChatApprovals:
         finally:
             self._answered.pop(question.id, None)
 
-    def _of(self, event: ApprovalRequested) -> Question | None:
-        wanted = (event.turn.session_key, event.call.id, _content(event.call))
-        for item in self._open.values():
-            if (item.session_key, item.call_id, item.content) == wanted:
-                return item
-        return None
-
     def _left_s(self, question: Question) -> float:
-        expires = datetime.fromisoformat(question.expires_at)
-        return (expires - self._clock.now()).total_seconds()
+        return (question.expires_at - self._clock.now()).total_seconds()
 
     async def _keep(self, question: Question) -> None:
         self._open[question.id] = question
@@ -240,7 +233,9 @@ class ChatApprovals:
                     del self._open[question.id]
             content = [asdict(question) for question in self._open.values()]
             try:
-                await finish_in_thread(lambda: replace_file(self._file, json.dumps(content)))
+                await finish_in_thread(
+                    lambda: replace_file(self._file, json.dumps(content, default=str))
+                )
             except OSError as error:
                 # An approval that is not on disk could be lost, and its call run without one.
                 msg = f"cannot store the question to the owner: {error}"
@@ -286,30 +281,16 @@ def _asked(event: ApprovalRequested, question: Question, chat: tuple[str, str]) 
     )
 
 
-def _checked(question: Question) -> Question:
-    """Return `question`.
-
-    Raises:
-        ValueError: it has an invalid time, or an answer other than yes and no.
-        TypeError: it has a value of another type.
-    """
-    "".join((question.id, question.session_key, question.call_id, question.content, question.by))
-    is_answer = question.allowed in (None, True, False)
-    if datetime.fromisoformat(question.expires_at).tzinfo is None or not is_answer:
-        msg = f"'{question.id}' has a time without a zone, or an invalid answer"
-        raise ValueError(msg)
-    return question
-
-
 def _read(file: Path) -> dict[str, Question]:
     """Return the open questions; those of a damaged file count as denied."""
     try:
-        found = [_checked(Question(**item)) for item in json.loads(file.read_text("utf-8"))]
+        content = json.loads(file.read_text("utf-8"))
+        found = TypeAdapter(list[Question]).validate_python(content)
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         aside = file.with_suffix(".damaged")
         file.replace(aside)
-        logger.error("the file of open questions is damaged, kept as {}: {}", aside, error)
+        logger.error("the file of open questions is damaged and kept as {}: {}", aside, error)
         return {}
     return {question.id: question for question in found}

@@ -1,12 +1,11 @@
-"""Everything that is wrong with a configuration, as a start would find it.
+"""All problems of a configuration that a start would find.
 
-No agent runs and no plugin starts; of plugins only the settings models are imported.
+No agent and no plugin is started; of plugins only the settings models are imported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ def find_problems(loaded: LoadedConfig, catalogue: Catalogue) -> list[ConfigProb
 
     Args:
         loaded: the configuration.
-        catalogue: what is installed and what of it may run.
+        catalogue: the installed plugins.
     """
     return in_order(
         [
@@ -114,7 +113,7 @@ def _provider_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[C
 
 
 def _owner_problems(loaded: LoadedConfig) -> Iterator[ConfigProblem]:
-    """Yield a warning for each owner whom no channel admits."""
+    """Yield a warning for each owner whose messages no channel accepts."""
     from nanobot_core.channels.access import is_listed
 
     channels = loaded.value_at("channels")
@@ -124,24 +123,24 @@ def _owner_problems(loaded: LoadedConfig) -> Iterator[ConfigProblem]:
         if isinstance(section, dict) and section.get("enabled") is not False:
             allowed = section.get("allow_from", section.get("allowFrom"))
             if not isinstance(allowed, list) or not allowed:
-                return  # by pairing, which is not part of the configuration
+                return  # paired users are not part of the configuration
             lists[name] = [str(entry) for entry in allowed]
     for index, entry in enumerate(loaded.settings.owner):
         prefix, colon, rest = entry.partition(":")
         named = {prefix: lists[prefix]} if colon and prefix in lists else lists
         identity = rest if colon and prefix in lists else entry
         if lists and not any(is_listed(f"{identity}|{identity}", each) for each in named.values()):
-            problem = loaded.problem(
+            yield loaded.problem(
                 f"owner[{index}]",
                 f"'{entry}' is the owner, and no channel lists them under allow_from",
                 remedy="their messages are rejected; add them to allow_from",
+                level="warning",
             )
-            yield replace(problem, level="warning")
 
 
 @cache
 def _published_sections() -> dict[str, str]:
-    """Return section to distribution for published plugins, from the list that comes with us."""
+    """Return section to distribution for published plugins, from the list in this package."""
     import json
     from importlib import resources
 

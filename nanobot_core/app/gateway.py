@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, cast
 
 from nanobot_core._version import __version__
 from nanobot_core.app.approvals import ChatApprovals
@@ -26,7 +26,6 @@ from nanobot_core.errors import BusError
 from nanobot_core.ids import new_id
 from nanobot_core.plugins.health import QUIET_STATES
 from nanobot_core.plugins.loader import make_object
-from nanobot_core.record import dataclass
 from nanobot_core.turns.running import RunningTurns
 
 if TYPE_CHECKING:
@@ -42,84 +41,68 @@ if TYPE_CHECKING:
     from nanobot_core.messages import InboundMessage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """The parts of a gateway, which `assemble` connects and `GatewayRunner` starts and stops.
+    """The connected parts of a gateway, which `GatewayRunner` starts and stops.
 
     Plugins use it as `GatewayAccess`, slash commands as `Controls`, and the command line through
     `handlers`.
+
+    Args:
+        bot: the agent.
+        bus: the message queue.
+        clock: source of time.
+        load: reads the configuration for a reload.
+        log: sends the log to the place that a configuration names.
 
     Attributes:
         ready: set while everything runs and messages are accepted.
     """
 
-    bot: Nanobot
-    bus: Bus
-    turns: RunningTurns
-    outbox: Outbox
-    owner: OwnerNotices
-    approvals: ChatApprovals
-    ports: ChannelPorts
-    channels: ChannelManager
-    services: ServiceRunner
-    reloader: Reloader
-    totals: Totals
-    started_at: datetime
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @classmethod
-    def assemble(
-        cls, bot: Nanobot, bus: Bus, clock: Clock, load: Load, log: Callable[[LoadedConfig], None]
-    ) -> Self:
-        """Connect the parts around an agent and a message queue; nothing is started.
-
-        Args:
-            bot: the agent.
-            bus: the message queue.
-            clock: source of time.
-            load: reads the configuration for a reload.
-            log: sends the log to the place that a configuration names.
-        """
+    def __init__(
+        self,
+        bot: Nanobot,
+        bus: Bus,
+        clock: Clock,
+        load: Load,
+        log: Callable[[LoadedConfig], None],
+    ) -> None:
         folder, plugins = bot.loaded.home / "gateway", bot.plugins
-        turns = RunningTurns(bot.spawn, bot.loaded.settings.agents.max_concurrent_turns)
-        outbox = Outbox(bus, lambda: plugins.hooks, bot.redact)
-        owner = OwnerNotices(folder / "owner.json", outbox, lambda: bot.loaded.settings.owner)
-        approvals = ChatApprovals(
+        self.bot, self.bus = bot, bus
+        self.started_at: datetime = clock.now()
+        self.ready: asyncio.Event = asyncio.Event()
+        self.totals: Totals = Totals()
+        self.turns: RunningTurns = RunningTurns(
+            bot.spawn, bot.loaded.settings.agents.max_concurrent_turns
+        )
+        self.outbox: Outbox = Outbox(bus, lambda: plugins.hooks, bot.redact)
+        self.owner: OwnerNotices = OwnerNotices(
+            folder / "owner.json", self.outbox, lambda: bot.loaded.settings.owner
+        )
+        self.approvals: ChatApprovals = ChatApprovals(
             folder / "approvals.json",
-            outbox,
+            self.outbox,
             clock,
             timeout_s=bot.loaded.settings.tools.approval_timeout_s,
-            has_owner=lambda: bool(bot.loaded.settings.owner),
-            owner_chat=lambda: owner.chat,
-            turns=turns,
+            owner=self.owner,
+            turns=self.turns,
         )
-        ports = ChannelPorts(
+        self.ports: ChannelPorts = ChannelPorts(
             bus=bus,
-            outbox=outbox,
+            outbox=self.outbox,
             pairing=PairingStore(folder / "pairing.json", clock),
             hooks=lambda: plugins.hooks,
             is_control=lambda text: bot.commands.is_control(text),  # noqa: PLW0108 - made at start
-            open_question=approvals.is_pending,
+            open_question=self.approvals.is_pending,
             spawn=bot.spawn,
             clock=clock,
         )
-        on_failed = partial(_report_failed, owner)
-        channels = ChannelManager(plugins, lambda: bot.loaded, ports, on_failed=on_failed)
-        services = ServiceRunner(plugins, spawn=bot.spawn, clock=clock, on_failed=on_failed)
-        return cls(
-            bot=bot,
-            bus=bus,
-            turns=turns,
-            outbox=outbox,
-            owner=owner,
-            approvals=approvals,
-            ports=ports,
-            channels=channels,
-            services=services,
-            reloader=Reloader(bot, channels, services, load, log),
-            totals=Totals(),
-            started_at=clock.now(),
+        self.channels: ChannelManager = ChannelManager(
+            plugins, lambda: bot.loaded, self.ports, on_failed=self._report_failed
         )
+        self.services: ServiceRunner = ServiceRunner(
+            plugins, spawn=bot.spawn, clock=clock, on_failed=self._report_failed
+        )
+        self.reloader: Reloader = Reloader(bot, self.channels, self.services, load, log)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -221,7 +204,7 @@ class Gateway:
         return "Use /plugins, or /plugins enable|disable|reload ID."
 
     async def problems(self) -> list[str]:
-        """Return a line for each channel and service that does not work."""
+        """Return a line for each channel and service that is not running, and each damaged file."""
         status = await self.status()
         return [
             f"{item.kind} {item.name}: {item.state}, {item.last_error or 'no contact yet'}"
@@ -233,10 +216,9 @@ class Gateway:
         context = await self.bot.plugins.context_for(plugin)
         return cast("AsgiApp", await make_object(plugin, mount.app, object, context))
 
-
-async def _report_failed(owner: OwnerNotices, status: RunStatus) -> None:
-    text = (
-        f"{status.kind} {status.name} has failed {status.restarts} times and is retried less often "
-        f"now: {status.last_error}"
-    )
-    await owner.notify(text, f"failed:{status.name}:{status.since.isoformat()}")
+    async def _report_failed(self, status: RunStatus) -> None:
+        text = (
+            f"{status.kind} {status.name} has failed {status.restarts} times and is retried less "
+            f"often now: {status.last_error}"
+        )
+        await self.owner.notify(text, f"failed:{status.name}:{status.since.isoformat()}")

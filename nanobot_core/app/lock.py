@@ -17,33 +17,13 @@ PROBE_GRACE_S = 1.0
 """Seconds that a start waits for the lock, which a check for a running gateway holds briefly."""
 
 
-class GatewayRunning(NanobotError):
-    """Another gateway has the data folder."""
-
-    def __init__(self, folder: Path, pid: int | None) -> None:
-        self.folder: Path = folder
-        self.pid: int | None = pid
-        who = f"with process id {pid}" if pid else "that has just been started"
-        super().__init__(
-            f"a gateway {who} already works on '{folder}'; stop it with nanobot gateway stop, "
-            "or give this one a folder of its own with NANOBOT_HOME"
-        )
-
-
-class FolderUnusable(NanobotError):
-    """The gateway cannot write to its folder."""
-
-    def __init__(self, folder: Path, error: OSError) -> None:
-        self.folder: Path = folder
-        super().__init__(
-            f"the gateway cannot work in '{folder}': {error.strerror or error}; let its account "
-            "write there, or name another home with NANOBOT_HOME"
-        )
+class GatewayLockError(NanobotError):
+    """A gateway cannot use its folder: another one does, or it cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayLock:
-    """Held for as long as the gateway runs; the system lets go of it when the process dies.
+    """Held while the gateway runs; the system releases it when the process dies.
 
     Attributes:
         folder: ``gateway`` in nanobot's home.
@@ -57,30 +37,39 @@ class GatewayLock:
         """Return the lock of `folder`, held.
 
         Raises:
-            GatewayRunning: another process holds it.
-            FolderUnusable: the folder cannot be made or written.
+            GatewayLockError: another process holds it, or the folder cannot be created or written.
         """
         try:
             make_folder(folder)
-            # Others may have made it, with rights that let strangers look in.
+            # It may exist with rights for other accounts.
             folder.chmod(0o700)
             lock = _file_lock(folder, PROBE_GRACE_S)
             lock.acquire()
             replace_file(_pid_file(folder), json.dumps({"pid": os.getpid()}))
         except Timeout:
-            raise GatewayRunning(folder, running_pid(folder)) from None
+            pid = running_pid(folder)
+            which = f"with process id {pid}" if pid else "that has just been started"
+            msg = (
+                f"a gateway {which} already uses '{folder}'; stop it with nanobot gateway stop, "
+                "or give this one its own folder with NANOBOT_HOME"
+            )
+            raise GatewayLockError(msg) from None
         except OSError as error:
-            raise FolderUnusable(folder, error) from error
+            msg = (
+                f"the gateway cannot use '{folder}': {error.strerror or error}; let its account "
+                "write there, or name another home with NANOBOT_HOME"
+            )
+            raise GatewayLockError(msg) from error
         return cls(folder, lock)
 
     def release(self) -> None:
-        """Let another gateway have the folder."""
+        """Let another gateway use the folder."""
         _pid_file(self.folder).unlink(missing_ok=True)
         self._lock.release()
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a gateway works on `folder`; what a killed one left behind does not count."""
+    """Whether a gateway uses `folder`; files that a killed one left do not count."""
     if not (folder / "lock").exists():
         return False
     lock = _file_lock(folder, 0)
@@ -95,9 +84,9 @@ def is_running(folder: Path) -> bool:
 
 
 def running_pid(folder: Path) -> int | None:
-    """Return the process id of the gateway of `folder`; ``None`` when none runs or it is unknown.
+    """Return the process id of the gateway of `folder`; ``None`` if none runs or it is unknown.
 
-    A file that a killed process left behind is recognised by the lock that nobody holds.
+    The file of a killed process does not count, because its lock is free.
     """
     if not is_running(folder):
         return None
@@ -109,7 +98,7 @@ def running_pid(folder: Path) -> int | None:
 
 
 def _file_lock(folder: Path, timeout_s: float) -> FileLock:
-    # It is released by another thread than the one that acquired it.
+    # Another thread releases it than the one that acquired it.
     return FileLock(folder / "lock", timeout=timeout_s, mode=0o600, thread_local=False)
 
 

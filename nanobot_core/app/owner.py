@@ -36,8 +36,13 @@ class OwnerNotices:
         self._chat: tuple[str, str] | None = _read(file)
         self._changed = asyncio.Event()
 
+    @property
+    def is_configured(self) -> bool:
+        """Whether the configuration names an owner."""
+        return bool(self._owners())
+
     def is_owner(self, message: InboundMessage) -> bool:
-        """Whether the owner sent `message`; notes its chat."""
+        """Whether the owner sent `message`; if so, its private chat is remembered."""
         if not is_owner(message, self._owners()):
             return False
         chat = (message.channel, message.chat_id)

@@ -81,8 +81,7 @@ class GatewayRunner:
             on_ready: called when messages are accepted.
 
         Raises:
-            GatewayRunning: another gateway works on this folder.
-            FolderUnusable: the folder cannot be written.
+            GatewayLockError: another gateway uses this folder, or it cannot be written.
             BusError: the message queue cannot be opened.
             PluginError: a required plugin cannot run.
             ConfigError: the configuration names something that does not exist.
@@ -104,7 +103,7 @@ class GatewayRunner:
         async with AsyncExitStack() as stack:
             bus = await create_bus(self._bot.plugins, self._bot.loaded, self._clock)
             stack.push_async_callback(bus.aclose)
-            gateway = Gateway.assemble(self._bot, bus, self._clock, self._load, self._log)
+            gateway = Gateway(self._bot, bus, self._clock, self._load, self._log)
             control = ControlServer(
                 self.folder, handlers(gateway, self.request_stop), self._bot.spawn
             )

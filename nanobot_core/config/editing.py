@@ -32,13 +32,12 @@ _LIST = re.compile(r"^( *)[^\s#-].*:[ ]*(?:#.*)?\n(?:\s*#.*\n)*( *)-( +)\S", re.
 
 
 def set_value(path: Path, key_path: str, value: JsonValue) -> None:
-    """Set the value at a key path; absent mappings around it, and an absent file, are made.
+    """Set the value at a key path; a missing file and missing mappings around it are created.
 
     Args:
         path: the file, YAML or JSON by its suffix.
-        key_path: such as ``agents.defaults.model``; a key that is there in another spelling
-            keeps it.
-        value: what to write; placeholders are written as they are.
+        key_path: such as ``agents.defaults.model``; an existing key keeps its spelling.
+        value: placeholders are written unchanged.
 
     Raises:
         ConfigUnreadable: the file cannot be read or parsed.
@@ -50,20 +49,8 @@ def set_value(path: Path, key_path: str, value: JsonValue) -> None:
     document.save()
 
 
-def unset_value(path: Path, key_path: str) -> bool:
-    """Remove the value at a key path; return whether it existed. Errors as `set_value`."""
-    document = _Document(path)
-    holder, key = document.locate(key_path)
-    if key not in holder:
-        return False
-    with document.keeping():
-        del holder[key]
-    document.save()
-    return True
-
-
 def add_to_list(path: Path, key_path: str, item: str) -> bool:
-    """Append `item` to a list that lacks it, and return whether the file has changed.
+    """Append `item` to a list unless it contains it; return whether the file has changed.
 
     Raises:
         ConfigUnreadable: the file cannot be read or parsed.
@@ -79,7 +66,7 @@ def add_to_list(path: Path, key_path: str, item: str) -> bool:
 
 
 def remove_from_list(path: Path, key_path: str, item: str) -> bool:
-    """Remove `item` from a list; return whether it was in it. Errors as `add_to_list`."""
+    """Remove `item` from a list; return whether the list contained it. Errors as `add_to_list`."""
     document = _Document(path)
     items = document.list_at(key_path)
     if item not in items:
@@ -90,15 +77,15 @@ def remove_from_list(path: Path, key_path: str, item: str) -> bool:
 
 
 def migrate_json_to_yaml(path: Path) -> tuple[Path, list[ConfigProblem]]:
-    """Write what the JSON file at `path` says as YAML beside it, under the keys of this core.
+    """Write the JSON file at `path` as YAML beside it, under the keys of this core.
 
-    The old file stays; the new one is found first.
+    The old file stays; nanobot looks for the new one first.
 
     Returns:
-        The new file, and a warning for each value that has no counterpart and is left out.
+        The new file, and a warning for each value that is left out because it has no counterpart.
 
     Raises:
-        ConfigUnreadable: `path` cannot be parsed, or the new file is already there.
+        ConfigUnreadable: `path` cannot be parsed, or the new file exists.
         ConfigInvalid: `path` has a key twice.
     """
     target = path.with_suffix(".yaml")
@@ -114,7 +101,7 @@ def migrate_json_to_yaml(path: Path) -> tuple[Path, list[ConfigProblem]]:
 
 
 class _Document:
-    """A configuration file in a form that remembers how it is written."""
+    """A configuration file with its comments, order and layout."""
 
     def __init__(self, path: Path) -> None:
         # A link stays a link: dotfile managers keep the file elsewhere.
@@ -135,7 +122,7 @@ class _Document:
             self._yaml.preserve_quotes = True
             self._yaml.width = _UNLIMITED_WIDTH
             self._yaml.indent(*_indentation(self._text))
-            with self.keeping():
+            with self._keeping():
                 loaded = self._yaml.load(self._text)
             if loaded is not None and not isinstance(loaded, MutableMapping):
                 # The two parsers read some texts differently, such as an anchor `&name:`.
@@ -148,20 +135,20 @@ class _Document:
         return loaded
 
     @contextmanager
-    def keeping(self) -> Iterator[None]:
+    def _keeping(self) -> Iterator[None]:
         """Refuse a text that ruamel cannot keep; it fails on such texts in many ways.
 
         Raises:
             ConfigUnreadable: it failed.
         """
         try:
-            with warnings.catch_warnings(action="ignore"):  # an anchor that comes twice
+            with warnings.catch_warnings(action="ignore"):  # a duplicate anchor
                 yield
-        except Exception:  # noqa: BLE001 - isolation point: a stranger's parser
+        except Exception:  # noqa: BLE001 - isolation point: a parser that is not ours
             raise ConfigUnreadable(str(self._path), _LOSSY) from None
 
     def locate(self, key_path: str) -> tuple[MutableMapping[str, Any], str]:
-        """Return the mapping around the value at `key_path`, made if absent, and its key there."""
+        """Return the mapping around the value at `key_path`, created if absent, and its key."""
         holder = self.root
         self._edited = key_path.split(".")
         *outer, last = key_path.split(".")
@@ -175,7 +162,7 @@ class _Document:
         return holder, _spelling(holder, last)
 
     def list_at(self, key_path: str) -> list[Any]:
-        """Return the list at `key_path`, made if absent."""
+        """Return the list at `key_path`, created if absent."""
         holder, key = self.locate(key_path)
         if holder.get(key) is None:
             holder[key] = []
@@ -189,14 +176,14 @@ class _Document:
         return ConfigInvalid([problem])
 
     def save(self) -> None:
-        """Replace the file; its mode stays, a new one is for the owner alone."""
+        """Replace the file; it keeps its mode, and a new one is readable by the owner only."""
         if self._yaml is None:
             match = _JSON_INDENT.match(self._text)
             indent = match[1] if match else 2
             text = json.dumps(self.root, indent=indent, ensure_ascii=False) + "\n"
         else:
             stream = io.StringIO()
-            with self.keeping():
+            with self._keeping():
                 self._yaml.dump(self.root, stream)
             text = stream.getvalue()
             if type(self.root) is dict and self._text.strip():  # a file of comments alone
@@ -208,7 +195,7 @@ class _Document:
 
 
 def _without(tree: JsonObject, steps: list[str]) -> JsonObject:
-    """Return `tree` without the value at a key path, and without what then is an empty mapping."""
+    """Return `tree` without the value at a key path and without mappings that this empties."""
     key = find_key(tree, steps[0])
     if key is None:
         return tree
@@ -220,13 +207,13 @@ def _without(tree: JsonObject, steps: list[str]) -> JsonObject:
 
 
 def _spelling(holder: MutableMapping[str, Any], step: str) -> str:
-    """The key of `holder` that `step` means; ruamel makes numbers of keys such as chat ids."""
+    """Return the key of `holder` for `step`; ruamel reads keys such as chat ids as numbers."""
     keys = {str(key): key for key in holder}
     return keys.get(find_key(keys, step) or step, step)
 
 
 def _indentation(text: str) -> tuple[int, int, int]:
-    """Spaces before inner mappings, before the items of lists, and before their dashes."""
+    """Return the spaces before inner mappings, before list items, and before their dashes."""
     mapping, items = _MAPPING.search(text), _LIST.search(text)
     offset = max(len(items[2]) - len(items[1]), 0) if items else 2
     width = offset + 1 + len(items[3]) if items else 4

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import deepcopy
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
+from typing import Literal
 
 from nanobot_core.config.environment import (
     environment_values,
@@ -38,8 +39,8 @@ from nanobot_core.config.tree import (
     resolve,
     walk,
 )
-from nanobot_core.config.validation import Places, Validation, nearest_key, secrets_in
-from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
+from nanobot_core.config.validation import Validation, nearest_key, secrets_in
+from nanobot_core.errors import ConfigError, ConfigInvalid, ConfigProblem, ConfigUnreadable
 from nanobot_core.messages import JsonObject, JsonValue
 from nanobot_core.record import dataclass
 
@@ -51,13 +52,13 @@ class LoadedConfig:
     Attributes:
         settings: the core's part, validated.
         tree: everything, layers merged and placeholders expanded.
-        origins: key path to the place its value comes from; defaults have none.
+        origins: key path to the source of its value; defaults have none.
         path: the file, or ``None`` if there is none.
         home: nanobot's folder.
         secrets: values that must not be shown or logged.
-        redactor: replaces them, and those that sections of plugins declare, in any text.
-        findings: what is wrong or has no effect, by file and line.
+        findings: what is invalid or has no effect, by file and line.
         secret_files: files that values come from, ``${file:path}``.
+        redactor: replaces the secrets, and those that sections of plugins declare, in any text.
     """
 
     settings: Settings
@@ -71,12 +72,12 @@ class LoadedConfig:
     redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Teach the redactor, which copies of this share, what is secret."""
+        """Register the secrets with the redactor, which copies of this object share."""
         self.redactor.learn(self.secrets)
 
     @property
     def warnings(self) -> tuple[ConfigProblem, ...]:
-        """Keys that have no effect and are probably not meant."""
+        """Keys that have no effect and are probably mistakes."""
         return tuple(found for found in self.findings if found.level == "warning")
 
     def missing_in(self, path: str) -> tuple[ConfigProblem, ...]:
@@ -96,7 +97,7 @@ class LoadedConfig:
 
     @property
     def workspace(self) -> Path:
-        """The agent's working folder, absolute; it moves with the home unless it is set."""
+        """The agent's working folder, absolute; inside the home unless it is configured."""
         defaults = self.settings.agents.defaults
         if "workspace" not in defaults.model_fields_set:
             return self.home / "workspace"
@@ -115,24 +116,43 @@ class LoadedConfig:
             at and origin.source == str(self.path) for at, origin in self.origins.items()
         )
 
-    @property
-    def places(self) -> Places:
-        """Where the values come from, for messages."""
-        file = str(self.path) if self.path else None
-        return Places(self.tree, self.origins, self.redactor, file)
-
     def problem(
-        self, path: str, expected: str, *, found: str | None = None, remedy: str = ""
+        self,
+        path: str | KeyPath,
+        expected: str,
+        *,
+        found: str | None = None,
+        remedy: str = "",
+        level: Literal["error", "warning"] = "error",
     ) -> ConfigProblem:
-        """Return a problem that names file and line of the value at `path`.
+        """Return a problem with file and line of the value at `path`, or of the nearest around it.
 
         Args:
             path: key path such as ``tools.exec.timeout_s``.
             expected: what would be accepted.
-            found: the value as text; leave it out where it may be a secret.
+            found: the value as text; ``None`` if it may be a secret.
             remedy: what to do.
+            level: as in `ConfigProblem`.
         """
-        return self.places.problem(parse_path(path), expected, found=found, remedy=remedy)
+        steps = parse_path(path) if isinstance(path, str) else path
+        known, _ = resolve(self.tree, steps)
+        while known and render_path(known) not in self.origins:
+            known = known[:-1]
+        origin = self.origins[render_path(known)] if known else self._whole
+        mask = self.redactor.mask
+        return ConfigProblem(
+            render_path(steps),
+            mask(expected),
+            file=origin.source,
+            line=origin.line,
+            found=None if found is None else mask(found),
+            remedy=mask(remedy),
+            level=level,
+        )
+
+    @property
+    def _whole(self) -> Origin:
+        return Origin(str(self.path) if self.path else "configuration")
 
     def masked(self) -> JsonObject:
         """Return a copy of the tree that can be shown: secrets are replaced."""
@@ -151,23 +171,21 @@ def load_config(
     """Return the configuration that applies.
 
     Args:
-        path: the file; ``None`` looks at ``NANOBOT_CONFIG`` and into the home, where it may be
-            absent.
+        path: the file; ``None`` means ``NANOBOT_CONFIG``, else the file in the home, if any.
         environ: variables; ``None`` means those of the process.
         overrides: key path to value, from the command line.
-        profile: overlay from ``profiles`` to apply; ``None`` looks at ``NANOBOT_PROFILE``.
-        home: nanobot's folder; ``None`` looks at ``NANOBOT_HOME``.
+        profile: overlay from ``profiles`` to apply; ``None`` means ``NANOBOT_PROFILE``.
+        home: nanobot's folder; ``None`` means ``NANOBOT_HOME``.
         lenient: leave out values whose placeholder has no value. A plugin whose section has such
             a value cannot start.
 
     Raises:
-        ConfigUnreadable: a file that is named but missing, or cannot be parsed.
-        ConfigInvalid: values that cannot be used, all of them, in order of their lines.
+        ConfigUnreadable: a named file is missing, or a file cannot be parsed.
+        ConfigInvalid: invalid values, all of them, in order of their lines.
     """
     environ = process_environment() if environ is None else environ
-    layers = _Layers.of(path, environ, home)
-    layers.add_file()
-    layers.add_others(environ, profile, overrides or {})
+    layers = _Layers(path, environ, home)
+    layers.read(environ, profile, overrides or {})
     loaded = _validated(layers, environ)
     tolerated = {"warning", "missing"} if lenient else {"warning"}
     if wrong := [found for found in loaded.findings if found.level not in tolerated]:
@@ -183,76 +201,69 @@ def read_config(
     profile: str | None = None,
     home: Path | None = None,
 ) -> LoadedConfig:
-    """Return what is valid of the configuration, for commands that report on it.
+    """Return the valid part of the configuration, for commands that report on it.
 
-    Never use the result to run an agent: what is wrong is left out, with a finding for each value.
+    Never use the result to run an agent: each invalid value is left out, with a finding.
     Arguments as `load_config`.
     """
     environ = process_environment() if environ is None else environ
-    layers = _Layers.of(path, environ, home)
-    problems: list[ConfigProblem] = []
+    layers = _Layers(path, environ, home)
+    problems: Collection[ConfigProblem] = ()
     try:
-        layers.add_file()
-        layers.add_others(environ, profile, overrides or {})
-    except ConfigInvalid as error:
-        problems += error.problems
-    except ConfigUnreadable as error:
-        problems.append(ConfigProblem("", error.reason, file=error.file, line=error.line))
+        layers.read(environ, profile, overrides or {})
+    except ConfigError as error:
+        problems = _problems_of(error)
     return _validated(layers, environ, problems)
 
 
+def _problems_of(error: ConfigError) -> Collection[ConfigProblem]:
+    if isinstance(error, ConfigUnreadable):
+        return [ConfigProblem("", error.reason, file=error.file, line=error.line)]
+    return error.problems if isinstance(error, ConfigInvalid) else ()
+
+
 class _Layers:
-    """The layers of a configuration, one laid over the other.
+    """The merged layers of a configuration.
 
     Attributes:
         tree: the values.
-        origins: where they come from.
+        origins: their sources.
         warnings: values of the original's configuration that have no counterpart.
         file: the file, or ``None`` if there is none.
         home: nanobot's folder.
     """
 
-    def __init__(self, file: Path | None, home: Path) -> None:
+    def __init__(self, path: Path | None, environ: Mapping[str, str], home: Path | None) -> None:
         self.tree: JsonObject = {}
         self.origins: Origins = {}
         self.warnings: list[ConfigProblem] = []
-        self.file, self.home = file, home
+        self.home = (home or resolve_home(environ)).absolute()
+        file = resolve_config_path(path, environ, self.home)
+        is_named = named_config_path(path, environ) is not None
+        self.file = file if is_named or file.is_file() else None
 
-    @classmethod
-    def of(cls, path: Path | None, environ: Mapping[str, str], home: Path | None) -> _Layers:
-        home = (home or resolve_home(environ)).absolute()
-        file = resolve_config_path(path, environ, home)
-        has_file = named_config_path(path, environ) is not None or file.is_file()
-        return cls(file if has_file else None, home)
-
-    def add_file(self) -> None:
-        path = self.file
-        if path is None:
-            return
-        is_json = path.suffix.lower() == ".json"
-        source = parse_source(read_text(path), str(path), is_json=is_json)
-        self.tree = source.tree
-        self.origins = {key: Origin(str(path), line) for key, line in source.lines.items()}
-        self.warnings = migrate(self.tree, self.origins)
-
-    def add_others(
-        self,
-        environ: Mapping[str, str],
-        profile: str | None,
-        overrides: Mapping[str, JsonValue],
+    def read(
+        self, environ: Mapping[str, str], profile: str | None, overrides: Mapping[str, JsonValue]
     ) -> None:
-        self._add_profile(profile or environ.get("NANOBOT_PROFILE"))
+        """Read all layers, the lowest first; after an error, those before it remain."""
+        if self.file is not None:
+            name = str(self.file)
+            is_json = self.file.suffix.lower() == ".json"
+            source = parse_source(read_text(self.file), name, is_json=is_json)
+            self.tree = source.tree
+            self.origins = {key: Origin(name, line) for key, line in source.lines.items()}
+            self.warnings = migrate(self.tree, self.origins)
+        if chosen := profile or environ.get("NANOBOT_PROFILE"):
+            self._add_profile(chosen)
         for name, at, value in environment_values(environ):
             self._add_value(at, value, f"environment variable {name}")
         for key, value in overrides.items():
             self._add_value(parse_path(key), value, "command line")
 
-    def _add_profile(self, name: str | None) -> None:
-        if not name:
-            return
+    def _add_profile(self, name: str) -> None:
         found, overlaid = resolve(self.tree, ("profiles", name))
         if len(found) == 2 and isinstance(overlaid, dict):
-            # Copies: further layers must not change what the profile says.
+            # Copies, because further layers must not change the profile itself.
             overlay(self.tree, deepcopy(overlaid), self.origins, dict(self.origins), ((), found))
             return
         profiles = resolve(self.tree, ("profiles",))[1]
@@ -271,39 +282,44 @@ class _Layers:
 def _validated(
     layers: _Layers, environ: Mapping[str, str], problems: Collection[ConfigProblem] = ()
 ) -> LoadedConfig:
-    """Return the configuration with all findings; what they forbid is left out of the settings."""
+    """Return the configuration with all findings; the settings leave out invalid values."""
     path, home = layers.file, layers.home
     expansion = Expansion(environ, layers.origins, path.parent if path else home)
     tree = expansion.expand_tree(layers.tree)
     warnings = [*layers.warnings, *migrate_expanded(tree, layers.origins)]
     found = {*expansion.secrets, *find_secrets(tree), *environment_secrets(environ)}
-    secrets = maskable(found)
-    places = Places(tree, layers.origins, Redactor(secrets), str(path) if path else None)
-    validation = Validation(places)
+    loaded = LoadedConfig(
+        Settings.model_construct(),
+        tree,
+        layers.origins,
+        path,
+        home,
+        maskable(found),
+        secret_files=tuple(sorted(expansion.files)),
+    )
+    validation = Validation(loaded)
     settings = validation.validate(tree, Settings)
     findings = in_order(
         [*problems, *expansion.problems, *validation.errors, *validation.warnings, *warnings]
     )
-    if settings is None:
-        settings = _usable(tree, validation) or Settings()
-    secrets |= maskable(secrets_in(settings))
-    files = tuple(sorted(expansion.files))
-    return LoadedConfig(settings, tree, layers.origins, path, home, secrets, tuple(findings), files)
+    settings = settings or _usable(loaded, validation.errors)
+    secrets = loaded.secrets | maskable(secrets_in(settings))
+    return replace(loaded, settings=settings, secrets=secrets, findings=tuple(findings))
 
 
-def _usable(tree: JsonObject, validation: Validation) -> Settings | None:
-    """Return the settings without the values that are wrong, if the rest is valid."""
-    kept = deepcopy(tree)
-    for problem in reversed(in_order(validation.errors)):
+def _usable(loaded: LoadedConfig, errors: Collection[ConfigProblem]) -> Settings:
+    """Return the settings without the invalid values; the defaults if the rest is invalid too."""
+    kept = deepcopy(loaded.tree)
+    for problem in reversed(in_order(errors)):
         at, _ = resolve(kept, parse_path(problem.path))
         if at:
             _, holder = resolve(kept, at[:-1])
             del holder[at[-1]]  # type: ignore[union-attr,arg-type]  # the path exists
-    return Validation(validation.places).validate(kept, Settings)
+    return Validation(loaded).validate(kept, Settings) or Settings()
 
 
 def in_order(problems: Collection[ConfigProblem]) -> list[ConfigProblem]:
-    """Return `problems` by file and line, the first and gravest of each value."""
+    """Return `problems` by file and line, and of each value only the first and gravest."""
     by_level = sorted(problems, key=lambda problem: problem.level == "warning")
     first = {(problem.path, problem.file): problem for problem in reversed(by_level)}
     return sorted(first.values(), key=lambda problem: (problem.file or "", problem.line or 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from nanobot_core.config.environment import expand_home
@@ -11,7 +12,6 @@ from nanobot_core.config.secrets import names_secret, resembles_secret
 from nanobot_core.config.tree import KeyPath, Origin, render_path
 from nanobot_core.errors import ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
-from nanobot_core.record import dataclass
 
 MAX_SECRET_FILE_BYTES = 64 * 1024
 
@@ -19,23 +19,28 @@ _PLACEHOLDER = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Missing:
-    """A placeholder without a value: what was expected, and what to do."""
+class _Missing(Exception):
+    """A placeholder has no value.
 
-    expected: str
-    remedy: str = ""
+    Args:
+        expected: what was expected.
+        remedy: what to do.
+    """
+
+    def __init__(self, expected: str, remedy: str = "") -> None:
+        self.expected = expected
+        self.remedy = remedy
 
 
 class Expansion:
     """Expands the values of one configuration that come from its file.
 
-    What the environment and the command line give is taken as it is, and profiles stay as they are
-    written, since those that are not chosen need not be complete.
+    Values of the environment and the command line are not expanded. Profiles are not either,
+    because a profile that is not chosen need not be complete.
 
     Attributes:
         problems: placeholders without a value; values that contain them are left out of the result.
-        secrets: what came from secret files and from variables that name a secret.
+        secrets: the content of secret files and of variables that name a secret.
         files: the secret files.
     """
 
@@ -54,67 +59,75 @@ class Expansion:
         return self._expand_mapping(rest, ()) | kept
 
     def _expand_mapping(self, mapping: JsonObject, at: KeyPath) -> JsonObject:
-        found = {key: self._expand(inner, (*at, key)) for key, inner in mapping.items()}
-        return {key: value for key, value in found.items() if not isinstance(value, _Missing)}
+        found: JsonObject = {}
+        for key, inner in mapping.items():
+            with suppress(_Missing):
+                found[key] = self._expand(inner, (*at, key))
+        return found
 
-    def _expand(self, value: JsonValue, at: KeyPath) -> JsonValue | _Missing:
+    def _expand(self, value: JsonValue, at: KeyPath) -> JsonValue:
+        """Return `value` expanded.
+
+        Raises:
+            _Missing: it has a placeholder without a value, which is reported.
+        """
         if isinstance(value, dict):
             return self._expand_mapping(value, at)
         if isinstance(value, list):
-            items = [self._expand(inner, (*at, index)) for index, inner in enumerate(value)]
-            return [item for item in items if not isinstance(item, _Missing)]
+            items: list[JsonValue] = []
+            for index, inner in enumerate(value):
+                with suppress(_Missing):
+                    items.append(self._expand(inner, (*at, index)))
+            return items
         origin = self._origins.get(render_path(at))
         if not isinstance(value, str) or origin is None or origin.line is None:
             return value
         is_secret = any(isinstance(step, str) and names_secret(step) for step in at)
-        missing: list[_Missing] = []
-
-        def replaced(match: re.Match[str]) -> str:
-            if match[1]:
-                return "${"
-            found = self._look_up(match[2], is_secret=is_secret)
-            if not isinstance(found, _Missing):
-                return found
-            missing.append(found)
-            return ""
-
-        text = _PLACEHOLDER.sub(replaced, value)
-        for each in missing:
+        try:
+            return _PLACEHOLDER.sub(
+                lambda match: "${" if match[1] else self._look_up(match[2], is_secret=is_secret),
+                value,
+            )
+        except _Missing as missing:
             self.problems.append(
                 ConfigProblem(
                     render_path(at),
-                    each.expected,
+                    missing.expected,
                     file=origin.source,
                     line=origin.line,
-                    remedy=each.remedy,
+                    remedy=missing.remedy,
                     level="missing",
                 )
             )
-        return missing[0] if missing else text
+            raise
 
-    def _look_up(self, name: str, *, is_secret: bool) -> str | _Missing:
-        """Return the value of ``${name}``; an empty secret lets everyone in or is a mistake."""
+    def _look_up(self, name: str, *, is_secret: bool) -> str:
+        """Return the value of ``${name}``; an empty secret would admit anyone, or is a mistake.
+
+        Raises:
+            _Missing: there is none.
+        """
         if name.startswith("file:"):
             text = self._read(name.removeprefix("file:"))
             if text is None:
-                return _Missing(f"expected a readable text file for ${{{name}}}")
+                raise _Missing(f"expected a readable text file for ${{{name}}}")
             if is_secret and not text:
-                return _Missing(f"expected a secret, and the file of ${{{name}}} is empty")
+                raise _Missing(f"expected a secret, and the file of ${{{name}}} is empty")
             return text
         variable = _VARIABLE.fullmatch(name)
         if variable is None:
             expected = "expected ${NAME}, ${NAME:-default} or ${file:path}"
-            return _Missing(expected, "write $${ for a plain ${")
+            raise _Missing(expected, "write $${ for a plain ${")
         name, default = variable.groups()
         value = self._environ.get(name)
         if default is not None:  # as in a shell, where `:-` replaces an empty variable too
             value = value or default
         elif value is None:
             expected = f"expected the environment variable {name} to be set"
-            return _Missing(expected, f"set it, or write ${{{name}:-default}}")
+            raise _Missing(expected, f"set it, or write ${{{name}:-default}}")
         elif is_secret and not value:
             expected = f"expected a secret, and the environment variable {name} is set but empty"
-            return _Missing(expected, f"give it a value, or write ${{{name}:-}} to go without")
+            raise _Missing(expected, f"give it a value, or write ${{{name}:-}} to allow none")
         if names_secret(name) or resembles_secret(value):
             self.secrets.add(value)
         return value

@@ -1,9 +1,8 @@
-"""Sections of plugins: validated for the plugin that reads them, and those that nothing reads."""
+"""Sections of plugins: validates them, and finds those that no plugin reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 
 from pydantic import BaseModel
 
@@ -17,7 +16,13 @@ from nanobot_core.config.models import (
     ToolsSettings,
 )
 from nanobot_core.config.tree import KeyPath, find_key, fold, parse_path, render_path, resolve, walk
-from nanobot_core.config.validation import ModelT, Validation, nearest_key, secrets_in
+from nanobot_core.config.validation import (
+    ModelT,
+    Validation,
+    nearest_key,
+    secrets_in,
+    shown_value,
+)
 from nanobot_core.errors import ConfigInvalid, ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
 
@@ -27,7 +32,7 @@ _SHARED: dict[KeyPath, type[BaseModel]] = {
     ("memory",): MemorySettings,
     ("tools",): ToolsSettings,
 }
-"""Sections that the core and plugins have in common."""
+"""Sections that the core and plugins share."""
 
 _HOSTS: dict[KeyPath, type[BaseModel] | None] = {
     (): Settings,
@@ -36,7 +41,7 @@ _HOSTS: dict[KeyPath, type[BaseModel] | None] = {
     ("tools",): ToolsSettings,
     ("providers",): None,
 }
-"""Sections in which plugins have theirs."""
+"""Sections that contain sections of plugins."""
 
 
 def validate_section(
@@ -55,12 +60,12 @@ def validate_section(
         path: key path of the section; an absent section is an empty one.
         model: the plugin's model.
         owner: id of the plugin, named in errors.
-        finds_all: refuse also what the model otherwise leaves out; see `Validation`.
-        on_warning: takes a warning for each unknown key that resembles no known one; by default
-            it is logged.
+        finds_all: see `Validation`.
+        on_warning: receives a warning for each unknown key that does not resemble a known one;
+            ``None`` logs it.
 
     Raises:
-        ConfigInvalid: values that do not fit, all of them, or placeholders without a value.
+        ConfigInvalid: invalid values, all of them, or placeholders without a value.
     """
     if missing := loaded.missing_in(path):
         raise ConfigInvalid(missing)
@@ -68,9 +73,9 @@ def validate_section(
     found, raw = resolve(loaded.tree, steps)
     if len(found) < len(steps) or raw is None:
         raw = {}
-    validation = Validation(loaded.places, owner, finds_all)
+    validation = Validation(loaded, owner, finds_all)
     if not isinstance(raw, dict):
-        problem = loaded.problem(path, "expected a mapping", found=loaded.places.show(steps, raw))
+        problem = loaded.problem(path, "expected a mapping", found=shown_value(steps, raw))
         raise ConfigInvalid([problem])
     settings = validation.validate(_without_core_keys(raw, steps, model), model, found or steps)
     for warning in validation.warnings:
@@ -90,10 +95,9 @@ def _log(warning: ConfigProblem) -> None:
 def unknown_sections(
     loaded: LoadedConfig, known: Collection[str], published: Callable[[], Mapping[str, str]]
 ) -> Iterator[ConfigProblem]:
-    """Yield a problem for each section that is switched on and that nothing reads.
+    """Yield a problem for each enabled section that no plugin reads.
 
-    A section whose name resembles a known one is an error; any other has no effect, which is a
-    warning.
+    A section whose name resembles a known one is an error, any other a warning.
 
     Args:
         loaded: the configuration.
@@ -117,14 +121,14 @@ def unknown_sections(
             continue
         else:
             remedy = "install the plugin that reads it, or remove it"
-        yield replace(loaded.problem(text, expected, remedy=remedy), level="warning")
+        yield loaded.problem(text, expected, remedy=remedy, level="warning")
 
 
 _ORIGINAL = frozenset(map(fold, SECTIONS))
 
 
 def _nearest_section(path: KeyPath, known: Collection[str]) -> str | None:
-    """Return the path of `known` beside `path` whose last key resembles that of `path`."""
+    """Return the path of `known` in the same section whose last key resembles that of `path`."""
     outer = fold(render_path(path[:-1]))
     names = {
         last: text
@@ -137,7 +141,7 @@ def _nearest_section(path: KeyPath, known: Collection[str]) -> str | None:
 
 
 def _foreign_sections(loaded: LoadedConfig) -> Iterator[tuple[KeyPath, list[str]]]:
-    """Yield the active sections that the core does not know, with the core's keys beside each."""
+    """Yield the active sections that are not of the core, with the core's keys beside each."""
     for at, model in _HOSTS.items():
         found, host = resolve(loaded.tree, at)
         if len(found) < len(at) or not isinstance(host, dict):
@@ -145,21 +149,21 @@ def _foreign_sections(loaded: LoadedConfig) -> Iterator[tuple[KeyPath, list[str]
         own = model.model_fields if model else {}
         siblings = [render_path((*at, name)) for name in own]
         for name, value in host.items():
-            # A section without an origin comes from a migration and not from the owner.
+            # A section without an origin comes from a migration, not from the owner.
             is_written = render_path((*found, name)) in loaded.origins
             if is_written and find_key(own, name) is None and _is_active(value):
                 yield (*found, name), siblings
 
 
 def _is_active(section: JsonValue) -> bool:
-    """The original writes all sections it knows into the file, empty or switched off."""
+    """Whether a section is used: the original writes all its sections, empty or disabled."""
     if not isinstance(section, dict) or section.get("enabled") is False:
         return False
     return any(value for _, value in walk(section) if not isinstance(value, dict | list))
 
 
 def _without_core_keys(raw: JsonObject, at: KeyPath, model: type[BaseModel]) -> JsonObject:
-    """`raw` without what the core itself reads in that section (``memory.backend``)."""
+    """Return `raw` without the keys that the core reads in that section (``memory.backend``)."""
     core = _SHARED.get(at)
     if core is None:
         return raw

@@ -1,34 +1,37 @@
-"""From raw sections to models, and from pydantic's errors to problems with file and line."""
+"""Validates sections, and turns errors of pydantic into problems with file and line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import NoneType
-from typing import Annotated, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from nanobot_core.config.legacy import RETIRED_KEYS
 from nanobot_core.config.models import OpenSection
-from nanobot_core.config.secrets import Redactor, names_secret, resembles_secret
-from nanobot_core.config.tree import KeyPath, Origin, fold, render_path, resolve
-from nanobot_core.errors import ConfigProblem
+from nanobot_core.config.secrets import names_secret, resembles_secret
+from nanobot_core.config.tree import KeyPath, fold, render_path, resolve
 from nanobot_core.messages import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.errors import ConfigProblem
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 NEAR = 0.75
-"""Least likeness (difflib) of an unknown key to a known one that makes it a typing error."""
+"""Similarity (difflib) from which an unknown key counts as a misspelt known one."""
 
 _MAX_FOUND_CHARS = 60
 _RETIRED = {fold(path): remedy for path, remedy in RETIRED_KEYS.items()}
 
 
 def nearest_key(name: str, known: Iterable[str]) -> str | None:
-    """Return the name of `known` that `name` is probably meant to be, or ``None``."""
+    """Return the name of `known` that `name` probably stands for, or ``None``."""
     from difflib import get_close_matches
 
     spellings = {fold(other): other for other in known}
@@ -36,48 +39,24 @@ def nearest_key(name: str, known: Iterable[str]) -> str | None:
     return spellings[close[0]] if close else None
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the values of a configuration come from, and what must not be shown of them."""
+def shown_value(path: KeyPath, value: JsonValue) -> str | None:
+    """Return the value at `path` as text, or ``None`` if it may be a secret."""
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    if _may_be_secret(path) or resembles_secret(value):
+        return None
+    text = repr(value) if isinstance(value, str) else str(value)
+    if len(text) > _MAX_FOUND_CHARS:
+        return None
+    return text.lower() if isinstance(value, bool) else text
 
-    tree: JsonObject = field(repr=False)
-    origins: Mapping[str, Origin] = field(repr=False)
-    redactor: Redactor = field(repr=False)
-    file: str | None
 
-    def problem(
-        self, path: KeyPath, expected: str, *, found: str | None = None, remedy: str = ""
-    ) -> ConfigProblem:
-        """Return a problem at `path`, or at the nearest value around it that has a place."""
-        known, _ = resolve(self.tree, path)
-        origin = None
-        while origin is None and known:
-            origin = self.origins.get(render_path(known))
-            known = known[:-1]
-        origin = origin or Origin(self.file or "configuration")
-        return ConfigProblem(
-            render_path(path),
-            self.redactor.mask(expected),
-            file=origin.source,
-            line=origin.line,
-            found=None if found is None else self.redactor.mask(found),
-            remedy=self.redactor.mask(remedy),
-        )
-
-    def show(self, path: KeyPath, value: JsonValue) -> str | None:
-        """Return `value` as text, or ``None`` where it may be a secret."""
-        if isinstance(value, dict | list):
-            return "a mapping" if isinstance(value, dict) else "a list"
-        if any(isinstance(step, str) and names_secret(step) for step in path):
-            return None
-        text = repr(value) if isinstance(value, str) else str(value)
-        if len(text) > _MAX_FOUND_CHARS or resembles_secret(value):
-            return None
-        return text.lower() if isinstance(value, bool) else text
+def _may_be_secret(path: KeyPath) -> bool:
+    return any(isinstance(step, str) and names_secret(step) for step in path)
 
 
 def secrets_in(value: object) -> Iterator[str]:
-    """Yield what a model declares as secret, in everything inside it."""
+    """Yield the values that a model declares as secret, nested ones included."""
     if isinstance(value, SecretStr):
         yield value.get_secret_value()
     elif isinstance(value, SecretBytes):
@@ -95,24 +74,24 @@ def secrets_in(value: object) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Validation:
-    """Validates sections and gathers what is wrong with them.
+    """Validates sections and collects their problems.
 
     Attributes:
-        places: for file, line and secrecy.
+        loaded: the configuration that the sections belong to.
         owner: id of the plugin that the section belongs to, or an empty string.
-        finds_all: a model refuses also what it otherwise leaves out, such as one bad entry of
-            many; it sees ``{"finds_all": True}`` as pydantic's validation context.
-        errors: problems that forbid the use of the section.
-        warnings: unknown keys that resemble no known one.
+        finds_all: a model also refuses what it otherwise leaves out, such as one bad entry of
+            many; it gets ``{"finds_all": True}`` as pydantic's validation context.
+        errors: problems that prevent the use of the section.
+        warnings: unknown keys that do not resemble a known one.
     """
 
-    places: Places
+    loaded: LoadedConfig
     owner: str = ""
     finds_all: bool = False
     errors: list[ConfigProblem] = field(default_factory=list)
     warnings: list[ConfigProblem] = field(default_factory=list)
     _written: dict[KeyPath, str] = field(default_factory=dict)
-    """Path of a key as the model spells it, to the key as the file does."""
+    """Path of a key in the model's spelling, to the key in the file's spelling."""
 
     def validate(self, raw: JsonObject, model: type[ModelT], at: KeyPath = ()) -> ModelT | None:
         """Return the section `raw`, found at `at`, as `model`; ``None`` after an error."""
@@ -127,13 +106,13 @@ class Validation:
         return settings if len(self.errors) == count else None
 
     def _add(self, path: KeyPath, expected: str, value: JsonValue = None, remedy: str = "") -> None:
-        found = None if value is None else self.places.show(path, value)
+        found = None if value is None else shown_value(path, value)
         author = f"this section belongs to plugin '{self.owner}'" if self.owner else ""
         remedy = "; ".join(filter(None, (remedy, author)))
-        self.errors.append(self.places.problem(path, expected, found=found, remedy=remedy))
+        self.errors.append(self.loaded.problem(path, expected, found=found, remedy=remedy))
 
     def _sift(self, raw: JsonObject, model: type[BaseModel], at: KeyPath) -> JsonObject:
-        """`raw` without unknown keys, which are reported, and without keys left empty."""
+        """Return `raw` without unknown keys, which are reported, and without empty values."""
         spellings = {
             key: name for name, info in model.model_fields.items() for key in _keys(name, info)
         }
@@ -188,11 +167,12 @@ class Validation:
             self._add(path, expected, remedy=f"did you mean '{near}'?")
         else:
             remedy = retired or "it has no effect; remove it"
-            warning = self.places.problem(path, expected, remedy=remedy)
-            self.warnings.append(replace(warning, level="warning"))
+            self.warnings.append(
+                self.loaded.problem(path, expected, remedy=remedy, level="warning")
+            )
 
     def _report(self, error: ValidationError, raw: JsonObject, at: KeyPath) -> None:
-        """Report each value's errors once, those of unions by the branch that was meant."""
+        """Report the errors of each value once; of a union, those of the branch that fits best."""
         grouped: dict[KeyPath, dict[KeyPath, list[tuple[KeyPath, str]]]] = {}
         for detail in error.errors(include_url=False, include_context=False, include_input=False):
             path, branch, point = _locate(raw, detail["loc"], detail["type"] == "missing")
@@ -213,7 +193,7 @@ class Validation:
         full: KeyPath = ()
         for step in (*at, *path):
             full = (*full, self._written.get((*full, step), step))
-        is_secret = any(isinstance(step, str) and names_secret(step) for step in full)
+        is_secret = _may_be_secret(full)
         wordings = dict.fromkeys(_reword(text, is_secret=is_secret) for text in texts)
         known, value = resolve(raw, path)
         self._add(full, f"expected {' or '.join(wordings)}", value if known == path else None)
@@ -222,7 +202,7 @@ class Validation:
 def _spelling(written: str, known: Iterable[str]) -> str:
     """Return the key of `known` that `written` is another spelling of, else `written`.
 
-    The original leaves out the unit of seconds: ``timeout`` is our ``timeout_s``.
+    The original omits the unit of seconds: ``timeout`` is our ``timeout_s``.
     """
     folded = fold(written)
     for key in known:
@@ -246,10 +226,10 @@ def _keeps_unknown(model: type[BaseModel], value: JsonValue) -> bool:
 
 
 def _locate(raw: JsonValue, steps: KeyPath, is_missing: bool) -> tuple[KeyPath, KeyPath, KeyPath]:
-    """Key path of an error, the branch of a union it belongs to, and the path of that union.
+    """Return the key path of an error, its branch of a union, and the path of that union.
 
-    Pydantic mixes the names of branches into its locations; what the value does not have is one of
-    those, or the last step, a key that is missing.
+    Pydantic mixes the names of branches into its locations. A step that the value does not have is
+    such a name, or, as the last step, a missing key.
     """
     path: KeyPath = ()
     branch: KeyPath = ()
@@ -264,7 +244,7 @@ def _locate(raw: JsonValue, steps: KeyPath, is_missing: bool) -> tuple[KeyPath, 
 
 
 def _reword(message: str, *, is_secret: bool) -> str:
-    """Return pydantic's words as the end of a sentence; words of validators may hold the value."""
+    """Return pydantic's message as the end of a sentence, without the value that it may quote."""
     message = message.partition(", unable to parse")[0].partition(", got a number")[0]
     for theirs, ours in _WORDS:
         message, is_found = theirs.subn(ours, message)
@@ -293,4 +273,4 @@ _WORDS = tuple(
         (r"^(List|Tuple|Set) should have ", "a list of "),
     )
 )
-"""Messages of pydantic, and ours."""
+"""Messages of pydantic to ours."""

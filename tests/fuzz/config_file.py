@@ -10,7 +10,7 @@ from typing import Final
 
 import yaml
 
-from nanobot_core.config.editing import set_value, unset_value
+from nanobot_core.config.editing import set_value
 from nanobot_core.config.loading import load_config
 from nanobot_core.config.models import ChannelSettings, ProviderSettings
 from nanobot_core.config.sections import unknown_sections, validate_section
@@ -109,7 +109,6 @@ def _edit(path: Path, choice: int, text: str) -> None:
     try:
         tree = _tree(path)
         set_value(path, key, parse_value(text))
-        unset_value(path, key)
     except ConfigError:
         assert path.read_bytes() == before or _tree(path) is not None
         return

@@ -123,7 +123,7 @@ async def test_a_second_gateway_is_refused_and_told_of_the_first(tmp_path: Path)
         with pytest.raises(AssertionError):
             await second.__aenter__()
 
-        assert f"a gateway with process id {first.pid} already works on" in second.errors
+        assert f"a gateway with process id {first.pid} already uses" in second.errors
         assert (await ControlClient(home / "gateway").call("status")) is not None
 
 
@@ -172,7 +172,7 @@ async def test_a_folder_that_cannot_be_used_is_told_plainly(tmp_path: Path) -> N
     with pytest.raises(AssertionError):
         await gateway.__aenter__()
 
-    assert f"Error: the gateway cannot work in '{home / 'gateway'}': File exists" in gateway.errors
+    assert f"Error: the gateway cannot use '{home / 'gateway'}': File exists" in gateway.errors
     assert "Traceback" not in gateway.errors
 
 

@@ -31,12 +31,12 @@ MODULES: Final = {
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     "agent": Size(1100, 1750),
-    "app": Size(1500, 2370),
+    "app": Size(1500, 2350),
     "cli": Size(2300, 3150),
     "bus": Size(1000, 1275),
     "channels": Size(900, 1140),
     "clock": Size(250, 400),
-    "config": Size(900, 1800),  # with the keys of all formats of the original
+    "config": Size(900, 1780),  # with the keys of all formats of the original
     "disk": Size(30, 90),
     "errors": Size(250, 400),
     "folder": Size(150, 250),

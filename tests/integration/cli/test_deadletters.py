@@ -49,4 +49,4 @@ def test_the_queue_is_not_opened_beside_a_gateway_that_starts(nanobot: CommandLi
     finally:
         lock.release()
 
-    assert "already works on" in done.stderr
+    assert "already uses" in done.stderr

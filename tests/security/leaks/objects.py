@@ -88,7 +88,6 @@ def _of_loaded(show: Callable[[LoadedConfig], Iterator[object]]) -> Callable[[Ga
 PROBES = (
     Probe("repr of the configuration", _of_loaded(lambda loaded: iter([loaded])), "LoadedConfig"),
     Probe("repr of the settings", _of_loaded(lambda loaded: iter([loaded.settings])), "Settings"),
-    Probe("repr of places", _of_loaded(lambda loaded: iter([loaded.places])), "Places"),
     Probe("masked tree", _of_loaded(lambda loaded: iter([loaded.masked()])), "obedient"),
     Probe("repr of the settings of plugins", _settings, "channels.telegram"),
     Probe("contexts", _contexts, "HostContext"),

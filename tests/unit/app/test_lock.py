@@ -14,9 +14,8 @@ import pytest
 
 from nanobot_core.app import lock as lock_module
 from nanobot_core.app.lock import (
-    FolderUnusable,
     GatewayLock,
-    GatewayRunning,
+    GatewayLockError,
     is_running,
     running_pid,
 )
@@ -45,7 +44,7 @@ def test_another_process_is_named_and_its_death_frees_the_folder(tmp_path: Path)
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         assert running_pid(folder) == process.pid
-        with pytest.raises(GatewayRunning, match=f"with process id {process.pid} already works"):
+        with pytest.raises(GatewayLockError, match=f"with process id {process.pid} already uses"):
             GatewayLock.acquire(folder)
         process.kill()
         process.wait()
@@ -104,7 +103,7 @@ def test_a_damaged_file_costs_only_the_number(tmp_path: Path) -> None:
 
     assert is_running(tmp_path)
     assert running_pid(tmp_path) is None
-    with pytest.raises(GatewayRunning, match="that has just been started"):
+    with pytest.raises(GatewayLockError, match="that has just been started"):
         GatewayLock.acquire(tmp_path)
     lock.release()
 
@@ -118,7 +117,7 @@ def test_a_folder_that_does_not_exist_has_no_gateway(tmp_path: Path) -> None:
 def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(FolderUnusable, match="Permission denied; let its account write there"):
+        with pytest.raises(GatewayLockError, match="Permission denied; let its account write"):
             GatewayLock.acquire(tmp_path / "gateway")
     finally:
         tmp_path.chmod(0o700)
@@ -127,5 +126,5 @@ def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "gateway").write_text("")
 
-    with pytest.raises(FolderUnusable, match="File exists"):
+    with pytest.raises(GatewayLockError, match="File exists"):
         GatewayLock.acquire(tmp_path / "gateway")

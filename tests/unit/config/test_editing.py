@@ -13,7 +13,6 @@ from nanobot_core.config.editing import (
     migrate_json_to_yaml,
     remove_from_list,
     set_value,
-    unset_value,
 )
 from nanobot_core.config.source import parse_source, read_text
 from nanobot_core.errors import ConfigInvalid, ConfigUnreadable
@@ -83,14 +82,6 @@ def test_every_layout_stays_as_it_is(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     set_value(path, "added", 1)
     assert path.read_text() == text + "added: 1\n"
-
-
-def test_unsetting_removes_the_key_alone(config: Path) -> None:
-    assert unset_value(config, "agents.defaults.model")
-    assert not unset_value(config, "agents.defaults.model")
-    assert not unset_value(config, "absent.key")
-    assert "# chat" in config.read_text()
-    assert tree_of(config)["agents"] == {"defaults": {"maxTokens": 5}}
 
 
 def test_lists_gain_and_lose_items_with_their_comments_kept(config: Path) -> None:
