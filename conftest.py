@@ -5,11 +5,16 @@ from __future__ import annotations
 import signal
 
 import pytest
-from hypothesis import settings
 
-# Shared machines pause at will; a slow example is not a wrong one.
-settings.register_profile("nanobot", deadline=None)
-settings.load_profile("nanobot")
+try:
+    from hypothesis import settings
+except ModuleNotFoundError:
+    # `pytest --nanobot-plugin` imports this file where nanobot-core is installed from a clone.
+    pass
+else:
+    # Shared machines pause at will; a slow example is not a wrong one.
+    settings.register_profile("nanobot", deadline=None)
+    settings.load_profile("nanobot")
 
 # What is started in the background ignores Ctrl-C, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
         FakePluginContext as FakePluginContext,
         FakeToolSet as FakeToolSet,
     )
+    from nanobot_core.testing.description import (
+        Finding as Finding,
+        description_findings as description_findings,
+    )
     from nanobot_core.testing.fake_provider import (
         FakeProvider as FakeProvider,
         FakeReply as FakeReply,
@@ -65,6 +69,7 @@ _HOMES = {
         "channel": "ChannelContract ChannelPlatform FakeGateway RecordingInbox",
         "clock": "FakeClock",
         "context": "FakePluginContext FakeToolSet",
+        "description": "Finding description_findings",
         "fake_provider": "FakeProvider FakeReply FakeStep",
         "memory": "MemoryContract ServiceContract TranscriberContract",
         "openai_reply": "Reply ScriptedCall",

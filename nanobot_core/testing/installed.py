@@ -38,11 +38,12 @@ from nanobot_core.errors import (
 from nanobot_core.hooks.generation import HookStats, Registrant, compile_plugin
 from nanobot_core.messages import JsonObject, OutboundMessage
 from nanobot_core.plugins.examine import derive_manifest
-from nanobot_core.plugins.index import InstalledPlugin, scan_installed
+from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.loader import load_entry, load_object
 from nanobot_core.plugins.manifest import Declaration, tool_definition
 from nanobot_core.testing.channel import RecordingInbox
 from nanobot_core.testing.context import FakePluginContext
+from nanobot_core.testing.description import find_plugin
 from nanobot_core.testing.memory import ContextSuite, MemoryContract, ServiceContract
 from nanobot_core.testing.plugin import PluginContract
 from nanobot_core.testing.sample import SAMPLE_FILE, sample_calls
@@ -100,7 +101,7 @@ class InstalledTool(ToolContract):
     async def _call(
         self, tool: Tool, call: ToolContext, arguments: JsonObject | None = None
     ) -> ToolOutput:
-        # Nobody promises that a call with made-up arguments succeeds.
+        # A call with made-up arguments may fail.
         try:
             return await super()._call(tool, call, arguments)
         except (ToolError, TimeoutError) as error:
@@ -350,17 +351,18 @@ def _print(**facts: str) -> None:
     _ANSWERS.flush()
 
 
-def main(plugin_id: str, kind: str) -> None:
-    """Test one kind of contribution of an installed plugin."""
-    plugin = next(each for each in scan_installed() if each.id == plugin_id)
-    for suite in suites(plugin, kind):
-        tests = [name for name in dir(suite) if name.startswith("test_")]
-        for name in sorted(tests, key=lambda name: "cancel" not in name):
-            _print(trying=f"{getattr(suite, 'name', kind)}: {name}")
-            if found := _finding(suite, name):
-                _print(finding=found)
-                if "cancel" in name:
-                    break  # the other tests would wait for what cannot be cancelled
+def main(target: str, kind: str) -> None:
+    """Test one kind of contribution of a plugin."""
+    plugin = find_plugin(target)
+    cases = [(suite, name) for suite in suites(plugin, kind) for name in dir(suite)]
+    for suite, name in sorted(cases, key=lambda case: "cancel" not in case[1]):
+        if not name.startswith("test_"):
+            continue
+        _print(trying=f"{getattr(suite, 'name', kind)}: {name}")
+        if found := _finding(suite, name):
+            _print(finding=found)
+            if "cancel" in name:
+                break  # the other tests would wait for what cannot be cancelled
     _print(done="")
     os._exit(0)  # without waiting for threads that a plugin left
 

@@ -35,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("nanobot_plugin"):
         named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
         config.args = [*named, str(_CONFORMANCE)]
+        # Plugins that may not be installed define them; the suites must load without.
+        for marker in ("anyio", "timeout"):
+            config.addinivalue_line("markers", f"{marker}: see the plugin of that name")
 
 
 @pytest.fixture

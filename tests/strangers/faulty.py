@@ -135,13 +135,13 @@ async def leak(event):
         "@on.stop\ndef stop(ctx, reason): raise OSError('cannot close')",
         ("hook 'stop' failed: OSError: cannot close",),
     ),
-    "a hook that blocks for five seconds": Faulty(
-        "@on.after_turn\ndef slow(event): time.sleep(5)",
-        ("hook 'after_turn' blocks the event loop for 5.", "mark it blocking=True"),
+    "a hook that blocks": Faulty(
+        "@on.after_turn\ndef slow(event): time.sleep(2.5)",
+        ("hook 'after_turn' blocks the event loop for 2.", "mark it blocking=True"),
     ),
     "a hook that keeps turns waiting": Faulty(
-        "@on.before_turn\nasync def slow(event): await asyncio.sleep(3)",
-        ("hook 'before_turn' takes 3.", "every turn waits for it; hand the work to ctx.spawn"),
+        "@on.before_turn\nasync def slow(event): await asyncio.sleep(2.5)",
+        ("hook 'before_turn' takes 2.", "every turn waits for it; hand the work to ctx.spawn"),
     ),
     "a hook that returns the wrong type": Faulty(
         "@on.finalize_content\ndef shout(event): return 5",

@@ -47,6 +47,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
         for path in (str(site), str(project / "src")):
             paths.append(path)
             monkeypatch.syspath_prepend(path)
+        # The first entry, where Python puts the current folder, does not count as installed.
+        monkeypatch.syspath_prepend(str(tmp_path / "current"))
         monkeypatch.setenv("PYTHONPATH", ":".join(paths))
         return project / "src" / package
 

@@ -62,6 +62,56 @@ def test_build_updates_the_stale_manifest_that_check_found(
     assert manifest["declarations"][0]["summary"].startswith("Tell of")
 
 
+DICE = """\
+from nanobot_core import on, tool
+@tool
+def roll(sides: int = 6) -> int:
+    "Roll a die with that many sides."
+    return sides
+@on.contribute_tools
+def contribute_tools(ctx):
+    return [roll]
+"""
+
+
+@pytest.mark.parametrize("is_installed", [True, False], ids=["installed", "file"])
+def test_a_single_module_passes_and_needs_no_manifest(
+    nanobot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_installed: bool
+) -> None:
+    (tmp_path / "nanobot_dice.py").write_text(DICE, "utf-8")
+    metadata = tmp_path / "nanobot_dice-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: nanobot-dice\nVersion: 0.1.0\n"
+        "Requires-Dist: nanobot-core>=0.1,<0.2\n",
+        "utf-8",
+    )
+    (metadata / "entry_points.txt").write_text("[nanobot]\ndice = nanobot_dice\n", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    target = "dice" if is_installed else "nanobot_dice.py"
+
+    check = nanobot("plugins", "check", target)
+    build = nanobot("plugins", "build", target, "--check")
+
+    assert (check.returncode, build.returncode) == (0, 0), check.stdout + build.stderr
+    assert "no problems found" in check.stdout
+    assert "it needs no manifest" in build.stdout
+
+
+def test_build_writes_nothing_into_an_installed_package(
+    nanobot: Run, write: Callable[[str, Kind], Path], install: Callable[[Path], Path]
+) -> None:
+    package = install(write("wheel", "hook"))
+    (package / "nanobot-plugin.json").write_text("{}", "utf-8")
+    (package.parents[1] / "pyproject.toml").unlink()
+
+    done = nanobot("plugins", "build", "wheel")
+
+    assert done.returncode == 1
+    assert "which is not a working copy; run python3 -m pip install -e" in done.stderr
+    assert (package / "nanobot-plugin.json").read_text("utf-8") == "{}"
+
+
 def test_a_folder_that_is_not_installed_must_be_installed_first(
     nanobot: Run, write: Callable[[str, Kind], Path]
 ) -> None:
@@ -81,7 +131,7 @@ def test_a_folder_means_the_plugin_that_is_installed_from_it(
 
     located = locate_plugin(str(project))
 
-    assert (located.id, located.package, located.project) == ("local", package, project)
+    assert (located.id, located.code, located.project) == ("local", package, project)
 
 
 def test_another_copy_of_an_installed_plugin_is_not_taken_for_it(

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_devkit.findings import Finding, check_plugin
+from nanobot_core.testing import Finding
+from nanobot_devkit.findings import check_plugin
 from nanobot_devkit.location import locate_plugin
 from nanobot_devkit.scaffold import Kind
 
@@ -129,7 +130,7 @@ def test_a_tool_that_services_refuse_is_found(findings: Callable[..., list[Findi
     assert "tool" in {each.rule for each in found}
 
 
-def test_a_package_without_manifest_must_build_it(
+def test_a_manifest_that_is_declared_must_be_built(
     write: Callable[[str, Kind], Path], install: Callable[..., Path]
 ) -> None:
     package = install(write("bare", "hook"))
@@ -138,3 +139,15 @@ def test_a_package_without_manifest_must_build_it(
     (found,) = check_plugin(locate_plugin("bare"))
 
     assert found.message == "the package has no nanobot-plugin.json"
+
+
+def test_a_manifest_that_is_not_declared_is_found(
+    write: Callable[[str, Kind], Path], install: Callable[..., Path], tmp_path: Path
+) -> None:
+    install(write("mute", "hook"))
+    entries = next((tmp_path / "site-mute").glob("*/entry_points.txt"))
+    entries.write_text(entries.read_text("utf-8").partition("[nanobot.manifest]")[0], "utf-8")
+
+    (found,) = check_plugin(locate_plugin("mute"))
+
+    assert 'add to [project.entry-points."nanobot.manifest"]: mute' in found.remedy

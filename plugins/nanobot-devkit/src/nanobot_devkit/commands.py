@@ -10,15 +10,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from nanobot_core import JsonObject, examine_plugin, manifest_to_json
 from nanobot_devkit.findings import check_plugin
 from nanobot_devkit.location import locate_plugin
-from nanobot_devkit.manifest_file import derive, is_fresh, write
 from nanobot_devkit.naming import NameRefusedError, parse_name
-from nanobot_devkit.scaffold import write_package
+from nanobot_devkit.scaffold import MANIFEST_FILE, render_manifest, write_package
 
-Target = Annotated[
-    str, typer.Argument(metavar="PATH|ID", help="Folder of the package, or id of the plugin.")
-]
+Target = Annotated[str, typer.Argument(metavar="PATH|ID", help="Folder, file or id of the plugin.")]
 
 
 class PackageKind(StrEnum):
@@ -57,7 +55,7 @@ def new(
         _fail(f"'{error.args[0]}' is not a folder; create it first", 2)
     typer.echo(f"Wrote {folder}. Next:\n")
     typer.echo(f"  python3 -m pip install -e {folder}")
-    typer.echo(f"  python3 -m pip install pytest && python3 -m pytest {folder}")
+    typer.echo(f"  python3 -m pip install anyio pytest && python3 -m pytest {folder}")
     typer.echo(f"  nanobot plugins check {names.id}")
 
 
@@ -67,19 +65,28 @@ def build(
         bool, typer.Option("--check", help="Write nothing; exit 1 when the manifest is stale.")
     ] = False,
 ) -> None:
-    """Derive a plugin's manifest from its code, in a child process.
+    """Write a plugin's manifest into its working copy, derived from its code in a child process.
 
     Example: nanobot plugins build ./nanobot-weather
     """
     plugin = locate_plugin(target)
-    manifest = derive(plugin)
-    if is_fresh(plugin, manifest):
-        typer.echo(f"{plugin.manifest_file} is up to date")
+    if plugin.code.is_file():
+        typer.echo(f"{plugin.id} is a single module: it needs no manifest, nanobot describes it")
+        return
+    file = plugin.code / MANIFEST_FILE
+    manifest = manifest_to_json(examine_plugin(plugin.id))
+    if _has(file, manifest):
+        typer.echo(f"{file} is up to date")
     elif check:
-        _fail(f"{plugin.manifest_file} is stale; run nanobot plugins build {plugin.id}", 1)
+        _fail(f"{file} is stale; run nanobot plugins build {plugin.id}", 1)
+    elif plugin.project is None:
+        place = f"{plugin.id} is installed in {plugin.code}, which is not a working copy"
+        _fail(f"{place}; run python3 -m pip install -e PATH with the path of its source, first", 1)
     else:
-        write(plugin, manifest)
-        typer.echo(f"Wrote {plugin.manifest_file}")
+        new = file.with_suffix(".new")
+        new.write_text(render_manifest(manifest), encoding="utf-8")
+        new.replace(file)
+        typer.echo(f"Wrote {file}")
 
 
 def check(
@@ -97,11 +104,22 @@ def check(
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
     elif not findings:
         typer.echo(f"{plugin.id}: no problems found")
+        typer.echo(f"To test how it behaves: python3 -m pytest --nanobot-plugin {plugin.target}")
     else:
         for finding in findings:
-            typer.echo(f"{finding.rule}: {finding.message}; {finding.remedy}")
+            typer.echo(str(finding))
     if findings:
         raise typer.Exit(1)
+
+
+def _has(file: Path, manifest: JsonObject) -> bool:
+    """Whether a file contains a manifest, in any layout."""
+    try:
+        found: object = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    wanted: object = json.loads(json.dumps(manifest))
+    return found == wanted
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Where an installed plugin lies, found by its id or by its folder, without importing it."""
+"""Where a plugin and its files are, found by id, folder or file, without importing it."""
 
 from __future__ import annotations
 
@@ -9,49 +9,45 @@ from importlib.metadata import Distribution, EntryPoint, distributions
 from pathlib import Path
 
 from nanobot_core import PluginNotFound, PluginRejected
-from nanobot_devkit.scaffold import MANIFEST_FILE
 
 GROUP = "nanobot"
 
 
 @dataclass(frozen=True, slots=True)
 class PluginLocation:
-    """An installed plugin and its files.
+    """A plugin and its files.
 
     Attributes:
         id: the plugin's id.
-        module: its entry module.
-        package: folder of its top-level package.
-        distribution: what it was installed with.
-        project: folder with its ``pyproject.toml``, or ``None`` where only a wheel is installed.
+        target: its id, or the path of a file that is not installed; other commands accept it.
+        code: folder of its top-level package, or its single module.
+        distribution: the installed package, or ``None`` for a file that is not installed.
+        project: folder with its ``pyproject.toml``, or ``None`` if only a wheel is installed.
     """
 
     id: str
-    module: str
-    package: Path
-    distribution: Distribution
+    target: str
+    code: Path
+    distribution: Distribution | None
     project: Path | None
-
-    @property
-    def manifest_file(self) -> Path:
-        """The path of the manifest, whether or not it exists."""
-        return self.package / MANIFEST_FILE
 
 
 def locate_plugin(target: str) -> PluginLocation:
-    """Return the plugin that `target` means.
+    """Return the plugin that `target` names.
 
     Args:
-        target: id of an installed plugin, or a folder with its ``pyproject.toml``.
+        target: id of an installed plugin, folder of a package, or a Python file that is a plugin.
 
     Raises:
-        PluginNotFound: nothing of that name is installed; the error says what to do.
+        PluginNotFound: there is none; the error says what to do.
         PluginRejected: the folder's ``pyproject.toml`` names no plugin, or several.
     """
     installed = _installed()
     if target in installed:
         return _describe(*installed[target])
     folder = Path(target)
+    if folder.suffix == ".py" and folder.is_file():
+        return PluginLocation(folder.stem, target, folder.resolve(), None, None)
     if not (folder / "pyproject.toml").is_file():
         raise PluginNotFound(
             target,
@@ -61,9 +57,9 @@ def locate_plugin(target: str) -> PluginLocation:
     plugin_id = _id_in(folder)
     if plugin_id in installed:
         located = _describe(*installed[plugin_id])
-        if located.package.is_relative_to(folder.resolve()):
+        if located.code.is_relative_to(folder.resolve()):
             return located
-        reason = f"another copy of it is installed, in {located.package}"
+        reason = f"another copy of it is installed, in {located.code}"
     else:
         reason = "it is not installed"
     raise PluginNotFound(plugin_id, reason, f"first run: python3 -m pip install -e {target}")
@@ -81,20 +77,20 @@ def _installed() -> dict[str, tuple[EntryPoint, Distribution]]:
 def _describe(entry: EntryPoint, distribution: Distribution) -> PluginLocation:
     package = entry.module.partition(".")[0]
     spec = PathFinder.find_spec(package)
-    folder = next(iter(spec.submodule_search_locations or ()), None) if spec else None
-    if folder is None:
+    code = next(iter(spec.submodule_search_locations or ()), spec.origin) if spec else None
+    if code is None:
         raise PluginRejected(
             entry.name,
-            f"its entry point names '{entry.module}', and there is no package '{package}'",
+            f"its entry point names '{entry.module}', and there is no module '{package}'",
             "correct the entry point, or install it again",
         )
-    path = Path(folder).resolve()
-    return PluginLocation(entry.name, entry.module, path, distribution, _project_of(path))
+    path = Path(code).resolve()
+    return PluginLocation(entry.name, entry.name, path, distribution, _project_of(path))
 
 
-def _project_of(package: Path) -> Path | None:
-    """The folder above a package that is a working copy, in the ``src`` layout or without it."""
-    folders = (package.parent, package.parent.parent)
+def _project_of(code: Path) -> Path | None:
+    """Return the folder of a working copy, in the ``src`` layout or without it."""
+    folders = (code.parent, code.parent.parent)
     return next((folder for folder in folders if (folder / "pyproject.toml").is_file()), None)
 
 
