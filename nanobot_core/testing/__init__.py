@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from nanobot_core.testing.channel import (
         ChannelContract as ChannelContract,
         ChannelPlatform as ChannelPlatform,
-        FakeGateway as FakeGateway,
         RecordingInbox as RecordingInbox,
     )
     from nanobot_core.testing.clock import FakeClock as FakeClock
     from nanobot_core.testing.context import (
+        FakeGateway as FakeGateway,
         FakePluginContext as FakePluginContext,
         FakeToolSet as FakeToolSet,
     )
@@ -66,9 +66,9 @@ _HOMES = {
     name: f"nanobot_core.testing.{module}"
     for module, names in {
         "bus": "BusContract DurableBusContract",
-        "channel": "ChannelContract ChannelPlatform FakeGateway RecordingInbox",
+        "channel": "ChannelContract ChannelPlatform RecordingInbox",
         "clock": "FakeClock",
-        "context": "FakePluginContext FakeToolSet",
+        "context": "FakeGateway FakePluginContext FakeToolSet",
         "description": "Finding description_findings",
         "fake_provider": "FakeProvider FakeReply FakeStep",
         "memory": "MemoryContract ServiceContract TranscriberContract",

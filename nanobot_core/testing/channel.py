@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
 from nanobot_core.channels.access import fault_of
-from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.contracts.channel import Channel, Complete
-from nanobot_core.contracts.service import AsgiApp, GatewayStatus, Mount, Route
 from nanobot_core.errors import BusError, BusFull, ChannelError, DeliveryError
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, OutboundMessage
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from pydantic import SecretStr
 
 _LIMIT_S = 10.0
 _POLL_S = 0.01
@@ -124,76 +121,6 @@ class RecordingInbox:
             await self._changed.wait_for(condition)
 
 
-class FakeGateway:
-    """A `GatewayAccess` whose state a test sets.
-
-    Attributes:
-        address: host and port that the owner has set for the HTTP server.
-        secret: what callers of the HTTP server must know, or ``None``.
-        current: what `status` returns.
-        offered: what `commands` returns.
-        mounted: what `routes` returns, sorted.
-        published: messages that plugins published.
-
-    Args:
-        address: see above; a free port of the loopback where it is not given.
-        secret: see above.
-    """
-
-    def __init__(
-        self, address: tuple[str, int] = ("127.0.0.1", 0), secret: SecretStr | None = None
-    ) -> None:
-        self.address: tuple[str, int] = address
-        self.secret: SecretStr | None = secret
-        self.current: GatewayStatus = GatewayStatus(
-            version="0.0.0",
-            pid=1,
-            started_at=_START,
-            ready=True,
-            running=(),
-            depth=BusDepth(inbound=0, outbound=0, dead=0),
-            turns=0,
-        )
-        self.offered: dict[str, str] = {}
-        self.mounted: list[Route] = []
-        self.published: list[InboundMessage] = []
-        self._instances: Counter[str] = Counter()
-
-    def mount(
-        self,
-        path: str,
-        load: Callable[[], Awaitable[AsgiApp]],
-        *,
-        access: Literal["open", "token"] = "token",
-        plugin: str = "example",
-    ) -> None:
-        """Add a route; one that was mounted before counts as reloaded."""
-        mount = Mount(path=path, app=f"{plugin}:app", access=access)
-        self._instances[path] += 1
-        route = Route(plugin=plugin, mount=mount, load=load, instance=self._instances[path])
-        self.mounted.append(route)
-
-    async def status(self) -> GatewayStatus:
-        """Return what the test has set."""
-        return self.current
-
-    def commands(self) -> Mapping[str, str]:
-        """Return what the test has set."""
-        return self.offered
-
-    def routes(self) -> Sequence[Route]:
-        """Return what is mounted, longest paths first."""
-        return sorted(self.mounted, key=lambda route: -len(route.mount.path))
-
-    async def publish(self, message: InboundMessage) -> bool:
-        """Keep a message; one with a known dedupe key is a repetition."""
-        key = message.dedupe_key
-        if key is not None and any(key == other.dedupe_key for other in self.published):
-            return False
-        self.published.append(message)
-        return True
-
-
 class ChannelPlatform(ABC):
     """The service behind a channel, as a test plays it.
 
@@ -241,11 +168,10 @@ class ChannelContract(ConformanceSuite):
 
     TEXT: ClassVar[str] = "Grüße aus Köln"
 
+    @abstractmethod
     def serve(self, tmp_path: Path) -> AbstractAsyncContextManager[ChannelPlatform]:
         """Return a platform that runs until the context is left; it closes its channels."""
-        raise NotImplementedError
 
-    @pytest.mark.anyio
     async def test_messages_arrive_whole_and_in_order(self, tmp_path: Path) -> None:
         inbox = RecordingInbox()
         texts = [f"message {number}" for number in range(10)]
@@ -264,7 +190,6 @@ class ChannelContract(ConformanceSuite):
             assert message.timestamp is None or message.timestamp.tzinfo is not None
             json.dumps(message.metadata)
 
-    @pytest.mark.anyio
     async def test_equal_texts_have_keys_of_their_own(self, tmp_path: Path) -> None:
         inbox = RecordingInbox()
         async with self.serve(tmp_path) as platform, _running(platform, inbox):
@@ -275,7 +200,6 @@ class ChannelContract(ConformanceSuite):
         assert all(keys)
         assert len(set(keys)) == 2
 
-    @pytest.mark.anyio
     async def test_the_platform_is_told_only_after_the_message_is_stored(
         self, tmp_path: Path
     ) -> None:
@@ -291,7 +215,6 @@ class ChannelContract(ConformanceSuite):
             await _until(lambda: platform.acknowledged == ["1"])
         assert [message.content for message in inbox.stored] == [self.TEXT]
 
-    @pytest.mark.anyio
     @pytest.mark.parametrize("error", [BusFull(10, 10), BusError("the disk is full")])
     async def test_a_message_that_is_not_stored_is_offered_again(
         self, tmp_path: Path, error: BusError
@@ -307,7 +230,6 @@ class ChannelContract(ConformanceSuite):
         assert first.dedupe_key == second.dedupe_key
         assert [message.content for message in inbox.stored] == [self.TEXT, "after it"]
 
-    @pytest.mark.anyio
     async def test_a_refused_message_counts_as_arrived(self, tmp_path: Path) -> None:
         inbox = RecordingInbox(admits=lambda message: message.content != self.TEXT)
         async with self.serve(tmp_path) as platform, _running(platform, inbox):
@@ -316,7 +238,6 @@ class ChannelContract(ConformanceSuite):
             await _until(lambda: platform.acknowledged == ["1", "2"])
         assert [message.content for message in inbox.stored] == ["welcome"]
 
-    @pytest.mark.anyio
     async def test_stop_ends_start_and_may_be_called_again(self, tmp_path: Path) -> None:
         async with self.serve(tmp_path) as platform, asyncio.timeout(_LIMIT_S):
             channel = platform.channel()
@@ -329,7 +250,6 @@ class ChannelContract(ConformanceSuite):
             await channel.stop()
             await platform.channel().stop()
 
-    @pytest.mark.anyio
     async def test_a_cancelled_start_leaves_nothing_and_the_next_one_receives(
         self, tmp_path: Path
     ) -> None:
@@ -348,13 +268,11 @@ class ChannelContract(ConformanceSuite):
                 await channel.stop()
                 await _until(lambda: not asyncio.all_tasks() - before)
 
-    @pytest.mark.anyio
     async def test_a_sent_text_is_shown_in_its_chat(self, tmp_path: Path) -> None:
         async with self.serve(tmp_path) as platform, _running(platform) as channel:
             await channel.send(_reply(channel, platform, self.TEXT))
             assert [text.strip() for text in platform.delivered] == [self.TEXT]
 
-    @pytest.mark.anyio
     async def test_a_long_text_is_split_without_loss(self, tmp_path: Path) -> None:
         async with self.serve(tmp_path) as platform, _running(platform) as channel:
             words = _words(channel, pieces=3)
@@ -364,7 +282,6 @@ class ChannelContract(ConformanceSuite):
                 assert platform.length(piece) <= channel.capabilities.max_message_chars
             assert " ".join(platform.delivered).split() == words
 
-    @pytest.mark.anyio
     async def test_a_send_without_connection_may_be_tried_again(self, tmp_path: Path) -> None:
         async with self.serve(tmp_path) as platform, _running(platform, may_break=True) as channel:
             reply = _reply(channel, platform, self.TEXT)
@@ -376,7 +293,6 @@ class ChannelContract(ConformanceSuite):
             await channel.send(reply)
             assert [text.strip() for text in platform.delivered] == [self.TEXT]
 
-    @pytest.mark.anyio
     async def test_a_send_that_is_repeated_shows_no_piece_twice(self, tmp_path: Path) -> None:
         async with self.serve(tmp_path) as platform, _running(platform, may_break=True) as channel:
             words = _words(channel, pieces=3)
@@ -388,7 +304,6 @@ class ChannelContract(ConformanceSuite):
             await channel.send(reply)
             assert " ".join(platform.delivered).split() == words
 
-    @pytest.mark.anyio
     async def test_it_says_plausibly_what_its_platform_can_do(self, tmp_path: Path) -> None:
         inbox = RecordingInbox()
         async with self.serve(tmp_path) as platform, _running(platform, inbox) as channel:

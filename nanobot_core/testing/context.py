@@ -1,27 +1,31 @@
-"""A plugin's context without a host."""
+"""A plugin's context and its gateway, without a host."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from nanobot_core.clock import Clock
+from nanobot_core.contracts.bus import BusDepth
+from nanobot_core.contracts.service import AsgiApp, GatewayStatus, Mount, Route
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import PluginRejected
 from nanobot_core.media import MediaStore
-from nanobot_core.messages import JsonValue
+from nanobot_core.messages import InboundMessage, JsonValue
 from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.paths import PathGuard
 from nanobot_core.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from loguru import Logger
-    from pydantic import BaseModel
+    from pydantic import BaseModel, SecretStr
 
     from nanobot_core.contracts.context import Contributed, ContributionHook, PluginContext
     from nanobot_core.contracts.service import GatewayAccess
@@ -30,6 +34,79 @@ if TYPE_CHECKING:
 
 SharedT = TypeVar("SharedT")
 ContributionT = TypeVar("ContributionT")
+
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class FakeGateway:
+    """A `GatewayAccess` whose state a test sets.
+
+    Attributes:
+        address: host and port that the owner has set for the HTTP server.
+        secret: what callers of the HTTP server must know, or ``None``.
+        current: what `status` returns.
+        offered: what `commands` returns.
+        mounted: what `routes` returns, sorted.
+        published: messages that plugins published.
+
+    Args:
+        address: see above; a free port of the loopback where it is not given.
+        secret: see above.
+    """
+
+    def __init__(
+        self, address: tuple[str, int] = ("127.0.0.1", 0), secret: SecretStr | None = None
+    ) -> None:
+        self.address: tuple[str, int] = address
+        self.secret: SecretStr | None = secret
+        self.current: GatewayStatus = GatewayStatus(
+            version="0.0.0",
+            pid=1,
+            started_at=_START,
+            ready=True,
+            running=(),
+            depth=BusDepth(inbound=0, outbound=0, dead=0),
+            turns=0,
+        )
+        self.offered: dict[str, str] = {}
+        self.mounted: list[Route] = []
+        self.published: list[InboundMessage] = []
+        self._instances: Counter[str] = Counter()
+
+    def mount(
+        self,
+        path: str,
+        load: Callable[[], Awaitable[AsgiApp]],
+        *,
+        access: Literal["open", "token"] = "token",
+        plugin: str = "example",
+    ) -> None:
+        """Add a route; one that was mounted before counts as reloaded."""
+        mount = Mount(path=path, app=f"{plugin}:app", access=access)
+        self._instances[path] += 1
+        route = Route(plugin=plugin, mount=mount, load=load, instance=self._instances[path])
+        self.mounted.append(route)
+
+    async def status(self) -> GatewayStatus:
+        """Return what the test has set."""
+        return self.current
+
+    def commands(self) -> Mapping[str, str]:
+        """Return what the test has set."""
+        return self.offered
+
+    def routes(self) -> Sequence[Route]:
+        """Return what is mounted, longest paths first."""
+        return sorted(self.mounted, key=lambda route: -len(route.mount.path))
+
+    async def publish(self, message: InboundMessage) -> bool:
+        """Keep a message; one with a known dedupe key is a repetition."""
+        key = message.dedupe_key
+        if key is not None and any(key == other.dedupe_key for other in self.published):
+            return False
+        self.published.append(message)
+        return True
 
 
 class FakeToolSet:

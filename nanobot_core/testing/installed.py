@@ -18,9 +18,8 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -44,11 +43,17 @@ from nanobot_core.plugins.manifest import Declaration, tool_definition
 from nanobot_core.testing.channel import RecordingInbox
 from nanobot_core.testing.context import FakePluginContext
 from nanobot_core.testing.description import find_plugin
-from nanobot_core.testing.memory import ContextSuite, MemoryContract, ServiceContract
+from nanobot_core.testing.memory import MemoryContract, ServiceContract
 from nanobot_core.testing.plugin import PluginContract
 from nanobot_core.testing.sample import SAMPLE_FILE, sample_calls
-from nanobot_core.testing.suite import ConformanceSuite, audited, changed_file, ends_within
-from nanobot_core.testing.tool import ToolContract, call_in, output_text, tree_digest
+from nanobot_core.testing.suite import (
+    ConformanceSuite,
+    ContextSuite,
+    audited,
+    changed_file,
+    ends_within,
+)
+from nanobot_core.testing.tool import ToolContract, call_of_chat, output_text, tree_digest
 
 KINDS = ("hooks", "tools", "channels", "memory", "services")
 MARK = "nanobot-behaviour: "
@@ -67,6 +72,7 @@ _SENDING = (
     "sqlite3.connect",
 )
 _ANSWERS = sys.stdout
+T = TypeVar("T")
 
 
 class InstalledHooks(PluginContract):
@@ -114,14 +120,14 @@ class InstalledTools(ContextSuite):
     def __init__(self, made: Contributions) -> None:
         self._made = made
 
-    @pytest.mark.anyio
     async def test_no_tool_shows_a_chat_what_another_chat_gave(self, tmp_path: Path) -> None:
         async with self.make_context(tmp_path) as context:
             await self._made.start(context)
             tools = self._made.tools(context)
             data = tree_digest(context.data_dir)
             for chat in ("alpha", "beta"):
-                call = _call_in_chat(chat, tmp_path)
+                call = call_of_chat(chat, tmp_path, [])
+                (call.workspace / SAMPLE_FILE).write_text("sample\n", "utf-8")
                 for tool in tools.values():
                     for arguments in sample_calls(tool.parameters, f"session-{chat}"):
                         output = await _output(tool, call, arguments)
@@ -139,38 +145,32 @@ class InstalledTools(ContextSuite):
 class InstalledMemory(MemoryContract):
     """A memory backend of an installed plugin."""
 
-    def __init__(self, made: Contributions, spec: Declaration) -> None:
-        self._made, self._spec = made, spec
+    def __init__(self, make: Make) -> None:
+        self._make = make
 
     def make_memory(self, context: FakePluginContext) -> MemoryBackend:
-        made = self._made.make(self._spec, context)
-        assert isinstance(made, MemoryBackend), f"the factory returns {made!r}"
-        return made
+        return self._make(context, MemoryBackend)  # type: ignore[type-abstract]
 
 
 class InstalledService(ServiceContract):
     """A service of an installed plugin."""
 
-    def __init__(self, made: Contributions, spec: Declaration) -> None:
-        self._made, self._spec = made, spec
+    def __init__(self, make: Make) -> None:
+        self._make = make
 
     def make_service(self, context: FakePluginContext) -> Service:
-        made = self._made.make(self._spec, context)
-        assert isinstance(made, Service), f"the factory returns {made!r}"
-        return made
+        return self._make(context, Service)  # type: ignore[type-abstract]
 
 
 class InstalledChannel(ContextSuite):
     """A channel of an installed plugin. Its platform is unknown, so only effects can be seen."""
 
-    def __init__(self, made: Contributions, spec: Declaration) -> None:
-        self._made, self._spec = made, spec
+    def __init__(self, make: Make) -> None:
+        self._make = make
 
-    @pytest.mark.anyio
     async def test_each_message_is_sent_or_refused(self, tmp_path: Path) -> None:
         async with self.make_context(tmp_path) as context:
-            channel = self._made.make(self._spec, context)
-            assert isinstance(channel, Channel), f"the factory returns {channel!r}"
+            channel = self._make(context, Channel)  # type: ignore[type-abstract]
             run = asyncio.get_running_loop().create_task(_receive(channel))
             await asyncio.wait({run}, timeout=_POLL_S)
             long = "word " * channel.capabilities.max_message_chars
@@ -221,11 +221,19 @@ class Contributions:
         made: Tool = found if isinstance(found, Tool) else found(context)
         return made
 
-    def make(self, spec: Declaration, context: FakePluginContext) -> object:
-        """Return what the factory of a contribution makes."""
-        factory: Any = load_object(self._plugin.id, str(spec.detail["factory"]))
+
+class Make:
+    """Calls the factory of a contribution."""
+
+    def __init__(self, plugin: InstalledPlugin, spec: Declaration) -> None:
+        self._plugin, self._factory = plugin.id, str(spec.detail["factory"])
+
+    def __call__(self, context: FakePluginContext, wanted: type[T]) -> T:
+        """Return what the factory makes of `context`; skips the test if it needs settings."""
+        factory: Any = load_object(self._plugin, self._factory)
         with needing_settings():
-            made: object = factory(context)
+            made = factory(context)
+        assert isinstance(made, wanted), f"{self._factory} returns {made!r}"
         return made
 
 
@@ -243,9 +251,9 @@ def suites(plugin: InstalledPlugin, kind: str) -> Iterator[ConformanceSuite]:
     if kind == "hooks":
         yield InstalledHooks(plugin)
         return
-    made = Contributions(plugin)
     given = (plugin.manifest or derive_manifest(plugin)).of_kind(kind)
     if kind == "tools":
+        made = Contributions(plugin)
         for spec in given:
             yield InstalledTool(spec.name, tool_definition(spec).parameters, made)
         yield InstalledTools(made)
@@ -256,21 +264,7 @@ def suites(plugin: InstalledPlugin, kind: str) -> Iterator[ConformanceSuite]:
         "channels": InstalledChannel,
     }
     for spec in given:
-        yield made_of[kind](made, spec)
-
-
-def _call_in_chat(chat: str, tmp_path: Path) -> ToolContext:
-    workspace = tmp_path.resolve() / f"session-{chat}"
-    workspace.mkdir()
-    (workspace / SAMPLE_FILE).write_text("sample\n", "utf-8")
-    return replace(
-        call_in(workspace),
-        session_key=f"test:session-{chat}",
-        channel="test",
-        chat_id=f"session-{chat}",
-        sender_id=f"sender-{chat}",
-        is_owner=False,
-    )
+        yield made_of[kind](Make(plugin, spec))
 
 
 async def _output(tool: Tool, call: ToolContext, arguments: JsonObject) -> str:

@@ -16,9 +16,8 @@ from nanobot_core.contracts.service import Service
 from nanobot_core.contracts.transcription import TranscriptionProvider
 from nanobot_core.errors import ProviderError
 from nanobot_core.messages import Message
-from nanobot_core.testing.channel import FakeGateway
 from nanobot_core.testing.context import FakePluginContext
-from nanobot_core.testing.suite import ConformanceSuite, ends_within
+from nanobot_core.testing.suite import ConformanceSuite, ContextSuite, ends_within
 
 _LIMIT_S = 5.0
 _PASSES = 50
@@ -30,27 +29,13 @@ _SAID = {
 _SECRETS = {_CHATS[0]: ("Quixote", "Dulcinea"), _CHATS[1]: ("Trabant", "turquoise")}
 
 
-class ContextSuite(ConformanceSuite):
-    """Base of the suites whose objects are made from a plugin's context."""
-
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        """Run on asyncio."""
-        return "asyncio"
-
-    def make_context(self, tmp_path: Path) -> FakePluginContext:
-        """Return the context; override it to give settings or environment."""
-        return FakePluginContext(tmp_path, gateway=FakeGateway())
-
-
 class MemoryContract(ContextSuite):
-    """What every memory backend owes. Supply `make_memory`."""
+    """What every memory backend must do. Supply `make_memory`."""
 
     @abstractmethod
     def make_memory(self, context: FakePluginContext) -> MemoryBackend:
         """Return a backend whose data belongs to `context`; called again as after a restart."""
 
-    @pytest.mark.anyio
     async def test_a_chat_reads_nothing_that_another_chat_said(self, tmp_path: Path) -> None:
         async with self.make_context(tmp_path) as context, asyncio.timeout(_LIMIT_S):
             memory = self.make_memory(context)
@@ -66,7 +51,6 @@ class MemoryContract(ContextSuite):
                 )
             await memory.aclose()
 
-    @pytest.mark.anyio
     async def test_what_was_archived_is_the_same_after_a_restart(self, tmp_path: Path) -> None:
         async with self.make_context(tmp_path) as context, asyncio.timeout(_LIMIT_S):
             memory = self.make_memory(context)
@@ -83,7 +67,6 @@ class MemoryContract(ContextSuite):
             )
             await memory.aclose()
 
-    @pytest.mark.anyio
     async def test_consolidation_leaves_a_user_message_first(self, tmp_path: Path) -> None:
         async with self.make_context(tmp_path) as context, asyncio.timeout(_LIMIT_S):
             memory, messages = self.make_memory(context), _messages(_CHATS[0])
@@ -100,13 +83,12 @@ class MemoryContract(ContextSuite):
 
 
 class ServiceContract(ContextSuite):
-    """What every service owes. Supply `make_service`."""
+    """What every service must do. Supply `make_service`."""
 
     @abstractmethod
     def make_service(self, context: FakePluginContext) -> Service:
         """Return a new service."""
 
-    @pytest.mark.anyio
     async def test_it_runs_until_it_is_cancelled(self, tmp_path: Path) -> None:
         async with self.make_context(tmp_path) as context:
             run = _start(self.make_service(context).run())
@@ -117,7 +99,6 @@ class ServiceContract(ContextSuite):
             assert not run.done(), "run returns at once; it must work until it is cancelled"
             await _assert_cancellable(run, "run")
 
-    @pytest.mark.anyio
     async def test_it_can_be_started_again(self, tmp_path: Path) -> None:
         async with self.make_context(tmp_path) as context:
             for _ in range(2):
@@ -126,8 +107,8 @@ class ServiceContract(ContextSuite):
                 await _assert_cancellable(run, "run")
 
 
-class TranscriberContract(ContextSuite):
-    """What every transcription provider owes. Supply `serve`.
+class TranscriberContract(ConformanceSuite):
+    """What every transcription provider must do. Supply `serve`.
 
     Attributes:
         recording: an audio file that the provider accepts.
@@ -139,19 +120,16 @@ class TranscriberContract(ContextSuite):
     def serve(self, answer: str | None) -> AbstractAsyncContextManager[TranscriptionProvider]:
         """Return a provider whose service hears `answer`, or fails when it is ``None``."""
 
-    @pytest.mark.anyio
     @pytest.mark.parametrize("said", ["Grüße aus Köln", ""], ids=["speech", "silence"])
     async def test_it_returns_what_is_said(self, said: str) -> None:
         async with self.serve(said) as provider, asyncio.timeout(_LIMIT_S):
             assert await provider.transcribe(self.recording) == said
 
-    @pytest.mark.anyio
     async def test_a_failure_of_the_service_is_a_provider_error(self) -> None:
         async with self.serve(None) as provider, asyncio.timeout(_LIMIT_S):
             with pytest.raises(ProviderError):
                 await provider.transcribe(self.recording)
 
-    @pytest.mark.anyio
     async def test_it_can_be_cancelled(self) -> None:
         async with self.serve("sample") as provider:
             run = _start(provider.transcribe(self.recording))

@@ -21,10 +21,9 @@ from nanobot_core.hooks.generation import HookStats, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime, Implementation, invoke
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import HookPoint
-from nanobot_core.testing.channel import FakeGateway
 from nanobot_core.testing.context import FakePluginContext
 from nanobot_core.testing.sample import sample_of, type_hints
-from nanobot_core.testing.suite import ConformanceSuite, ends_within
+from nanobot_core.testing.suite import ContextSuite, ends_within
 
 if TYPE_CHECKING:
     from nanobot_core.messages import JsonObject
@@ -41,31 +40,16 @@ _OWN_RESULTS: dict[str, tuple[type, ...]] = {
 }
 
 
-class PluginContract(ConformanceSuite):
+class PluginContract(ContextSuite):
     """What the hooks of every plugin owe. Supply `make_plugin`.
 
-    Each test runs the plugin's life twice: `start`, every hook with a sample event, `stop`.
-
-    Attributes:
-        plugin_id: the plugin's id.
+    Each test runs the plugin's life: `start`, every hook with a sample event, `stop`.
     """
-
-    plugin_id: str = "example"
 
     @abstractmethod
     def make_plugin(self) -> object:
         """Return what the entry point names: the module, or a new instance of the class."""
 
-    def make_context(self, tmp_path: Path) -> FakePluginContext:
-        """Return the context; override it to give settings or environment."""
-        return FakePluginContext(tmp_path, plugin_id=self.plugin_id, gateway=FakeGateway())
-
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        """Run on asyncio."""
-        return "asyncio"
-
-    @pytest.mark.anyio
     async def test_every_hook_succeeds_in_time_with_a_result_of_its_type(
         self, tmp_path: Path
     ) -> None:
@@ -75,7 +59,6 @@ class PluginContract(ConformanceSuite):
         found = [*first.failures, *second.failures, *second.delays]
         assert not found, "\n".join(dict.fromkeys(found))
 
-    @pytest.mark.anyio
     async def test_nothing_is_left_running_after_stop(self, tmp_path: Path) -> None:
         tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
         await self._live(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -78,18 +79,16 @@ class ProviderContract(ConformanceSuite):
     RETRY_AFTER_S = 7.0
     CALLS_AT_ONCE = 8
 
+    @abstractmethod
     def serve(self, behaviour: ServiceBehaviour) -> AbstractAsyncContextManager[ServedProvider]:
         """Return a provider that speaks to a service which does as `behaviour` says."""
-        raise NotImplementedError
 
-    @pytest.mark.anyio
     async def test_a_stream_ends_with_exactly_one_completed(self) -> None:
         async with self.serve(ServiceBehaviour.ANSWER) as served:
             events = await _collect(served.provider, _request())
         assert [isinstance(event, Completed) for event in events].count(True) == 1
         assert isinstance(events[-1], Completed)
 
-    @pytest.mark.anyio
     async def test_deltas_add_up_to_the_answer(self) -> None:
         async with self.serve(ServiceBehaviour.ANSWER) as served:
             events = await _collect(served.provider, _request())
@@ -101,7 +100,6 @@ class ProviderContract(ConformanceSuite):
         assert all(texts)
         assert response.finish_reason == "stop"
 
-    @pytest.mark.anyio
     async def test_a_call_without_streaming_gives_the_same_answer(self) -> None:
         async with self.serve(ServiceBehaviour.ANSWER) as served:
             streamed = _completed(await _collect(served.provider, _request())).response
@@ -109,7 +107,6 @@ class ProviderContract(ConformanceSuite):
                 whole = await served.provider.chat(_request())
         assert whole == streamed
 
-    @pytest.mark.anyio
     async def test_a_tool_call_comes_with_parsed_arguments(self) -> None:
         lookup = ToolDefinition(
             name="lookup", description="Look up.", parameters={"type": "object", "properties": {}}
@@ -137,7 +134,6 @@ class ProviderContract(ConformanceSuite):
             (ServiceBehaviour.ABSENT, Unreachable, True),
         ],
     )
-    @pytest.mark.anyio
     async def test_a_failure_has_the_type_that_says_what_to_do(
         self, behaviour: ServiceBehaviour, error: type[ProviderError], retryable: bool
     ) -> None:
@@ -148,21 +144,18 @@ class ProviderContract(ConformanceSuite):
         assert raised.value.retryable is retryable
         assert raised.value.provider == served.provider.name
 
-    @pytest.mark.anyio
     async def test_a_failure_without_streaming_has_its_type_too(self) -> None:
         async with self.serve(ServiceBehaviour.RATE_LIMITED) as served:
             with pytest.raises(RateLimited):
                 async with asyncio.timeout(_LIMIT_S):
                     await served.provider.chat(_request())
 
-    @pytest.mark.anyio
     async def test_a_rate_limit_says_how_long_to_wait(self) -> None:
         async with self.serve(ServiceBehaviour.RATE_LIMITED) as served:
             with pytest.raises(RateLimited) as raised:
                 await _collect(served.provider, _request())
         assert raised.value.retry_after_s == self.RETRY_AFTER_S
 
-    @pytest.mark.anyio
     async def test_a_cut_stream_raises_and_never_completes(self) -> None:
         seen: list[StreamEvent] = []
         async with self.serve(ServiceBehaviour.CUT) as served:
@@ -172,7 +165,6 @@ class ProviderContract(ConformanceSuite):
         assert not any(isinstance(event, Completed) for event in seen)
         assert raised.value.retryable
 
-    @pytest.mark.anyio
     async def test_cancelling_a_call_closes_its_connection(self) -> None:
         begun = asyncio.Event()
 
@@ -188,7 +180,6 @@ class ProviderContract(ConformanceSuite):
             await served.client_gone()
         assert listener.cancelled()
 
-    @pytest.mark.anyio
     async def test_calls_run_side_by_side_and_do_not_mix(self) -> None:
         questions = [f"question {number}" for number in range(self.CALLS_AT_ONCE)]
         async with self.serve(ServiceBehaviour.ECHO) as served, asyncio.TaskGroup() as group:
@@ -198,7 +189,6 @@ class ProviderContract(ConformanceSuite):
             ]
         assert [_completed(call.result()).response.content for call in calls] == questions
 
-    @pytest.mark.anyio
     async def test_a_provider_can_be_warmed_up_again_and_closed_twice(self) -> None:
         async with self.serve(ServiceBehaviour.ANSWER) as served, asyncio.timeout(_LIMIT_S):
             await served.provider.warm_up()
@@ -207,7 +197,6 @@ class ProviderContract(ConformanceSuite):
             await served.provider.aclose()
             await served.provider.aclose()
 
-    @pytest.mark.anyio
     async def test_a_provider_that_was_never_used_can_be_closed(self) -> None:
         async with self.serve(ServiceBehaviour.ANSWER) as served, asyncio.timeout(_LIMIT_S):
             await served.provider.aclose()

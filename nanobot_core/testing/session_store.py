@@ -58,14 +58,12 @@ class SessionStoreContract(ConformanceSuite):
         restart. Both are closed by the test.
         """
 
-    @pytest.mark.anyio
     async def test_an_unknown_session_is_none_and_reads_as_empty(self, tmp_path: Path) -> None:
         async with aclosing(self.store(tmp_path)) as store:
             assert await store.load("cli:nobody", _ALL) is None
             assert await _texts(store, "cli:nobody") == []
             assert await store.summaries() == []
 
-    @pytest.mark.anyio
     async def test_every_field_survives_a_restart(self, tmp_path: Path) -> None:
         messages = [
             Message(
@@ -106,7 +104,6 @@ class SessionStoreContract(ConformanceSuite):
             assert session.repaired == ()
             assert [message async for message in store.read("cli:direct")] == messages
 
-    @pytest.mark.anyio
     @pytest.mark.parametrize(
         "text",
         ["", "a\nb\r\nc", "\u2028\u2029\x85", '"\\{}[],', "🙂 e\u0301 \u202e", "x" * 300_000],
@@ -116,7 +113,6 @@ class SessionStoreContract(ConformanceSuite):
             await store.append("cli:direct", _users(text, "after"), _state())
             assert await _texts(store, "cli:direct") == [text, "after"]
 
-    @pytest.mark.anyio
     async def test_load_gives_the_newest_messages_and_their_number_after_restarts(
         self, tmp_path: Path
     ) -> None:
@@ -130,7 +126,6 @@ class SessionStoreContract(ConformanceSuite):
             assert session.first_index == 17
             assert await _texts(store, "cli:direct") == [str(number) for number in range(20)]
 
-    @pytest.mark.anyio
     async def test_load_leaves_out_what_is_consolidated(self, tmp_path: Path) -> None:
         async with aclosing(self.store(tmp_path)) as store:
             await store.append("cli:direct", _users("a", "b", "c"), _state())
@@ -141,7 +136,6 @@ class SessionStoreContract(ConformanceSuite):
             assert session.first_index == 2
             assert await _texts(store, "cli:direct") == ["a", "b", "c", "d"]
 
-    @pytest.mark.anyio
     async def test_the_last_state_counts_even_without_messages(self, tmp_path: Path) -> None:
         async with aclosing(self.store(tmp_path)) as store:
             await store.append("cli:direct", _users("a"), _state())
@@ -152,7 +146,6 @@ class SessionStoreContract(ConformanceSuite):
             assert session.state == _state(5, last_consolidated=1)
             assert (session.messages, session.first_index) == ((), 1)
 
-    @pytest.mark.anyio
     async def test_keys_that_look_alike_are_different_sessions(self, tmp_path: Path) -> None:
         keys = ["a:b", "A:b", "a_b", "a:B", "a/b", "a\\b", "../a:b", "a:b ", "ä:b", "a" * 300, "."]
         async with aclosing(self.store(tmp_path)) as store:
@@ -162,7 +155,6 @@ class SessionStoreContract(ConformanceSuite):
                 assert await _texts(store, key) == [f"of {key}"]
             assert sorted(summary.key for summary in await store.summaries()) == sorted(keys)
 
-    @pytest.mark.anyio
     async def test_summaries_are_newest_first(self, tmp_path: Path) -> None:
         async with aclosing(self.store(tmp_path)) as store:
             for key, minute in (("a", 1), ("b", 3), ("c", 2)):
@@ -173,7 +165,6 @@ class SessionStoreContract(ConformanceSuite):
             ]
             assert all(summary.size > 0 for summary in found)
 
-    @pytest.mark.anyio
     async def test_a_deleted_session_is_gone_and_may_begin_again(self, tmp_path: Path) -> None:
         async with aclosing(self.store(tmp_path)) as store:
             await store.append("cli:direct", _users("old"), _state())
@@ -183,7 +174,6 @@ class SessionStoreContract(ConformanceSuite):
             await store.append("cli:direct", _users("new"), _state())
             assert await _texts(store, "cli:direct") == ["new"]
 
-    @pytest.mark.anyio
     async def test_a_message_sent_while_a_session_is_deleted_begins_it_anew(
         self, tmp_path: Path
     ) -> None:
@@ -198,7 +188,6 @@ class SessionStoreContract(ConformanceSuite):
             assert session.repaired == ()
             assert [message.text for message in session.messages] == ["new"]
 
-    @pytest.mark.anyio
     async def test_appends_side_by_side_are_stored_in_the_order_of_calls(
         self, tmp_path: Path
     ) -> None:

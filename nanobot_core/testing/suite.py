@@ -6,18 +6,30 @@ import asyncio
 import functools
 import os
 import sys
+from abc import ABC
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import pytest
+
+from nanobot_core.testing.context import FakeGateway, FakePluginContext
 
 
-class ConformanceSuite:
+class ConformanceSuite(ABC):  # noqa: B024 - the subclasses have abstract methods
     """Base of the suites. A subclass supplies what is tested and may add tests of its own.
 
     It can neither override nor remove an inherited test: the name of a suite must mean the same
     for every plugin.
     """
+
+    pytestmark: ClassVar[pytest.MarkDecorator] = pytest.mark.anyio
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """Run on asyncio."""
+        return "asyncio"
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -28,6 +40,20 @@ class ConformanceSuite:
         if changed:
             msg = f"{cls.__name__} changes tests of its contract: {', '.join(changed)}"
             raise TypeError(msg)
+
+
+class ContextSuite(ConformanceSuite):
+    """Base of the suites whose objects are made from a plugin's context.
+
+    Attributes:
+        plugin_id: the plugin's id.
+    """
+
+    plugin_id: str = "example"
+
+    def make_context(self, tmp_path: Path) -> FakePluginContext:
+        """Return the context; override it to give settings or environment."""
+        return FakePluginContext(tmp_path, plugin_id=self.plugin_id, gateway=FakeGateway())
 
 
 async def ends_within(task: asyncio.Task[Any], limit_s: float) -> bool:

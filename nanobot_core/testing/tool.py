@@ -8,6 +8,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from nanobot_core.messages import (
 )
 from nanobot_core.paths import PathGuard
 from nanobot_core.testing.context import FakePluginContext
-from nanobot_core.testing.suite import ConformanceSuite, ends_within, file_changes
+from nanobot_core.testing.suite import ContextSuite, ends_within, file_changes
 from nanobot_core.testing.tool_schema import definition_findings
 from nanobot_core.tools.registry import PreparedCall, ToolRegistry
 
@@ -33,8 +34,8 @@ _CANCEL_AFTER_PASSES = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 _WRONG: tuple[JsonValue, ...] = (None, True, -1, 1.5, "\0", [], [[]], {}, {"a": [1]})
 
 
-class ToolContract(ConformanceSuite):
-    """What every tool owes. A subclass says how to make one and what a good call looks like.
+class ToolContract(ContextSuite):
+    """What every tool must do. A subclass says how to make one and what a good call looks like.
 
     Attributes:
         sample_arguments: arguments of a call that succeeds, as a model might write them.
@@ -48,10 +49,6 @@ class ToolContract(ConformanceSuite):
     def make_tool(self, context: FakePluginContext) -> Tool:
         """Return a fresh tool."""
 
-    def make_context(self, tmp_path: Path) -> FakePluginContext:
-        """Return the context for `make_tool`; override it to give settings or environment."""
-        return FakePluginContext(tmp_path)
-
     def arguments_of(self, session: str) -> JsonObject:
         """Return the arguments of a sample call from a chat; override it to name `session`."""
         return self.sample_arguments
@@ -61,11 +58,6 @@ class ToolContract(ConformanceSuite):
 
         Nothing, unless overridden.
         """
-
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        """Run on asyncio."""
-        return "asyncio"
 
     @pytest.fixture
     async def context(self, anyio_backend: str, tmp_path: Path) -> AsyncIterator[FakePluginContext]:
@@ -79,11 +71,9 @@ class ToolContract(ConformanceSuite):
         """Give the tool."""
         return self.make_tool(context)
 
-    @pytest.mark.anyio
     async def test_definition_suits_the_known_model_services(self, tool: Tool) -> None:
         assert definition_findings(tool.definition) == []
 
-    @pytest.mark.anyio
     async def test_definition_is_plain_data_and_the_same_each_time(
         self, tool: Tool, context: FakePluginContext
     ) -> None:
@@ -92,7 +82,6 @@ class ToolContract(ConformanceSuite):
         assert json.dumps(tool.to_schema()) == first
         assert json.dumps(self.make_tool(context).to_schema()) == first
 
-    @pytest.mark.anyio
     async def test_sample_arguments_are_accepted_and_casting_them_changes_nothing_more(
         self, tool: Tool
     ) -> None:
@@ -102,7 +91,6 @@ class ToolContract(ConformanceSuite):
         assert once.error is None
         assert twice.params == once.params
 
-    @pytest.mark.anyio
     async def test_sample_call_gives_a_typed_and_bounded_result(
         self, tool: Tool, context: FakePluginContext
     ) -> None:
@@ -111,7 +99,6 @@ class ToolContract(ConformanceSuite):
         findings = output_findings(output)
         assert not findings, f"tool '{tool.name}': {'; '.join(findings)}"
 
-    @pytest.mark.anyio
     async def test_cancelling_a_call_ends_it_at_once(
         self, tool: Tool, context: FakePluginContext
     ) -> None:
@@ -130,12 +117,13 @@ class ToolContract(ConformanceSuite):
                 "and end what the call started"
             )
 
-    @pytest.mark.anyio
     async def test_calls_of_two_sessions_side_by_side_do_not_mix(
         self, tool: Tool, context: FakePluginContext, tmp_path: Path
     ) -> None:
         reported: dict[str, list[str]] = {"alpha": [], "beta": []}
-        calls = {name: self._call_of_session(name, tmp_path, reported[name]) for name in reported}
+        calls = {name: call_of_chat(name, tmp_path, reported[name]) for name in reported}
+        for call in calls.values():
+            self.prepare(call.workspace)
         data = tree_digest(context.data_dir)
 
         async with asyncio.TaskGroup() as group:
@@ -156,7 +144,6 @@ class ToolContract(ConformanceSuite):
             )
         assert _files(calls["alpha"].workspace) == _files(calls["beta"].workspace)
 
-    @pytest.mark.anyio
     async def test_read_only_call_changes_nothing(
         self, tool: Tool, context: FakePluginContext, tmp_path: Path
     ) -> None:
@@ -179,7 +166,6 @@ class ToolContract(ConformanceSuite):
             "read_only, or write nothing"
         )
 
-    @pytest.mark.anyio
     async def test_wrong_typed_arguments_raise_nothing_but_tool_errors(
         self, tool: Tool, context: FakePluginContext
     ) -> None:
@@ -206,26 +192,6 @@ class ToolContract(ConformanceSuite):
         async with asyncio.timeout(self.limit_s):
             return await tool.execute(call, prepared.params)
 
-    def _call_of_session(self, name: str, tmp_path: Path, reported: list[str]) -> ToolContext:
-        async def progress(text: str) -> None:
-            reported.append(text)
-
-        workspace = tmp_path.resolve() / f"session-{name}"
-        workspace.mkdir()
-        self.prepare(workspace)
-        return ToolContext(
-            session_key=f"test:session-{name}",
-            turn_id=f"turn-of-session-{name}",
-            call_id=f"call-of-session-{name}",
-            workspace=workspace,
-            files=PathGuard(workspace),
-            channel="test",
-            chat_id=f"session-{name}",
-            sender_id=f"sender-of-session-{name}",
-            progress=progress,
-            send=_accept,
-        )
-
 
 def call_in(workspace: Path, files: PathGuard | None = None) -> ToolContext:
     """Return the circumstances of a call of the owner's, whose chats take every message.
@@ -242,6 +208,33 @@ def call_in(workspace: Path, files: PathGuard | None = None) -> ToolContext:
         files=files or PathGuard(workspace),
         is_owner=True,
         send=_accept,
+    )
+
+
+def call_of_chat(name: str, folder: Path, reported: list[str]) -> ToolContext:
+    """Return the circumstances of a guest's call from a chat, with a workspace of its own.
+
+    Args:
+        name: tells the chats apart.
+        folder: the workspace is made below it.
+        reported: gets the reports of progress.
+    """
+
+    async def progress(text: str) -> None:
+        reported.append(text)
+
+    workspace = folder.resolve() / f"session-{name}"
+    workspace.mkdir()
+    return replace(
+        call_in(workspace),
+        session_key=f"test:session-{name}",
+        turn_id=f"turn-of-session-{name}",
+        call_id=f"call-of-session-{name}",
+        channel="test",
+        chat_id=f"session-{name}",
+        sender_id=f"sender-of-session-{name}",
+        is_owner=False,
+        progress=progress,
     )
 
 

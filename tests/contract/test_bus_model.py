@@ -21,7 +21,7 @@ from nanobot_core.bus.sqlite import SqliteBus
 from nanobot_core.bus.transaction import Operation
 from nanobot_core.contracts.bus import BusDepth, InboundLease, Lease, OutboundLease
 from nanobot_core.errors import BusError, BusFull
-from nanobot_core.testing.bus_order import finishes, inbound, outbound
+from nanobot_core.testing.bus import finishes, inbound, outbound
 from nanobot_core.testing.clock import FakeClock
 
 T = TypeVar("T")

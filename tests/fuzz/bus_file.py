@@ -13,7 +13,7 @@ from nanobot_core.bus.file import QueueFile
 from nanobot_core.bus.ledger import Ledger
 from nanobot_core.bus.transaction import Operation, Transactions
 from nanobot_core.errors import BusError
-from nanobot_core.testing.bus_order import inbound, outbound
+from nanobot_core.testing.bus import inbound, outbound
 from tests.fuzz.choices import Choices, damaged, fresh_folder
 
 NOW_US: Final = 1_800_000_000_000_000

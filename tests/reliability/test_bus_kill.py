@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nanobot_core.bus.sqlite import SqliteBus
-from nanobot_core.testing.bus_order import finishes
+from nanobot_core.testing.bus import finishes
 
 CHATS = 5
 

@@ -87,9 +87,9 @@ RAISED: Final[dict[tuple[str, str], int]] = {
     # The contract of a bus, and `open`.
     ("methods", "nanobot_core/bus/sqlite.py::SqliteBus"): 16,
     # A contract suite has one test for each guarantee of the contract.
-    ("methods", "nanobot_core/testing/bus.py::BusContract"): 21,
+    ("methods", "nanobot_core/testing/bus.py::BusContract"): 22,
     ("class", "nanobot_core/testing/bus.py::BusContract"): 380,
-    ("methods", "nanobot_core/testing/bus.py::DurableBusContract"): 23,
+    ("methods", "nanobot_core/testing/bus.py::DurableBusContract"): 24,
     ("class", "nanobot_core/testing/bus.py::DurableBusContract"): 424,
 }
 """Exceptions: (rule, place) to the limit that applies there, with the reason above it.

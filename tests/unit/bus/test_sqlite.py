@@ -21,7 +21,7 @@ from nanobot_core.bus.sqlite import SqliteBus
 from nanobot_core.bus.transaction import Operation
 from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.errors import BusError
-from nanobot_core.testing.bus_order import inbound, outbound
+from nanobot_core.testing.bus import inbound, outbound
 from nanobot_core.testing.clock import FakeClock
 
 
@@ -255,7 +255,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from nanobot_core.bus.sqlite import SqliteBus
 from nanobot_core.errors import BusError
-from nanobot_core.testing.bus_order import inbound
+from nanobot_core.testing.bus import inbound
 
 async def main(path):
     bus = await SqliteBus.open(Path(path))

@@ -17,7 +17,7 @@ import pytest
 
 from nanobot_core.bus.sqlite import SqliteBus
 from nanobot_core.bus.wal import loss_in, read_mark
-from nanobot_core.testing.bus_order import inbound, outbound
+from nanobot_core.testing.bus import inbound, outbound
 from nanobot_core.testing.clock import FakeClock
 
 FRAME = 24 + 4096
