@@ -41,12 +41,20 @@ A class takes fields and builds its own message: what was wanted, what was found
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+FOREIGN_ERRORS: Final = (Exception, SystemExit, KeyboardInterrupt)
+"""What code of plugins and libraries may raise, besides the cancellation of its task.
+
+Caught only at isolation points, where the host calls such code: the failure becomes an error of
+ours, or is reported, and the host continues.
+"""
 
 
 class NanobotError(Exception):

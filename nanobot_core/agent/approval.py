@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from nanobot_core.agent.always import AllowedCall, AlwaysAllowed
+from nanobot_core.agent.results import result_of
 from nanobot_core.contracts.plugin import Allow, Ask, Deny, Ticket
 from nanobot_core.contracts.tool import Review, Tool, ToolContext
 from nanobot_core.errors import ToolError
@@ -156,16 +157,19 @@ class Approver:
         """Return what the tool says of the call; a tool that fails to judge it refuses it."""
         if type(proposal.tool).review is Tool.review:
             return Review()
-        name = proposal.call.name
+        call = proposal.call
         try:
             return await run_bounded(
                 self._hooks.runtime.spawn,
-                _reviewed(proposal),
+                result_of(lambda: proposal.tool.review(proposal.context, dict(call.arguments))),
                 limit_s=REVIEW_LIMIT_S,
-                name=f"review:{name}",
+                name=f"review:{call.name}",
             )
+        except ToolError as error:
+            return Review(decision=Deny(str(error)))
         except TimeoutError:
-            return Review(decision=Deny(f"it could not be judged within {REVIEW_LIMIT_S:g} s"))
+            reason = f"its tool did not judge it within {REVIEW_LIMIT_S:g} s"
+            return Review(decision=Deny(reason))
 
     def _ruling(self, proposal: Proposal, review: Review) -> str | None:
         """Return the action of the first rule that matches."""
@@ -229,16 +233,6 @@ class Approver:
             from loguru import logger
 
             logger.warning("the next equal call is asked about again: {}", error)
-
-
-async def _reviewed(proposal: Proposal) -> Review:
-    try:
-        return await proposal.tool.review(proposal.context, dict(proposal.call.arguments))
-    except ToolError as error:
-        return Review(decision=Deny(str(error)))
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
-        reason = f"it could not be judged: {type(error).__name__}: {error}"
-        return Review(decision=Deny(reason))
 
 
 def _names_tool(rule: ApprovalRule, entry: RegisteredTool) -> bool:

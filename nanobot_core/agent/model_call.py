@@ -25,6 +25,7 @@ from nanobot_core.contracts.provider import (
     TextDelta,
 )
 from nanobot_core.errors import (
+    FOREIGN_ERRORS,
     AnswerTooLong,
     AuthenticationFailed,
     BadRequest,
@@ -308,7 +309,7 @@ class _Attempt:
                     yield _completed(event.response) if isinstance(event, Completed) else event
         except ProviderError:
             raise
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
+        except FOREIGN_ERRORS as error:
             raise PluginError(
                 model.plugin,
                 f"its provider '{model.provider_name}' failed with {type(error).__name__}",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from nanobot_core.contracts.tool import ToolOutput, ToolResult
+from nanobot_core.errors import FOREIGN_ERRORS, ToolError, ToolFailed
 from nanobot_core.folder import Folder
 from nanobot_core.messages import (
     ContentBlock,
@@ -22,7 +25,27 @@ from nanobot_core.messages import (
 )
 from nanobot_core.text import truncate_middle
 
+T = TypeVar("T")
 RESULTS_FOLDER = Path(".nanobot") / "tool-results"
+
+
+async def result_of(call: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of a call of a tool's code.
+
+    Raises:
+        ToolError: it failed, whatever it raised.
+    """
+    try:
+        return await call()
+    except ToolError:
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise ToolFailed(f"it cancelled itself: {error}") from error
+    except FOREIGN_ERRORS as error:
+        raise ToolFailed(f"{type(error).__name__}: {error}") from error
 
 
 def normalise_output(tool: str, output: ToolOutput) -> ToolResult:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nanobot_core.agent.approval import Approver, Proposal
-from nanobot_core.agent.results import call_hint, normalise_output
+from nanobot_core.agent.results import call_hint, normalise_output, result_of
 from nanobot_core.agent.run import AgentRunSpec
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.tool import Tool, ToolContext, ToolResult
@@ -179,13 +179,19 @@ class ToolRunner:
 
     async def _execute(self, tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
         limit_s = tool.timeout_s or self.spec.tool_timeout_s
+
+        async def run() -> ToolResult:
+            return normalise_output(call.name, await tool.execute(context, dict(call.arguments)))
+
         try:
             return await run_bounded(
                 self.spec.hooks.runtime.spawn,
-                _contained(tool, call, context),
+                result_of(run),
                 limit_s=limit_s,
                 name=f"tool:{call.name}",
             )
+        except ToolError as error:
+            return _failed(call, str(error))
         except StillRunning:
             reason = (
                 f"it did not finish within {limit_s:g} seconds and ignores being stopped; "
@@ -282,21 +288,6 @@ class ToolRunner:
     def _remember(self, key: str, result: int) -> None:
         former, count = self._repeats.get(key, (0, 0))
         self._repeats[key] = (result, count + 1 if result == former else 1)
-
-
-async def _contained(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Return what the tool gave; whatever it raises becomes a text for the model."""
-    try:
-        return normalise_output(call.name, await tool.execute(context, dict(call.arguments)))
-    except ToolError as error:
-        return _failed(call, str(error))
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        return _failed(call, f"it cancelled itself: {error}")
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
-        return _failed(call, f"{type(error).__name__}: {error}")
 
 
 def _groups(ready: Sequence[_Ready]) -> list[list[_Ready]]:

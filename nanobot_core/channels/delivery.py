@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nanobot_core.errors import BusError, ChannelError, DeliveryError
+from nanobot_core.errors import FOREIGN_ERRORS, BusError, ChannelError, DeliveryError
 from nanobot_core.events import DeliveryFinished
 from nanobot_core.tasks import (
     RETRY_S,
@@ -129,7 +129,7 @@ class Delivery:
             if task is not None and task.cancelling():
                 raise
             return DeliveryError(self._name, "its channel cancelled it", retryable=True)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point: a channel's code
+        except FOREIGN_ERRORS as error:
             reason = f"{type(error).__name__}: {error}"
             return DeliveryError(self._name, reason, retryable=True)
         return None

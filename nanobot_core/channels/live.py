@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core.contracts.channel import Draft
-from nanobot_core.errors import BusError, NanobotError
+from nanobot_core.errors import FOREIGN_ERRORS, BusError, NanobotError
 from nanobot_core.events import (
     NoticeGiven,
     ProgressMade,
@@ -173,7 +173,7 @@ class LiveView:
             await work
         except NanobotError as error:
             logger.debug("{}: cannot show progress: {}", name, error)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point: a channel's code
+        except FOREIGN_ERRORS as error:
             logger.warning("{}: cannot show progress: {}: {}", name, type(error).__name__, error)
 
 

@@ -14,7 +14,7 @@ from nanobot_core.channels.live import LiveView, WaitIndicator
 from nanobot_core.channels.supervisor import SETTLED_S, Supervisor
 from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Channel
-from nanobot_core.errors import BusError, PluginRejected, ToolFailed
+from nanobot_core.errors import FOREIGN_ERRORS, BusError, PluginRejected, ToolFailed
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.tasks import CONNECTION_END_S, TASKS_END_S
 
@@ -276,7 +276,7 @@ async def stop_channel(channel: Channel) -> None:
             await channel.stop()
     except TimeoutError:
         logger.warning("channel {} did not stop in time", channel.name)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - isolation point: a channel's code
+    except FOREIGN_ERRORS as error:
         kind = type(error).__name__
         logger.warning("channel {} failed to stop: {}: {}", channel.name, kind, error)
 

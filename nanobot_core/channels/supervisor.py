@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
 from nanobot_core.contracts.service import RunState, RunStatus
-from nanobot_core.errors import NanobotError
+from nanobot_core.errors import FOREIGN_ERRORS, NanobotError
 from nanobot_core.tasks import TURN_END_S, growing_delay_s
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Supervisor:
             await self._attempt()
         except NanobotError as error:
             return str(error)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
+        except FOREIGN_ERRORS as error:
             return f"{type(error).__name__}: {error}"
         return "it ended by itself"
 

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core.clock import Clock, SystemClock
-from nanobot_core.errors import HookError, LimitError
+from nanobot_core.errors import FOREIGN_ERRORS, HookError, LimitError
 from nanobot_core.hooks.account import Account, Circuit
 from nanobot_core.hooks.markers import ImplementationOptions
 from nanobot_core.tasks import Spawn
@@ -180,7 +180,7 @@ async def invoke(
             implementation.circuit.released()
             raise
         raise count_failure(implementation, error) from error
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
+    except FOREIGN_ERRORS as error:
         if call_next is not None and call_next.passes(error):
             implementation.circuit.released()
             raise
@@ -292,7 +292,7 @@ async def _contained(implementation: Implementation, work: Awaitable[Any]) -> Ou
     """Return the outcome of `work`: what ends a program must not reach the event loop."""
     try:
         return await work, None
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
+    except FOREIGN_ERRORS as error:
         return None, error
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.disk import make_folder
-from nanobot_core.errors import HookError, PluginRejected
+from nanobot_core.errors import FOREIGN_ERRORS, HookError, PluginRejected
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.plugins.manifest import ANY_VARIABLE
 from nanobot_core.record import dataclass
@@ -77,13 +77,13 @@ class PluginResources:
                     result = close()
                     if inspect.isawaitable(result):
                         await result
-            except (Exception, SystemExit, KeyboardInterrupt) as error:
+            except FOREIGN_ERRORS as error:
                 self._report("on_dispose", error)
 
     async def _contained(self, work: Coroutine[Any, Any, None], name: str) -> None:
         try:
             await work
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
+        except FOREIGN_ERRORS as error:
             self._report(name, error)
 
     def _report(self, place: str, error: BaseException) -> None:

@@ -9,7 +9,13 @@ from typing import Any, Protocol
 
 from nanobot_core._version import __version__
 from nanobot_core.contracts.plugin import CommandCall, SlashCommand
-from nanobot_core.errors import LimitError, NanobotError, PluginError, PluginRejected
+from nanobot_core.errors import (
+    FOREIGN_ERRORS,
+    LimitError,
+    NanobotError,
+    PluginError,
+    PluginRejected,
+)
 from nanobot_core.events import TurnInfo
 from nanobot_core.plugins.health import QUIET_STATES
 from nanobot_core.plugins.host import PluginHost
@@ -158,7 +164,7 @@ class Commands:
                 reply = await reply
         except NanobotError:
             raise
-        except (Exception, SystemExit) as error:  # isolation point
+        except FOREIGN_ERRORS as error:
             reason = f"its command /{command.name} failed with {type(error).__name__}: {error}"
             raise PluginError(plugin, reason) from error
         return str(reply)

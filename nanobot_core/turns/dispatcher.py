@@ -210,7 +210,8 @@ class Dispatcher:
     ) -> OutboundMessage | None:
         text = outcome.error or outcome.reply
         repeats = outcome.has_spoken and not outcome.error
-        if not text or (repeats and not self._pipeline.settings.channels.send_final_after_message):
+        channels = self._pipeline.setup.settings.channels
+        if not text or (repeats and not channels.send_final_after_message):
             return None
         return await self._channels.outbox.compose(
             OutboundMessage(

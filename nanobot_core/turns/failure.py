@@ -2,47 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
-from nanobot_core.errors import NanobotError
+from nanobot_core.errors import FOREIGN_ERRORS, NanobotError
 from nanobot_core.events import ErrorRaised, TurnOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from nanobot_core.events import TurnInfo
     from nanobot_core.hooks.caller import Hooks
 
+T = TypeVar("T")
 
-def failed_outcome(turn: TurnInfo, hooks: Hooks, error: Exception) -> TurnOutcome:
-    """Log and report what ended a turn, and return the sentence for its user.
 
-    The sentence ends with the id under which the log has the details. Of an error that is not ours
-    it shows nothing else, because such a text may hold anything.
+async def or_instead(instead: T, work: Awaitable[T], consequence: str) -> T:
+    """Return the result of a service that a turn can do without; `instead` if it fails."""
+    try:
+        return await work
+    except FOREIGN_ERRORS as error:
+        from loguru import logger
+
+        logger.warning("{}: {}: {}", consequence, type(error).__name__, error)
+        return instead
+
+
+async def outcome_of(turn: TurnInfo, hooks: Hooks, work: Awaitable[TurnOutcome]) -> TurnOutcome:
+    """Return the outcome of a turn; a failed one is logged and reported, and never ends others.
+
+    Its sentence for the user ends with the id under which the log has the details. Of an error
+    that is not ours it shows nothing else, because such a text may hold anything.
     """
-    from loguru import logger
+    try:
+        return await work
+    except FOREIGN_ERRORS as error:
+        from loguru import logger
 
-    error_id = uuid4().hex[:8]
-    bound = logger.bind(session=turn.session_key, turn=turn.id)
-    if isinstance(error, NanobotError):
-        sentence = f"{error} (error {error_id})"
-        bound.opt(exception=error).debug("traceback of error {}", error_id)
-        bound.error("turn failed, error {}: {}: {}", error_id, type(error).__name__, error)
-    else:
-        sentence = (
-            "Something went wrong inside nanobot. Please send the message again; if that fails, "
-            f"the owner finds the details in the log (error {error_id})"
-        )
-        bound.opt(exception=error).error("turn failed, error {}", error_id)
-    if hooks.on_error:
-        hooks.on_error(
-            ErrorRaised(
-                id=error_id,
-                place="turn",
-                error_type=type(error).__name__,
-                message=str(error),
-                turn=turn,
+        error_id = uuid4().hex[:8]
+        bound = logger.bind(session=turn.session_key, turn=turn.id)
+        if isinstance(error, NanobotError):
+            sentence = f"{error} (error {error_id})"
+            bound.opt(exception=error).debug("traceback of error {}", error_id)
+            bound.error("turn failed, error {}: {}: {}", error_id, type(error).__name__, error)
+        else:
+            sentence = (
+                "Something went wrong inside nanobot. Please send the message again; if that "
+                f"fails, the owner finds the details in the log (error {error_id})"
             )
+            bound.opt(exception=error).error("turn failed, error {}", error_id)
+        if hooks.on_error:
+            hooks.on_error(
+                ErrorRaised(
+                    id=error_id,
+                    place="turn",
+                    error_type=type(error).__name__,
+                    message=str(error),
+                    turn=turn,
+                )
+            )
+        return TurnOutcome(
+            turn=turn, reply=None, stop_reason="failed", error=sentence, error_id=error_id
         )
-    return TurnOutcome(
-        turn=turn, reply=None, stop_reason="failed", error=sentence, error_id=error_id
-    )

@@ -81,28 +81,31 @@ class SessionLocks:
             os.pwrite(file, self._me, 0)
 
     async def _lock(self, file: int, key: str) -> None:
-        try:
-            import fcntl
-        except ImportError:  # a system without locks on descriptors
+        if _is_locked(file):
             return
-        is_logged = False
+        from loguru import logger
+
+        logger.info("session {}: waiting for another nanobot process", key)
         try:
             async with asyncio.timeout(WAIT_LIMIT_S):
-                while True:
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    except BlockingIOError:
-                        if not is_logged:
-                            from loguru import logger
-
-                            logger.info("session {}: waiting for another nanobot process", key)
-                            is_logged = True
-                        await asyncio.sleep(WAIT_STEP_S)
-                    else:
-                        return
+                while not _is_locked(file):  # noqa: ASYNC110 - processes share no event
+                    await asyncio.sleep(WAIT_STEP_S)
         except TimeoutError as error:
             reason = (
                 f"another nanobot process has used it for {WAIT_LIMIT_S:g} seconds; end that "
                 "process, or use another session"
             )
             raise SessionError(key, reason) from error
+
+
+def _is_locked(file: int) -> bool:
+    """Lock the file; False if another process has the lock."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # a system without locks on descriptors
+        return True
+    except BlockingIOError:
+        return False
+    return True

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder, RequestParts, with_attachments
@@ -40,7 +40,7 @@ from nanobot_core.sessions.history import (
 from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
-from nanobot_core.turns.failure import failed_outcome
+from nanobot_core.turns.failure import or_instead, outcome_of
 from nanobot_core.turns.locks import SessionLocks
 from nanobot_core.turns.reach import Reach, TurnTools
 from nanobot_core.turns.recorder import STORED_RESULT_CHARS, TurnRecorder, keep_compaction
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from nanobot_core.plugins.table import Generation
     from nanobot_core.turns.commands import Controls
 
-T = TypeVar("T")
+WITHOUT_MEMORY = "the turn continues without memory"
 UNKNOWN_COMMAND = "This command is no longer available."
 RUN_HOOKS_DRAIN_S = 5.0
 """Seconds that hooks of a single turn have to process its last events."""
@@ -166,11 +166,6 @@ class TurnPipeline:
     memory: MemoryBackend | None = None
     transcribe: Transcribe | None = None
 
-    @property
-    def settings(self) -> Settings:
-        """The configuration that turns use."""
-        return self.setup.settings
-
     def reconfigure(self, setup: TurnSetup) -> None:
         """Use `setup` from the next turn on."""
         self.setup = setup
@@ -198,9 +193,8 @@ class TurnPipeline:
         started, hooks = time.perf_counter(), self._hooks_for(request, generation)
         outcome = TurnOutcome(turn=turn, reply=None, stop_reason="cancelled")
         try:
-            outcome = await self._answer(request, turn, hooks, generation)
-        except Exception as error:  # noqa: BLE001 - isolation point: one turn never ends others
-            outcome = failed_outcome(turn, hooks, error)
+            work = self._answer(request, turn, hooks, generation)
+            outcome = await outcome_of(turn, hooks, work)
         finally:
             outcome = replace(outcome, duration_s=time.perf_counter() - started)
             if hooks.after_turn:
@@ -210,16 +204,15 @@ class TurnPipeline:
         return outcome
 
     async def _answer_command(self, request: TurnRequest, turn: TurnInfo) -> TurnOutcome:
+        async def answered() -> TurnOutcome:
+            session = await self.sessions.open(turn.session_key)
+            text = request.message.content
+            reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
+            # The plugin of the command may have been disabled after the message arrived.
+            return TurnOutcome(turn=turn, reply=UNKNOWN_COMMAND if reply is None else reply)
+
         async with self.host.snapshot() as generation:
-            try:
-                session = await self.sessions.open(turn.session_key)
-                reply = await self.commands.answer(
-                    request.message.content, turn, session, is_owner=request.is_owner
-                )
-            except Exception as error:  # noqa: BLE001 - isolation point: one never ends others
-                return failed_outcome(turn, generation.hooks, error)
-        # The plugin of the command may have been disabled after the message arrived.
-        return TurnOutcome(turn=turn, reply=UNKNOWN_COMMAND if reply is None else reply)
+            return await outcome_of(turn, generation.hooks, answered())
 
     async def delete_session(self, key: str) -> bool:
         """Delete a session for good; False if it does not exist.
@@ -243,7 +236,7 @@ class TurnPipeline:
     ) -> TurnOutcome:
         is_queued = request.source == "chat"
         session = await self.sessions.open(turn.session_key, wait_for_room=is_queued)
-        tools = TurnTools(generation, self.settings.tools, turn, hooks)
+        tools = TurnTools(generation, self.setup.settings.tools, turn, hooks)
         start = self._resumed(request, session, generation.tools)
         if is_resumed := start is not None:
             if start.is_done:
@@ -306,7 +299,7 @@ class TurnPipeline:
 
     async def _spec(self, turn: TurnInfo, hooks: Hooks, tools: TurnTools) -> AgentRunSpec:
         """Return a run of the agent as configured, without messages."""
-        defaults, limits = self.settings.agents.defaults, self.settings.tools
+        defaults, limits = self.setup.settings.agents.defaults, self.setup.settings.tools
         return AgentRunSpec(
             turn=turn,
             messages=(),
@@ -439,24 +432,15 @@ class TurnPipeline:
     async def _consolidate(self, session: Session, *, wait_for_room: bool) -> None:
         if self.memory is None:
             return
-        defaults = self.settings.agents.defaults
+        defaults = self.setup.settings.agents.defaults
         budget = input_budget(defaults.context_window_tokens, defaults.max_tokens)
         work = self.memory.consolidate(session.key, session.messages, budget)
-        if taken := await self._or_instead(work, 0):
+        if taken := await or_instead(0, work, WITHOUT_MEMORY):
             await self.sessions.mark_consolidated(session, taken, wait_for_room=wait_for_room)
 
     async def _remembered(self, session_key: str) -> Sequence[ContextBlock]:
-        return await self._or_instead(self.memory.context(session_key), ()) if self.memory else ()
-
-    async def _or_instead(self, work: Awaitable[T], instead: T) -> T:
-        """Return the result of memory; the turn goes on without one that fails."""
-        try:
-            return await work
-        except Exception as error:  # noqa: BLE001 - isolation point
-            from loguru import logger
-
-            logger.warning("the turn goes on without memory: {}: {}", type(error).__name__, error)
-            return instead
+        context = self.memory.context(session_key) if self.memory else None
+        return await or_instead((), context, WITHOUT_MEMORY) if context else ()
 
 
 def _turn_of(request: TurnRequest) -> TurnInfo:

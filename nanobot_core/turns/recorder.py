@@ -119,7 +119,7 @@ class TurnRecorder:
 
     async def _store(self, messages: Sequence[Message], checkpoint: Checkpoint | None) -> None:
         """Store `messages` after those not yet stored, in one step."""
-        count = self._stored_count
+        before = self._session.stored
         stored = (storable(self._redacted(each), STORED_RESULT_CHARS) for each in messages)
         try:
             await self._sessions.append(
@@ -131,7 +131,7 @@ class TurnRecorder:
                 wait_for_room=self._waits_for_room and bool(self._unstored),
             )
         finally:
-            if self._stored_count > count:  # also if it was stored and then cancelled
+            if self._session.stored is not before:  # also if it was stored and then cancelled
                 self._unstored = ()
 
     def _redacted(self, message: Message) -> Message:
@@ -139,10 +139,6 @@ class TurnRecorder:
         if message.role != "assistant" or not isinstance(message.content, str):
             return message
         return replace(message, content=self._redact(message.content))
-
-    @property
-    def _stored_count(self) -> int:
-        return self._session.stored.first_index + len(self._session.messages)
 
 
 async def keep_compaction(

@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from nanobot_core.messages import InboundMessage
+from nanobot_core.turns.failure import or_instead
 
 TRANSCRIPTION_LIMIT_S = 120.0
 """Seconds that one recording may take."""
+NOT_TRANSCRIBED = "a recording stays a file"
 Transcribe = Callable[[Path], Awaitable[str]]
 _ALSO_AUDIO = frozenset({".oga", ".ogg", ".opus"})
 """Endings of voice messages that `mimetypes` does not know everywhere."""
@@ -23,20 +25,17 @@ async def with_speech(message: InboundMessage, transcribe: Transcribe | None) ->
     """
     if transcribe is None:
         return message.content
-    passages = [message.content] if message.content else []
-    for path in filter(_is_recording, map(Path, message.media)):
-        try:
-            async with asyncio.timeout(TRANSCRIPTION_LIMIT_S):
-                spoken = (await transcribe(path)).strip()
-        except Exception as error:  # noqa: BLE001 - isolation point: a plugin's code
-            from loguru import logger
+    spoken = [
+        await or_instead("", _spoken_in(path, transcribe), NOT_TRANSCRIBED)
+        for path in filter(_is_recording, map(Path, message.media))
+    ]
+    passages = [message.content, *(f"[voice message] {text}" for text in spoken if text)]
+    return "\n\n".join(filter(None, passages))
 
-            reason = str(error) or type(error).__name__
-            logger.bind(session=message.session_key).warning("recording left as it is: {}", reason)
-            continue
-        if spoken:
-            passages.append(f"[voice message] {spoken}")
-    return "\n\n".join(passages)
+
+async def _spoken_in(recording: Path, transcribe: Transcribe) -> str:
+    async with asyncio.timeout(TRANSCRIPTION_LIMIT_S):
+        return (await transcribe(recording)).strip()
 
 
 def _is_recording(path: Path) -> bool:

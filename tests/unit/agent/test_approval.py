@@ -255,7 +255,7 @@ async def test_a_tool_that_asks_waits_for_the_owner(bench: Bench) -> None:
     [
         (Review(decision=Deny("too wild")), "exec was denied: too wild"),
         (ToolDenied("closed"), "exec was denied: closed"),
-        (RuntimeError("oops"), "could not be judged: RuntimeError: oops"),
+        (RuntimeError("oops"), "exec was denied: RuntimeError: oops"),
     ],
 )
 async def test_a_tool_that_refuses_or_fails_to_judge_does_not_run(
