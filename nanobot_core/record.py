@@ -1,9 +1,13 @@
 """Frozen dataclasses that take a quarter of the usual time to create.
 
-The core declares more than a hundred of them, and the standard decorator compiles six functions for
-each: a sixth of the time before the first request. This one compiles ``__init__`` only; the other
-methods are closures. The result is a dataclass like any other, for `dataclasses.replace`, `fields`
-and `asdict`, for pydantic and for type checkers.
+The standard decorator compiles six functions for each class. The core has more than a hundred
+frozen classes, and compiling takes a tenth of the time before the first request
+(docs/performance.md). The decorator of this module compiles ``__init__`` only; the other methods
+are closures. The result is a dataclass for `replace`, `fields` and `asdict` of `dataclasses`, for
+pydantic and for type checkers.
+
+Modules that import `dataclass` from `dataclasses` instead behave the same and start later. Remove
+this module once the standard decorator is as fast.
 """
 
 from __future__ import annotations
@@ -11,23 +15,17 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import MISSING, FrozenInstanceError
 from operator import attrgetter
-from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import Field, dataclass as dataclass
 else:
 
-    def dataclass(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type], type]:
-        """Return a decorator like the standard one with these options.
-
-        Raises:
-            ValueError: `frozen` or `slots` is false; use `dataclasses.dataclass` for such classes.
-        """
-        if not (frozen and slots):
-            msg = "these dataclasses are frozen and have slots; use dataclasses.dataclass"
-            raise ValueError(msg)
+    def dataclass(
+        *, frozen: Literal[True], slots: Literal[True], kw_only: bool = False
+    ) -> Callable[[type], type]:
+        """Return a decorator like the standard one with these options."""
         return lambda cls: _decorate(cls, kw_only)
 
 
@@ -37,12 +35,12 @@ def _decorate(cls: type, kw_only: bool) -> type:
     made: Any = dataclasses.dataclass(
         init=False, repr=False, eq=False, slots=True, kw_only=kw_only
     )(cls)
-    # Otherwise `dataclasses` would not let a frozen class inherit from this one.
+    # Otherwise the standard decorator refuses frozen classes that inherit from this one.
     made.__dataclass_params__.frozen = True
     fields = dataclasses.fields(made)
     init = _compile_init(fields, has_post_init=hasattr(made, "__post_init__"))
     init.__qualname__ = f"{made.__qualname__}.__init__"
-    for name, method in {"__init__": init, **_methods(fields), **_FROZEN}.items():
+    for name, method in {"__init__": init, **_methods(fields)}.items():
         if made.__dict__.get(name) is None:
             setattr(made, name, method)
     result: type = made
@@ -50,6 +48,7 @@ def _decorate(cls: type, kw_only: bool) -> type:
 
 
 def _compile_init(fields: tuple[Field[Any], ...], *, has_post_init: bool) -> Callable[..., None]:
+    """Return an ``__init__`` that sets one field after the other, as the standard one does."""
     names: dict[str, Any] = {"set_": object.__setattr__, "MISSING": MISSING}
     positional, by_name, body = ["self"], ["*"], []
     for field in fields:
@@ -83,7 +82,6 @@ def _methods(fields: tuple[Field[Any], ...]) -> dict[str, Any]:
     compared = [field.name for field in fields if field.compare]
     key: Callable[[object], object] = attrgetter(*compared) if compared else lambda _: ()
 
-    @recursive_repr("...")
     def render(self: object) -> str:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
         return f"{self.__class__.__qualname__}({values})"
@@ -101,6 +99,8 @@ def _methods(fields: tuple[Field[Any], ...]) -> dict[str, Any]:
         "__hash__": lambda self: hash(key(self)),
         "__getstate__": lambda self: [getattr(self, name) for name in names],
         "__setstate__": set_state,
+        "__setattr__": _refuse_setting,
+        "__delattr__": _refuse_deleting,
     }
 
 
@@ -112,6 +112,3 @@ def _refuse_setting(self: object, name: str, value: object) -> None:
 def _refuse_deleting(self: object, name: str) -> None:
     msg = f"cannot delete field {name!r}"
     raise FrozenInstanceError(msg)
-
-
-_FROZEN = {"__setattr__": _refuse_setting, "__delattr__": _refuse_deleting}
