@@ -311,5 +311,5 @@ def constraints(session: nox.Session) -> None:
 CONSTRAINTS_HEAD = """\
 # The versions that the gates use; `nox -s constraints` writes it.
 # Names and versions only: pip refuses hashes beside editable installs (a folder has none), and a
-# lock file would name the package index of whoever made it.
+# lock file would name the package index of its author.
 """

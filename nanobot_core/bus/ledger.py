@@ -341,7 +341,7 @@ class Ledger:
         ]
 
     def revive(self, number: int) -> bool:
-        """Put a dead letter back in its former place in line; False when there is none."""
+        """Put a dead letter back in its former place in line; False if it does not exist."""
         row = self._database.execute(
             "SELECT queue, lane, urgent FROM dead WHERE number = ?", (number,)
         ).fetchone()
@@ -366,7 +366,7 @@ class Ledger:
         return self.drop(number)
 
     def drop(self, number: int) -> bool:
-        """Forget a dead letter; False when there is none."""
+        """Forget a dead letter; False if it does not exist."""
         found = self._database.execute("DELETE FROM dead WHERE number = ?", (number,)).rowcount > 0
         self.counts.by_queue[DEAD] -= found
         return found

@@ -1,4 +1,4 @@
-"""Who may write. Pure functions; nobody is let in who is not named."""
+"""Who may write. Pure functions; only senders who are named are admitted."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nanobot_core.messages import InboundMessage
 
 EVERYONE = "*"
 SEPARATOR = "|"
-"""Stands between the id and the names of a sender, and in no id and no name."""
+"""Separates the id and the names of a sender, none of which contains it."""
 REPLACEMENT = "\ufffd"
-"""Stands for what was no text, so that different ids look the same."""
-Verdict = Literal["admitted", "stranger", "ignored"]
+"""Replaces bytes that are not text, so that different ids look the same."""
+Verdict = Literal["admitted", "unknown", "ignored"]
 """``ignored``: not meant for the agent, such as the talk of a group."""
 
 
@@ -49,7 +49,7 @@ def with_names(message: InboundMessage) -> InboundMessage:
 def decide(
     message: InboundMessage, settings: ChannelSettings, approved: Collection[str]
 ) -> Verdict:
-    """Return whether a message is let in.
+    """Return whether a message is admitted.
 
     Args:
         message: as received.
@@ -63,10 +63,10 @@ def decide(
         if policy == "deny" or (policy == "mention" and not message.is_addressed):
             return "ignored"
         if group and group.allow_from is not None:
-            return "admitted" if is_listed(message.sender_id, group.allow_from) else "stranger"
+            return "admitted" if is_listed(message.sender_id, group.allow_from) else "unknown"
     if is_listed(message.sender_id, allowed) or first_part(message.sender_id) in approved:
         return "admitted"
-    return "stranger"
+    return "unknown"
 
 
 def is_listed(sender_id: str, entries: Iterable[str]) -> bool:

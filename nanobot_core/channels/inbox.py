@@ -93,9 +93,9 @@ class ChannelInbox:
         from loguru import logger
 
         verdict = decide(message, self._settings, ())
-        if verdict == "stranger":
+        if verdict == "unknown":
             verdict = decide(message, self._settings, await self._approved(message.channel))
-        if verdict == "stranger":
+        if verdict == "unknown":
             bound = logger.bind(session=message.session_key)
             sender = message.sender_id
             bound.info("{}: refused a message of {}: not in allow_from", message.channel, sender)

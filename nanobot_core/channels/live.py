@@ -31,7 +31,7 @@ CLOSE_LIMIT_S = 5.0
 MAX_LINES = 50
 """Lines of progress that wait for a slow platform; older ones are left out."""
 TYPING_LIMIT_S = 600.0
-"""Seconds after which a typing sign is no longer credible."""
+"""Seconds after which a typing sign is not credible any more."""
 STILL_WAITING = "I have your message, but other messages come first. The answer will take a while."
 APPROVAL_FIRST = (
     "I have your message. First, the tool call in this chat needs an answer: /approve or /deny, "
@@ -214,7 +214,7 @@ class WaitIndicator:
             tasks[0].cancel()
 
     def done(self, message: InboundMessage) -> None:
-        """End: the reply is on its way, or there is none."""
+        """End: the reply is being sent, or there is no reply."""
         for task in self._tasks.pop(message.id, ()):
             task.cancel()
 

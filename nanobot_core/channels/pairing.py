@@ -1,4 +1,4 @@
-"""PairingStore: strangers whom the owner lets in with a code."""
+"""PairingStore: unknown senders whom the owner admits with a code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """Without those that are mistaken for others."""
 CODE_CHARS = 8
-"""Forty bits: nobody guesses one in the hour that it is valid."""
+"""Forty bits, which cannot be guessed in the hour that a code is valid."""
 LIFETIME = timedelta(hours=1)
 MAX_PENDING = 20
 LOCK_LIMIT_S = 10.0
@@ -32,13 +32,13 @@ LOCK_LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairingRequest:
-    """A stranger who was given a code.
+    """An unknown sender who has received a code.
 
     Attributes:
         code: what the owner types.
-        channel: channel that the stranger wrote on.
+        channel: channel of the message.
         sender_id: whole sender id, names included.
-        chat_id: chat in which the stranger gets the code.
+        chat_id: chat in which the sender gets the code.
         expires_at: ISO 8601, after which the code is void.
     """
 
@@ -56,7 +56,7 @@ class _Book:
 
 
 class _Damaged(Exception):
-    """The file holds something else than this module has written."""
+    """The content of the file is not in the format of this module."""
 
 
 class PairingStore:
@@ -64,7 +64,7 @@ class PairingStore:
 
     All methods read and write the disk; in a running loop, call them in a thread. They raise
     `OSError` where the disk fails or another process holds the file for `LOCK_LIMIT_S`. A damaged
-    file is kept aside and lets nobody in.
+    file is kept aside, and then no sender is approved.
 
     Args:
         file: where they are kept, readable by the owner only.
@@ -82,7 +82,7 @@ class PairingStore:
         return frozenset(self._look().approved.get(channel, {}))
 
     def request(self, message: InboundMessage) -> PairingRequest | None:
-        """Return a new code for the sender; ``None`` when one is valid or too many are."""
+        """Return a new code for the sender; ``None`` if one is still valid, or too many are."""
         with self._changing() as book:
             pending = book.pending
             known = {(item.channel, first_part(item.sender_id)) for item in pending}
@@ -102,7 +102,7 @@ class PairingStore:
         return asked
 
     def approve(self, code: str) -> PairingRequest | None:
-        """Let the sender with `code` in; ``None`` when no such code is valid. A code works once."""
+        """Admit the sender with `code`; ``None`` if no such code is valid. A code works once."""
         with self._changing() as book:
             wanted = code.strip().upper().encode()
             found = [
@@ -119,7 +119,7 @@ class PairingStore:
         return asked
 
     def revoke(self, channel: str, sender_id: str) -> bool:
-        """Shut out a sender who was let in; False when there is none of that id."""
+        """Withdraw an approval; False if no sender with that id is approved."""
         with self._changing() as book:
             approved = {name: dict(ids) for name, ids in book.approved.items()}
             gone = approved.get(channel, {}).pop(first_part(sender_id), None)
@@ -132,7 +132,7 @@ class PairingStore:
         return _valid(self._look(), self._clock.now()).pending
 
     def everyone(self) -> list[tuple[str, str]]:
-        """Return (channel, sender id) of all who were let in."""
+        """Return (channel, sender id) of each approved sender."""
         book = self._look()
         return [(name, who) for name, ids in sorted(book.approved.items()) for who in ids.values()]
 
@@ -140,7 +140,7 @@ class PairingStore:
     def _changing(self) -> Iterator[_Book]:
         with self._locked():
             self._cache = None
-            yield _valid(self._mended(), self._clock.now())
+            yield _valid(self._repaired(), self._clock.now())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -154,9 +154,9 @@ class PairingStore:
             return self._read()
         except _Damaged:
             with self._locked():
-                return self._mended()
+                return self._repaired()
 
-    def _mended(self) -> _Book:
+    def _repaired(self) -> _Book:
         """Return the content of the file; a damaged one is put aside. Needs the lock."""
         try:
             return self._read()
@@ -168,7 +168,7 @@ class PairingStore:
                 number += 1
             self._file.replace(kept)
             logger.error(
-                "'{}' is damaged and kept as '{}'; nobody counts as paired, approve them again: {}",
+                "'{}' is damaged and kept as '{}'; all approvals are lost, pair again: {}",
                 self._file,
                 kept,
                 damage,
@@ -195,10 +195,10 @@ class PairingStore:
 
 
 def _parse_book(text: bytes) -> _Book:
-    """Return what `text` says.
+    """Return the content of the file.
 
     Raises:
-        _Damaged: it is nothing that this module has written.
+        _Damaged: this module has not written it.
     """
     try:
         content: dict[str, Any] = json.loads(text)

@@ -1,8 +1,8 @@
 """Network access: the addresses that a model's requests may reach, and the HTTP client for them.
 
 Also for every plugin that calls a service: failures as our errors, and ``Retry-After``. All but
-`NetworkPolicy`, `TargetRefused` and `resolve_checked` need httpx, which is no dependency of the
-core: a plugin that uses them lists ``httpx`` itself. Modules are imported on first use (PEP 562).
+`NetworkPolicy`, `TargetRefused` and `resolve_checked` need httpx, which the core does not depend
+on: a plugin that uses them lists ``httpx`` itself. Modules are imported on first use (PEP 562).
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class SessionFolder:
     Every method that opens a file raises `IrregularFile` for anything but a regular file.
 
     Args:
-        folder: where sessions are; made when the first file is written.
+        folder: where sessions are; created when the first file is written.
         legacy_folder: where an older version kept them; a file found there is moved once.
         fsync: whether written data must be on the disk when a method returns.
     """
@@ -107,7 +107,7 @@ class SessionFolder:
         return sorted(found.values(), key=lambda summary: summary.updated_at, reverse=True)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Return the facts of a file; ``None`` if there is none."""
+        """Return the facts of a file; ``None`` if it does not exist."""
         try:
             facts = self._files.stat(name)
         except FileNotFoundError:
@@ -123,7 +123,7 @@ class SessionFolder:
         """Add `data` in one write, all or nothing, and return the file's size.
 
         Args:
-            name: the file; made if there is none.
+            name: the file; created if it does not exist.
             data: the content to add.
             modified_ns: modification time to set; ``None`` leaves that of the write.
         """
@@ -194,7 +194,7 @@ class SessionFolder:
         return kept
 
     def remove(self, name: str) -> bool:
-        """Remove a file, or a link but not its target; False if there is none."""
+        """Remove a file, or a link but not its target; False if it does not exist."""
         try:
             self._files.unlink(name)
         except FileNotFoundError:

@@ -122,7 +122,7 @@ class SessionFile:
             self._compact()
 
     def delete(self) -> bool:
-        """Remove the file and its damaged copies; False if there is none."""
+        """Remove the file and its damaged copies; False if it does not exist."""
         self._latest, self._total = None, 0
         self._folder.remove_kept(self._name)
         return self._folder.remove(self._name)

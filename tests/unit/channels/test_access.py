@@ -71,12 +71,12 @@ def test_an_empty_entry_admits_nobody(sender: str, entries: list[str]) -> None:
 
 
 def test_nobody_is_admitted_by_default() -> None:
-    assert decide(inbound(), ChannelSettings(), ()) == "stranger"
+    assert decide(inbound(), ChannelSettings(), ()) == "unknown"
 
 
 def test_whom_the_owner_has_approved_is_admitted_by_id() -> None:
     assert decide(inbound(), ChannelSettings(), {"7"}) == "admitted"
-    assert decide(inbound(sender_id="8|7"), ChannelSettings(), {"7"}) == "stranger"
+    assert decide(inbound(sender_id="8|7"), ChannelSettings(), {"7"}) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_a_group_of_its_own_list_admits_nobody_else() -> None:
     settings = ChannelSettings(allow_from=["*"], groups=groups, group_policy="open")
     for chat, sender, verdict in [
         ("g", "8", "admitted"),
-        ("g", "7", "stranger"),
-        ("g:topic", "7", "stranger"),
+        ("g", "7", "unknown"),
+        ("g:topic", "7", "unknown"),
         ("g:topic", "8", "admitted"),
-        ("empty", "7", "stranger"),
+        ("empty", "7", "unknown"),
         ("other", "7", "admitted"),
     ]:
         message = inbound(chat_id=chat, sender_id=sender, is_group=True)

@@ -185,7 +185,7 @@ async def test_a_session_whose_first_line_is_unreadable_is_listed_by_its_file(
         (b"\0\0\0\0", ["a"], 1),
     ],
 )
-async def test_a_torn_last_line_gives_its_text_and_is_mended_once(
+async def test_a_torn_last_line_gives_its_text_and_is_repaired_once(
     tmp_path: Path, end: bytes, kept: list[str], told: int
 ) -> None:
     path = await stored(tmp_path, "a")
@@ -218,7 +218,7 @@ async def test_a_torn_last_line_gives_its_text_and_is_mended_once(
         (b'{"role": "us', []),
     ],
 )
-async def test_a_damaged_line_in_the_middle_is_mended_and_the_file_kept_aside(
+async def test_a_damaged_line_in_the_middle_is_repaired_and_the_file_kept_aside(
     tmp_path: Path, damaged: bytes, kept: list[str]
 ) -> None:
     path = await stored(tmp_path, "a", "b")

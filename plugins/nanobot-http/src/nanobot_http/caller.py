@@ -1,4 +1,4 @@
-"""Who makes a request, what they may see, and whether they ask too often."""
+"""Who makes a request, what they may see, and whether they send too many."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Bucket:
 
 
 class ClientRates:
-    """A token bucket for each client and purpose; the longest unseen is forgotten when too many.
+    """A token bucket for each client and purpose; the least recent ones are dropped.
 
     Each purpose has an allowance of its own: what a browser sends for a foreign page
     comes from the same address as the programs of its machine.
@@ -50,7 +50,7 @@ class ClientRates:
         return len(self._buckets)
 
     def wait_s(self, client: str, purpose: str) -> float:
-        """Count a request; return 0 if it may go on, else the seconds until one may."""
+        """Count a request; return 0 if it is allowed, else the seconds until one is."""
         key, now_s = (_network(client), purpose), self._clock.monotonic_s()
         bucket = self._buckets.setdefault(key, _Bucket(float(self._per_minute), now_s))
         self._buckets.move_to_end(key)
@@ -65,7 +65,7 @@ class ClientRates:
         return 0.0
 
     def give_back(self, client: str, purpose: str) -> None:
-        """Count a request no longer that was let on."""
+        """Stop counting a request that was allowed."""
         if bucket := self._buckets.get((_network(client), purpose)):
             bucket.tokens += 1
 
@@ -108,7 +108,7 @@ class Caller:
 
     @property
     def refusal(self) -> PlainTextResponse | None:
-        """The answer to a caller that can no longer authenticate, else ``None``."""
+        """The response for a caller that can no longer authenticate, else ``None``."""
         if self._wait_s > 0 and not self._mount:
             return too_many(self._wait_s)
         return None
@@ -121,7 +121,7 @@ class Caller:
         return {**scope, "extensions": extensions}
 
     def proven(self) -> None:
-        """Count the request as that of a client whose signature or secret was right.
+        """Count the request as one with a correct signature or secret.
 
         Raises:
             HTTPException: such a client asks too often; the answer is 429.
@@ -136,7 +136,7 @@ class Caller:
             raise HTTPException(429, _TOO_MANY, _after(wait_s))
 
     def answered(self, message: Message) -> Message:
-        """Return a part of the answer, or of the 429 that replaces it."""
+        """Return a part of the response, or of the 429 that replaces it."""
         if message["type"] == "http.response.start":
             self._is_replaced = self._wait_s > 0 and not self._is_proven
             if not self._is_replaced:
@@ -150,7 +150,7 @@ class Caller:
 
 
 def too_many(wait_s: float) -> PlainTextResponse:
-    """Return the answer to a client that asks too often."""
+    """Return the response for a client that sends too many requests."""
     return PlainTextResponse(_TOO_MANY, 429, _after(wait_s))
 
 
@@ -174,7 +174,7 @@ class Access:
         self._is_private = is_private
 
     def knows_secret(self, scope: Scope) -> bool:
-        """Tell whether the request carries the secret (``Authorization: Bearer``, RFC 6750)."""
+        """Whether the request has the secret (``Authorization: Bearer``, RFC 6750)."""
         secret = self._gateway.secret
         scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         if secret is None or scheme.lower() != "bearer":
@@ -182,7 +182,7 @@ class Access:
         return hmac.compare_digest(token.strip().encode(), secret.get_secret_value().encode())
 
     def may_look(self, scope: Scope) -> bool:
-        """Tell whether the request may see how the gateway is in detail."""
+        """Whether the request may see the gateway's state in detail."""
         headers = Headers(scope=scope)
         is_direct = not any(name in headers for name in _FORWARDED)
         return (self._is_private and is_direct) or self.knows_secret(scope)

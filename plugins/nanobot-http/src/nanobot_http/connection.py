@@ -1,4 +1,4 @@
-"""A connection whose peer can neither hold it without end nor send without end."""
+"""A connection with limits on how long a peer may hold it and how much it may send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOO_LARGE = "the body is too large"
 
 
 class BodyLimit:
-    """Answers 413 to a body that says it is too large, and to one that turns out to be.
+    """Answers 413 to a body whose announced or actual size is too large.
 
     Starlette's middleware of this kind ends the application's answer with an exception of its own
     private class, which `PluginMounts` could not distinguish from an error of the plugin.
@@ -56,11 +56,11 @@ MAX_HEAD_BYTES = 32 * 1024
 HEAD_LIMIT_S = 10.0
 """Seconds from the first byte of a request, or from connecting, to the end of its headers."""
 FLUSH_LIMIT_S = 30.0
-"""Seconds that a peer may leave what was sent to it unread."""
+"""Seconds that a peer may leave a response unread."""
 
 
 class _Limit:
-    """A call that is made after some seconds unless it is cancelled."""
+    """A call after some seconds, unless it is cancelled."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, seconds: float, call: Callable[[], None]
@@ -76,7 +76,7 @@ class _Limit:
         return self._timer is not None
 
     def begin(self) -> None:
-        """Count from now; nothing changes when it counts already."""
+        """Start now; does nothing if it is running."""
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._call)
 
@@ -107,7 +107,7 @@ class BoundedConnection(H11Protocol):
         self._is_dropped = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection; when there are too many, drop one that waits, or else this one."""
+        """Accept the connection; if there are too many, close an idle one, or else this one."""
         super().connection_made(transport)
         self._since_s = self.loop.time()
         if len(self.connections) > MAX_CONNECTIONS:
@@ -124,7 +124,7 @@ class BoundedConnection(H11Protocol):
 
     @property
     def waits_for_peer(self) -> bool:
-        """Whether the peer has still to send a head or a body, or to read an answer."""
+        """Whether the peer still has to send a head or a body, or to read a response."""
         if self._is_dropped:
             return False
         # uvicorn has no cycle before the first request.
@@ -134,17 +134,17 @@ class BoundedConnection(H11Protocol):
         return cycle.more_body and not cycle.response_started
 
     def drop(self) -> None:
-        """End the connection at once, to make room for another."""
+        """Close the connection at once, to make room for another."""
         self._is_dropped = True
         self.transport.abort()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, which the peer has to send."""
+        """Wait for the next request."""
         self._since_s = self.loop.time()
         super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Handle what has come; while no request is under way its head is awaited."""
+        """Handle received bytes; between requests, wait for the next head."""
         before: RequestResponseCycle | None = self.cycle
         super().data_received(data)
         cycle: RequestResponseCycle | None = self.cycle
@@ -156,22 +156,22 @@ class BoundedConnection(H11Protocol):
             self._head.call_off()
 
     def pause_writing(self) -> None:
-        """Let the application wait, for a time."""
+        """Pause the application, within a limit."""
         super().pause_writing()
         self._flush.begin()
 
     def resume_writing(self) -> None:
-        """Let the application go on."""
+        """Resume the application."""
         super().resume_writing()
         self._flush.call_off()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, also when its peer has not read the last answer."""
+        """Close an idle connection, even if its peer has not read the last response."""
         super().timeout_keep_alive_handler()
         self._flush.begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the limits with the connection."""
+        """Cancel the limits of a lost connection."""
         super().connection_lost(exc)
         self._head.call_off()
         self._flush.call_off()

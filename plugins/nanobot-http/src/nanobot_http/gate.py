@@ -55,7 +55,7 @@ class Gate:
         self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, in time."""
+        """Answer one request within the time limit."""
         status, started_s = 0, self._clock.monotonic_s()
 
         async def watched_send(message: Message) -> None:
@@ -90,7 +90,7 @@ class Gate:
             )
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, unless its client has asked too often for the same purpose."""
+        """Answer a request, unless its client has sent too many for the same purpose."""
         client = _client(scope)
         if (refusal := self._refusal(scope)) is not None:
             wait_s = self._rates.wait_s(client, "refused")
@@ -121,7 +121,7 @@ class Gate:
 
 
 def is_plain_path(path: str, raw_path: bytes) -> bool:
-    """Tell whether a path means the same to all who read it.
+    """Whether every reader understands a path in the same way.
 
     Args:
         path: decoded.
@@ -139,7 +139,7 @@ def is_plain_path(path: str, raw_path: bytes) -> bool:
 
 
 def is_foreign_page(headers: Headers, allowed_origins: Collection[str]) -> bool:
-    """Tell whether a browser sends this for a page of another site.
+    """Whether a browser sends this for a page of another site.
 
     Browsers name the page's origin with every request that may change something (Fetch standard,
     "Origin header"), and the relation of the sites with nearly all (Fetch Metadata). Following a

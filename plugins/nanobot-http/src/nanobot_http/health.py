@@ -30,13 +30,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class RequestCounts:
-    """Answers by HTTP status; 0 counts requests without an answer."""
+    """Responses by HTTP status; 0 counts requests without a response."""
 
     def __init__(self) -> None:
         self._answers: Counter[int] = Counter()
 
     def add(self, status: int) -> None:
-        """Count an answer."""
+        """Count a response."""
         self._answers[status] += 1
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -44,7 +44,7 @@ class RequestCounts:
 
 
 def render_metrics(status: GatewayStatus, requests: RequestCounts, now: datetime) -> bytes:
-    """Return the metrics in Prometheus' text format, with names and numbers and nothing else."""
+    """Return the metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(
         _Families([*_gateway(status, now), *_totals(status), *_runs(status), _requests(requests)])
@@ -110,7 +110,7 @@ def _requests(requests: RequestCounts) -> Metric:
 
 
 OWN_SEGMENTS = frozenset({"health", "metrics"})
-"""First segments of paths that belong to no plugin."""
+"""First segments of paths that plugins cannot have."""
 UNAUTHORIZED_HEADERS = {"www-authenticate": "Bearer"}
 _NO_STORE = {"cache-control": "no-store"}
 

@@ -1,4 +1,4 @@
-"""The socket that the server listens on, and who may be let near it."""
+"""The socket that the server listens on, and its limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def open_listener(host: str, port: int, secret: SecretStr | None) -> socke
     A name means its first address, IPv4 before IPv6.
 
     Raises:
-        ConfigInvalid: others than this machine could connect, and there is no good secret.
+        ConfigInvalid: other machines could connect, and the secret is missing or too short.
         CannotListen: the address is in use, unknown or not allowed.
     """
     try:
@@ -66,12 +66,12 @@ async def open_listener(host: str, port: int, secret: SecretStr | None) -> socke
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether only this machine can reach `address`, an IP address."""
+    """Whether only this machine can reach the IP address `address`."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def listener_url(listener: socket.socket) -> str:
-    """Return the base URL of a listening socket, with the port that it was given."""
+    """Return the base URL of a listening socket, with its actual port."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -33,7 +33,7 @@ class _Slot:
 
 
 def find_route(gateway: GatewayAccess, path: str) -> Route | None:
-    """Return the mount that `path` falls under, or ``None``."""
+    """Return the mount that contains `path`, or ``None``."""
     if path.split("/", 2)[1] in OWN_SEGMENTS:
         return None
     for route in gateway.routes():
@@ -44,7 +44,7 @@ def find_route(gateway: GatewayAccess, path: str) -> Route | None:
 
 
 def open_mount(gateway: GatewayAccess, path: str) -> str:
-    """Return the path of the open mount that `path` falls under, or an empty string."""
+    """Return the path of the open mount that contains `path`, or an empty string."""
     route = find_route(gateway, path)
     return route.mount.path if route is not None and route.mount.access == "open" else ""
 
@@ -91,7 +91,7 @@ class PluginMounts:
         return PlainTextResponse("the secret is missing or wrong", 401, UNAUTHORIZED_HEADERS)
 
     async def _load(self, route: Route) -> AsgiApp | None:
-        """Return the route's application, or ``None`` when it cannot be had now."""
+        """Return the route's application, or ``None`` if it cannot be loaded now."""
         slot = self._slot(route)
         async with slot.lock:
             if slot.app is not None or self._clock.monotonic_s() < slot.retry_at_s:
@@ -104,7 +104,7 @@ class PluginMounts:
             return slot.app
 
     def _slot(self, route: Route) -> _Slot:
-        """Return the place of `route`; a plugin that was loaded again has another route."""
+        """Return the entry of `route`; a plugin that was loaded again has another route."""
         key = (route.plugin, route.mount.path)
         slot = self._slots.get(key)
         if slot is None or slot.route != route:

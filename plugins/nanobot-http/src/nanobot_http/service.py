@@ -51,7 +51,7 @@ class HttpService(Service):
         """Serve until cancelled.
 
         Raises:
-            ConfigInvalid: other machines could connect and there is no good secret.
+            ConfigInvalid: other machines could connect, and the secret is missing or too short.
             CannotListen: the address cannot be used now.
 
         Cancellation:
@@ -127,14 +127,14 @@ class HttpService(Service):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn inside a loop that belongs to somebody else.
+    """uvicorn inside the gateway's event loop.
 
     Its own `serve` is not used: it handles SIGINT and SIGTERM itself, which are the gateway's,
     and leaves the socket and the connections open when it is cancelled.
     """
 
     async def main_loop(self) -> None:
-        """Keep the date of responses; uvicorn would look ten times a second whether to end."""
+        """Update the date of responses; uvicorn's own loop wakes up ten times a second."""
         while True:
             await self.on_tick(0)
             await asyncio.sleep(1)

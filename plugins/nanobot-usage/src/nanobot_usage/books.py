@@ -26,7 +26,7 @@ MAX_UNSTORED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BudgetState:
     """One budget and how much of it is used.
 
     Attributes:
@@ -50,8 +50,8 @@ class _TurnAccount:
 
     Attributes:
         recorded: what its calls in the store have spent.
-        ahead: calls that were answered and are not in the store yet, oldest first. The core tells
-            of a call later than it answers it, and a budget must not be overrun meanwhile.
+        ahead: calls that were answered and are not in the store yet, oldest first. The core
+            reports a call after it has answered it; a budget must not be overrun meanwhile.
     """
 
     session: str
@@ -92,7 +92,7 @@ class Books:
         self._gathers_until_s = ctx.clock.monotonic_s()
 
     def record(self, event: UsageRecorded) -> None:
-        """Count one call, and have it stored with others that come meanwhile."""
+        """Count one call, and store it together with those that follow soon."""
         call = Call(
             day=self._today(),
             model=event.model,
@@ -122,7 +122,7 @@ class Books:
         await self.store_all()
 
     async def store_all(self) -> None:
-        """Return when every call that was counted is in the store.
+        """Store every counted call.
 
         Raises:
             sqlite3.Error: it cannot be written; where that may pass, the calls are kept.
@@ -131,7 +131,7 @@ class Books:
             await self._write()
 
     async def aclose(self) -> None:
-        """Store what was counted, and close the store.
+        """Store every counted call, and close the store.
 
         Raises:
             sqlite3.Error: it cannot be written.
@@ -147,7 +147,7 @@ class Books:
         self._account(turn).ahead.append(Spent(usage.total_tokens, nano_usd))
 
     def close_turn(self, turn: TurnInfo) -> None:
-        """Forget a turn that is over."""
+        """Forget a turn that has ended."""
         self._turns.pop(turn.id, None)
 
     def spent_in_turn(self, turn: TurnInfo) -> Spent:
@@ -156,7 +156,7 @@ class Books:
         return account.recorded + account.waiting
 
     async def demand(self, turn: TurnInfo) -> None:
-        """Return when another call is within every budget.
+        """Check that another call is within every budget.
 
         Raises:
             BudgetExceeded: one is used up.
@@ -165,36 +165,36 @@ class Books:
         if not self.has_budget:
             return
         try:
-            standings = await self.standings(turn)
+            states = await self.states(turn)
         except sqlite3.Error as error:
             msg = (
                 f"budgets are set, and the record of usage cannot be read ({error}); fix it or "
                 "remove the budgets to continue"
             )
             raise LimitError(msg) from error
-        for standing in standings:
-            if standing.part >= 1:
-                raise BudgetExceeded(standing.scope, standing.used, standing.limit)
+        for state in states:
+            if state.part >= 1:
+                raise BudgetExceeded(state.scope, state.used, state.limit)
 
     async def is_short(self, turn: TurnInfo) -> bool:
         """Whether 80% of a budget are spent."""
-        return any(standing.part >= WARN_AT for standing in await self.standings(turn))
+        return any(state.part >= WARN_AT for state in await self.states(turn))
 
     async def warnings(self, turn: TurnInfo) -> list[str]:
         """Return a sentence for each budget of which 80% are spent, each once; log it as well."""
         sentences = []
-        for standing in await self.standings(turn):
-            if WARN_AT <= standing.part < 1 and await self._is_first(standing, turn):
+        for state in await self.states(turn):
+            if WARN_AT <= state.part < 1 and await self._is_first(state, turn):
                 sentence = (
-                    f"{standing.part:.0%} of the {standing.scope} budget are used "
-                    f"({standing.used} of {standing.limit})"
+                    f"{state.part:.0%} of the {state.scope} budget are used "
+                    f"({state.used} of {state.limit})"
                 )
                 bound = self._ctx.logger.bind(turn=turn.id, session=turn.session_key)
                 bound.warning("budget: {}", sentence)
                 sentences.append(sentence)
         return sentences
 
-    async def standings(self, turn: TurnInfo) -> list[Standing]:
+    async def states(self, turn: TurnInfo) -> list[BudgetState]:
         """Return every budget that is set, for a turn."""
         if not self.has_budget:
             return []
@@ -213,9 +213,9 @@ class Books:
         in_session = sum((spent for key, spent in ahead if key == turn.session_key), in_session)
         in_day = sum((spent for _, spent in ahead), in_day)
         return [
-            *_standings("turn", turn.id, self._budgets.turn, self.spent_in_turn(turn)),
-            *_standings("session", turn.session_key, self._budgets.session, in_session),
-            *_standings("day", day, self._budgets.day, in_day),
+            *_states("turn", turn.id, self._budgets.turn, self.spent_in_turn(turn)),
+            *_states("session", turn.session_key, self._budgets.session, in_session),
+            *_states("day", day, self._budgets.day, in_day),
         ]
 
     async def _write(self) -> None:
@@ -234,9 +234,9 @@ class Books:
             del self._unstored[:-MAX_UNSTORED]
             raise
 
-    async def _is_first(self, standing: Standing, turn: TurnInfo) -> bool:
-        if standing.scope != "turn":
-            return await asyncio.to_thread(self._store.mark_warned, standing.scope, standing.key)
+    async def _is_first(self, state: BudgetState, turn: TurnInfo) -> bool:
+        if state.scope != "turn":
+            return await asyncio.to_thread(self._store.mark_warned, state.scope, state.key)
         account = self._account(turn)
         was_warned, account.is_warned = account.is_warned, True
         return not was_warned
@@ -248,10 +248,10 @@ class Books:
         return self._ctx.clock.now().date().isoformat()
 
 
-def _standings(scope: str, key: str, budget: Budget, spent: Spent) -> Iterator[Standing]:
+def _states(scope: str, key: str, budget: Budget, spent: Spent) -> Iterator[BudgetState]:
     if budget.tokens is not None:
         part = spent.tokens / budget.tokens if budget.tokens else 1.0
-        yield Standing(scope, key, part, f"{spent.tokens:,}", f"{budget.tokens:,} tokens")
+        yield BudgetState(scope, key, part, f"{spent.tokens:,}", f"{budget.tokens:,} tokens")
     if budget.usd is not None:
         part = spent.nano_usd / (budget.usd * NANO_PER_USD) if budget.usd else 1.0
-        yield Standing(scope, key, part, f"${spent.usd:.4f}", f"${budget.usd:g}")
+        yield BudgetState(scope, key, part, f"${spent.usd:.4f}", f"${budget.usd:g}")

@@ -152,7 +152,7 @@ class UsageStore:
         Raises:
             sqlite3.Error: none was recorded.
         """
-        # Each statement lets the event loop's thread in between, so that sums are made before.
+        # After each statement the event loop's thread may run, so sums are computed before.
         totals: defaultdict[tuple[str, str], Spent] = defaultdict(Spent)
         rows = []
         for call in calls:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 10.0
 _PASSING = frozenset({408, 425, 429})
-"""Refusals that are about the moment: request timeout, too early, too many requests."""
+"""Temporary refusals: request timeout, too early, too many requests."""
 _LONGEST_WAIT_S = 3600.0
 
 
 class Callback:
-    """Connections to one address. Nothing is sent before the first `post`.
+    """Connections to one address, made at the first `post`.
 
     Uses httpx's transport and not its client, which logs every address with its query at INFO.
 
@@ -85,7 +85,7 @@ class Callback:
             raise self._refusal(status, retry_after)
 
     async def aclose(self) -> None:
-        """Close the connections; a later post fails and may be tried again."""
+        """Close the connections; a later post fails and can be tried again."""
         self._is_closed = True
         async with self._lock:
             transport, self._transport = self._transport, None

@@ -60,7 +60,7 @@ class WebhookChannel(Channel):
             await self._callback.aclose()
 
     async def send(self, message: OutboundMessage) -> None:
-        """Post a reply, in pieces where it is long; each has an id that stays when it is repeated.
+        """Post a reply, a long one in pieces; a piece that is sent again keeps its id.
 
         Raises:
             DeliveryError: a piece was not accepted; those before it were.

@@ -40,7 +40,7 @@ class Door:
         self.inbox: Inbox | None = None
 
     def close(self, inbox: Inbox) -> None:
-        """Take no more messages for `inbox`; one that was opened since stays open."""
+        """Accept no more messages for `inbox`; an inbox that was opened later stays open."""
         if self.inbox is inbox:
             self.inbox = None
 
@@ -48,7 +48,7 @@ class Door:
 _FULL_WAIT_S = 30
 _DOWN_WAIT_S = 5
 _WARNING_INTERVAL_S = 60.0
-"""Least seconds between two lines of the log about strangers, who may come without end."""
+"""Minimum seconds between two log lines about unknown callers, of whom there may be many."""
 
 
 def build_app(ctx: PluginContext) -> AsgiApp:
@@ -58,7 +58,7 @@ def build_app(ctx: PluginContext) -> AsgiApp:
 
 
 class Intake:
-    """Answers 200 once a message is stored, or was before, and never earlier."""
+    """Answers 200 when a message is stored or was stored before, and never earlier."""
 
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
@@ -141,7 +141,7 @@ def _read(key: bytes, head: SignedHead, body: bytes) -> MessagePayload:
 
 
 def _count_as_proven(scope: Scope) -> None:
-    """Tell nanobot-http that the signature is right: strangers must not use up this allowance."""
+    """Report to nanobot-http that the signature is correct, which frees the caller's allowance."""
     caller = (scope.get("extensions") or {}).get("nanobot.caller")
     if caller is not None:
         caller["proven"]()

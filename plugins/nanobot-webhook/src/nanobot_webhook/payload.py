@@ -1,4 +1,4 @@
-"""The JSON that comes in and goes out, in the form of Standard Webhooks: type, timestamp, data."""
+"""The JSON of messages and replies, in the form of Standard Webhooks: type, timestamp, data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nanobot_core import InboundMessage
 
 MESSAGE_TYPE = "message.created"
 REPLY_TYPE = "reply.created"
-"""Another type than that of messages: who catches a signed reply cannot send it back as one."""
+"""Differs from the type of messages, so that a signed reply cannot be sent back as a message."""
 CHANNEL = "webhook"
 _MAX_FILES = 20
 _MAX_NAMED = 5
@@ -75,14 +75,14 @@ class _Part(BaseModel):
 
 
 class IncomingFile(_Part):
-    """A file inside a message; a file by address would let its sender choose what is fetched."""
+    """A file inside a message. An address instead would let the sender choose what is fetched."""
 
     name: _Name
     content: Annotated[bytes, BeforeValidator(_decode_base64)]
 
 
 class MessageData(_Part):
-    """What a sender says; see `InboundMessage`."""
+    """The data of a message; see `InboundMessage`."""
 
     chat_id: _Id
     sender_id: _Person

@@ -1,4 +1,4 @@
-"""Replies as they are posted, in pieces where they are long."""
+"""Replies as they are posted, long ones in pieces."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Delivery:
 def build_deliveries(
     message: OutboundMessage, now: datetime, *, max_chars: int, max_file_bytes: int
 ) -> list[Delivery]:
-    """Return the requests that a reply is made of, in order; files and buttons go with the last.
+    """Return the requests of a reply in order; the last one has files and buttons.
 
     Reads the files; call it in a thread.
     """

@@ -18,14 +18,14 @@ MIN_KEY_BYTES, MAX_KEY_BYTES = 24, 64
 _PREFIX = "whsec_"
 _VERSION = "v1,"
 _MAX_SIGNATURES = 8
-"""Senders give two while they change their secret."""
+"""Senders send two while they change their secret."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,256}")
-"""No full stop, which would let parts of a signed text change places."""
+"""Excludes full stops, with which parts of a signed text could be exchanged."""
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
 
 class SignatureRefused(Exception):
-    """A message is not proven to be the sender's; the text says why, for the sender."""
+    """The sender of a message is not proven; the text tells the sender why."""
 
 
 @dataclass(frozen=True, slots=True)
