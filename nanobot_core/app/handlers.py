@@ -50,7 +50,8 @@ async def _status(gateway: Gateway, _asked: Connection) -> JsonValue:
 
 async def _reload(gateway: Gateway, _asked: Connection) -> JsonValue:
     done = await gateway.reloader.reload()
-    return {"text": describe(done), "failed": [*done.change.failed]}
+    wrong = [problem.path for problem in done.problems if problem.level == "error"]
+    return {"text": describe(done), "failed": [*done.change.failed, *wrong]}
 
 
 async def _plugins(gateway: Gateway, _asked: Connection) -> JsonValue:

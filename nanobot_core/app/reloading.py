@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from nanobot_core.app.application import FIXED
+from nanobot_core.app.checks import find_problems
 from nanobot_core.config.editing import add_to_list, remove_from_list
 from nanobot_core.config.loading import load_config
 from nanobot_core.errors import ConfigUnreadable, NanobotError, PluginNotFound
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from nanobot_core.app.services import ServiceRunner
     from nanobot_core.channels.manager import ChannelManager
     from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.errors import ConfigProblem
     from nanobot_core.plugins.change import Reconfiguration
 
 _EMPTIED = "the file is empty or missing now; restore it, or restart the gateway to run without it"
@@ -36,11 +38,13 @@ class Reloaded:
         change: the result for each plugin.
         changed: key paths of the settings that have changed and are used from now on.
         needs_restart: key paths of those that have changed and require a restart.
+        problems: findings as of ``nanobot config check``, apart from those in `change`.
     """
 
     change: Reconfiguration
     changed: tuple[str, ...] = ()
     needs_restart: tuple[str, ...] = ()
+    problems: tuple[ConfigProblem, ...] = ()
 
 
 class Reloader:
@@ -84,12 +88,15 @@ class Reloader:
             change = await self._bot.reconfigure(loaded, catalogue)
             self._log(self._bot.loaded)
             await self._restart()
+            # Now that changed code of plugins is loaded, its models check their sections.
+            found = await asyncio.to_thread(find_problems, loaded, catalogue)
             changed = _changed_paths(before, self._bot.loaded)
             needs_restart = tuple(path for path in FIXED if _below(path, changed))
             return Reloaded(
                 change=change,
                 changed=tuple(path for path in changed if not _below(path, needs_restart)),
                 needs_restart=needs_restart,
+                problems=tuple(each for each in found if str(each) not in str(change.failed)),
             )
 
     async def reload_and_log(self) -> None:
@@ -165,7 +172,8 @@ def describe(done: Reloaded) -> str:
     }
     lines = [f"{what}: {', '.join(names)}" for what, names in parts.items() if names]
     lines += [f"failed: {plugin}: {reason}" for plugin, reason in change.failed.items()]
-    return "\n".join(lines) or "nothing has changed"
+    lines = lines or ["nothing has changed"]
+    return "\n".join([*lines, *(f"{each.level}: {each}" for each in done.problems)])
 
 
 def _changed_paths(before: LoadedConfig, after: LoadedConfig) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from nanobot_core.cli.options import load_catalogue, options_of, plugin_context, read_settings
-from nanobot_core.errors import PluginError, PluginRejected
+from nanobot_core.cli.options import (
+    Options,
+    load_catalogue,
+    options_of,
+    plugin_context,
+    read_settings,
+)
+from nanobot_core.errors import NanobotError, PluginError, PluginRejected
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -119,16 +125,16 @@ class LazyGroup(TyperGroup):
 def plugin_entries(parent: str) -> Iterator[Entry]:
     """Yield the groups that installed plugins add below `parent`, without importing any.
 
-    The configuration is not read, so that a mistake in it never breaks ``--help``:
-    a group of a disabled plugin is listed and says so when it is typed. A name that several
-    plugins claim becomes ``plugin__name`` for each of them.
+    A mistake in the configuration never breaks ``--help``, since it is read only to examine a
+    new plugin that has no manifest: a group of a disabled plugin is listed and says so when it is
+    typed. A name that several plugins claim becomes ``plugin__name`` for each of them.
     """
     from nanobot_core.config.environment import process_environment, resolve_home
     from nanobot_core.plugins.index import load_declarations
 
     found: dict[str, list[Entry]] = {}
     cache_dir = resolve_home(process_environment()) / "cache"
-    for plugin, group in load_declarations(cache_dir, "cli"):
+    for plugin, group in load_declarations(cache_dir, "cli", _describe_new):
         if (group["detail"].get("parent") or "") == parent:
             entry = Entry(group["name"], group["summary"], group["detail"]["app"], plugin)
             found.setdefault(entry.name, []).append(entry)
@@ -136,6 +142,14 @@ def plugin_entries(parent: str) -> Iterator[Entry]:
         for entry in claims:
             shown = name if len(claims) == 1 else f"{entry.plugin}__{name}"
             yield Entry(shown, entry.summary, entry.target, entry.plugin)
+
+
+def _describe_new() -> None:
+    """Describe enabled plugins that have no manifest, once for each build of them."""
+    from nanobot_core.config.loading import read_config
+
+    with suppress(NanobotError):
+        load_catalogue(Options(), read_config(None))
 
 
 def _core_command(entry: Entry) -> Command:

@@ -36,6 +36,7 @@ from nanobot_core.plugins.index import working_copy_build
 from nanobot_core.plugins.isolated import stand_in
 from nanobot_core.plugins.loader import (
     CONTRIBUTION_LIMIT_S,
+    contained,
     load_entry,
     packages_of,
     requirements_of,
@@ -122,11 +123,6 @@ class ActivePlugin:
     def keeps_names(self) -> bool:
         """Whether its tools keep their short names: it comes with the core or the program."""
         return self.source.installed is None or self.source.installed.bundled
-
-    @property
-    def judges(self) -> frozenset[str]:
-        """The hooks of its code that must not be left out, as in `Manifest.judges`."""
-        return judging_hooks(self.compiled)
 
     async def start(self) -> None:
         """Call the plugin's ``start``, if it has one. Once.
@@ -371,17 +367,13 @@ class Starter:
             if manifest is None:
                 raise PluginRejected(plugin.id, "it is undescribed", "run nanobot plugins build")
             registrant = Registrant(plugin.id, plugin.version, self._entry(plugin, manifest))
-            ledger = self._ledger()
-            compiled = compile_plugin(registrant, ledger, self._limits())
-            if plugin.isolation is None:
-                _check_declared(plugin.id, compiled, manifest)
             source = Source(
                 installed=plugin,
                 packages=packages_of(plugin),
                 requirements=requirements_of(plugin),
                 build=working_copy_build(plugin),
             )
-            return self._prepared(registrant, manifest, compiled, ledger, source)
+            return self._prepared(registrant, manifest, source)
 
         return await self._started(plugin.id, f"importing '{plugin.target}'", prepare)
 
@@ -390,9 +382,7 @@ class Starter:
 
         def prepare() -> ActivePlugin:
             registrant = Registrant(plugin_id, "", namespace)
-            ledger = self._ledger()
-            compiled = compile_plugin(registrant, ledger, self._limits())
-            return self._prepared(registrant, describe(registrant), compiled, ledger, Source())
+            return self._prepared(registrant, describe(registrant), Source())
 
         return await self._started(plugin_id, "describing it", prepare)
 
@@ -451,25 +441,12 @@ class Starter:
             tuple(limits),
         )
 
-    def _limits(self) -> dict[str, float]:
-        return {"stop": PLUGIN_END_S, **self.loaded.settings.plugins.limits}
-
-    def _ledger(self) -> HookStats:
-        """Return a ledger of its own for one instance: new code begins with a clean record."""
-        ledger = HookStats(self.facts.runtime.clock.monotonic_s)
-        ledger.on_open = lambda plugin_id: self.opened(ledger, plugin_id)
-        return ledger
-
     async def _started(
         self, plugin_id: str, doing: str, prepare: Callable[[], ActivePlugin]
     ) -> ActivePlugin:
-        try:
+        # What runs there of the plugin: its class body, its validators, its hooks.
+        with contained(plugin_id, doing, "fix the plugin", passes=(PluginError, ConfigError)):
             active = await asyncio.to_thread(call_within, IMPORT_LIMIT_S, plugin_id, doing, prepare)
-        except (PluginError, ConfigError):
-            raise
-        except Exception as error:  # isolation point: its class body, its validators, its hooks
-            reason = f"{doing} raised {type(error).__name__}: {error}"
-            raise PluginLoadFailed(plugin_id, reason, "fix the plugin") from error
         await active.start()
         return active
 
@@ -477,11 +454,16 @@ class Starter:
         self,
         registrant: Registrant,
         manifest: Manifest,
-        compiled: CompiledPlugin,
-        ledger: HookStats,
         source: Source,
     ) -> ActivePlugin:
         """Return the plugin, ready for `start`."""
+        # A ledger of its own for each instance: new code begins with a clean record.
+        ledger = HookStats(self.facts.runtime.clock.monotonic_s)
+        ledger.on_open = lambda plugin_id: self.opened(ledger, plugin_id)
+        limits = {"stop": PLUGIN_END_S, **self.loaded.settings.plugins.limits}
+        compiled = compile_plugin(registrant, ledger, limits)
+        if source.installed is not None and source.installed.isolation is None:
+            _check_declared(registrant.id, compiled, manifest)
 
         def publish(tools: Sequence[Tool | LazyTool]) -> None:
             self.publish(active, tools)

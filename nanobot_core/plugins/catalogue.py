@@ -16,6 +16,7 @@ from nanobot_core.plugins.index import (
     Condition,
     InstalledPlugin,
     State,
+    fits,
     load_installed,
     local_plugins,
     refuse_double_ids,
@@ -286,18 +287,6 @@ def _needs(selection: Selection) -> dict[str, str]:
     return manifest.requires if manifest else {}
 
 
-def _fits(plugin: InstalledPlugin, specifiers: str) -> bool:
-    """Whether a plugin's version fits; a single file has none, and always does."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    if not specifiers or not plugin.version:
-        return True
-    try:
-        return SpecifierSet(specifiers).contains(plugin.version, prereleases=True)
-    except InvalidSpecifier:
-        return False
-
-
 def _first_lack(known: Mapping[str, Selection], able: Collection[str]) -> Selection | None:
     """Return that a plugin is out because of one that it requires; ``None`` if all have theirs."""
     for plugin_id in sorted(able):
@@ -307,7 +296,9 @@ def _first_lack(known: Mapping[str, Selection], able: Collection[str]) -> Select
                 why, remedy = "not installed", f"install or enable '{needed}'"
             elif needed not in able:
                 why, remedy = f"out: {other.reason}", f"install or enable '{needed}'"
-            elif not _fits(other.plugin, specifiers):
+            elif (version := other.plugin.version) and not fits(
+                version, specifiers, unreadable=False
+            ):
                 why = f"installed as {other.plugin.version}"
                 remedy = f"upgrade {other.plugin.distribution}"
             else:

@@ -501,7 +501,7 @@ class PluginChanges:
 async def _described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:
     """Return a plugin that a child process could import, with its manifest."""
     if plugin.isolation is not None:
-        return await asyncio.to_thread(describe_isolated, plugin, cache_dir)
+        return await asyncio.to_thread(describe_isolated, plugin, cache_dir, again=True)
     found = await asyncio.to_thread(examine_plugin, plugin.id, plugin.file)
     return plugin if plugin.manifest is not None else replace(plugin, manifest=found)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 import json
 import os
@@ -14,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nanobot_core._version import __version__
 from nanobot_core.config.environment import environment
 from nanobot_core.contracts.plugin import PluginFacts, SettingsSection
 from nanobot_core.contracts.tool import LazyTool, Tool
@@ -29,14 +27,15 @@ from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
 from nanobot_core.plugins.index import (
     InstalledPlugin,
-    build_of,
     digest_of_environment,
     keep_result,
     local_plugins,
+    read_result,
+    result_file,
     scan_installed,
     search_path,
 )
-from nanobot_core.plugins.loader import load_entry, load_object
+from nanobot_core.plugins.loader import contained, load_entry, load_object
 from nanobot_core.plugins.manifest import (
     CHANNEL_CONDITION,
     KINDS,
@@ -78,9 +77,7 @@ def examine_plugin(plugin_id: str, file: str | None = None) -> Manifest:
         PluginRejected: what it contributes breaks a rule.
         PluginNotFound: no plugin of that id is installed.
     """
-    command = [sys.executable, "-P", "-m", "nanobot_core.plugins.examine", plugin_id]
-    manifest, _ = ask_child(plugin_id, [*command, *([file] if file else [])], _child_environment())
-    return manifest
+    return manifest_in(plugin_id, _ask_here(plugin_id, file))
 
 
 def examine_once(plugin: InstalledPlugin, cache_dir: Path) -> Manifest:
@@ -96,50 +93,42 @@ def examine_once(plugin: InstalledPlugin, cache_dir: Path) -> Manifest:
     Raises:
         PluginError: as `examine_plugin`.
     """
-    build = build_of(plugin)
-    facts = (__version__, plugin.distribution, plugin.version, plugin.id, plugin.target, build)
-    digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()
-    file = cache_dir / "examined" / f"{digest}.json"
-    environment_key = digest_of_environment()
-    if build:
-        try:
-            kept = json.loads(file.read_bytes())
-            if "manifest" in kept:
-                return manifest_from_index(kept["manifest"])
-            if kept["environment"] == environment_key:
-                raise _failure(plugin.id, kept)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # It is examined for the first time, or the file is damaged.
-    try:
-        manifest = examine_plugin(plugin.id, plugin.file)
-    except (PluginLoadFailed, PluginRejected) as error:
-        if build and not isinstance(error.__cause__, subprocess.TimeoutExpired):
-            keep_result(file, {**_failed(error), "environment": environment_key})
-        raise
-    if build:
-        keep_result(file, {"manifest": manifest_to_json(manifest)})
-    return manifest
+    file = result_file(plugin, cache_dir)
+    answer = read_result(file)
+    if answer is None:
+        answer = _ask_here(plugin.id, plugin.file)
+        if file is not None:
+            keep_result(file, {**answer, "environment": digest_of_environment()})
+    return manifest_in(plugin.id, answer)
 
 
-def _failed(error: PluginError) -> dict[str, str]:
+def manifest_in(plugin_id: str, answer: Mapping[str, Any]) -> Manifest:
+    """Return the manifest in the answer of a child process.
+
+    Raises:
+        PluginError: it answered that the plugin is broken.
+    """
+    if "manifest" in answer:
+        return manifest_from_index(answer["manifest"])
+    kinds = {"PluginNotFound": PluginNotFound, "PluginRejected": PluginRejected}
+    kind = kinds.get(answer["kind"], PluginLoadFailed)
+    raise kind(plugin_id, str(answer["reason"]), str(answer["remedy"]))
+
+
+def _failed(error: PluginError) -> dict[str, Any]:
     return {"kind": type(error).__name__, "reason": error.reason, "remedy": error.remedy}
 
 
-def _failure(plugin_id: str, kept: Mapping[str, Any]) -> PluginError:
-    kinds = {"PluginNotFound": PluginNotFound, "PluginRejected": PluginRejected}
-    kind = kinds.get(kept["kind"], PluginLoadFailed)
-    return kind(plugin_id, str(kept["reason"]), str(kept["remedy"]))
+def _ask_here(plugin_id: str, file: str | None) -> dict[str, Any]:
+    command = [sys.executable, "-P", "-m", "nanobot_core.plugins.examine", plugin_id]
+    return ask_child(plugin_id, [*command, *([file] if file else [])], _child_environment())
 
 
-def ask_child(
-    plugin_id: str, command: Sequence[str], environ: Mapping[str, str]
-) -> tuple[Manifest, dict[str, Any]]:
-    """Return what a child process finds out of a plugin: its manifest, and how it is installed.
+def ask_child(plugin_id: str, command: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a child process reports of a plugin, for `manifest_in`.
 
     Raises:
-        PluginLoadFailed: as `examine_plugin`.
-        PluginRejected: likewise.
-        PluginNotFound: likewise.
+        PluginLoadFailed: it does not start, or does not end within a minute.
     """
     try:
         child = subprocess.run(
@@ -164,15 +153,16 @@ def ask_child(
     if not answers:
         reason = child.stderr.strip().rpartition("\n")[2] or f"exit code {child.returncode}"
         remedy = "fix the plugin, or its environment"
-        raise PluginLoadFailed(plugin_id, f"its examination ended early: {reason}", remedy)
+        reason = f"its examination ended early: {reason}"
+        return _failed(PluginLoadFailed(plugin_id, reason, remedy))
     answer: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
     if "manifest" in answer:
         try:
-            return parse_manifest(json.dumps(answer["manifest"])), answer["installed"]
+            parse_manifest(json.dumps(answer["manifest"]))
         except (ValueError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise PluginRejected(plugin_id, f"invalid contribution: {reason}") from error
-    raise _failure(plugin_id, answer)
+            return _failed(PluginRejected(plugin_id, f"invalid contribution: {reason}"))
+    return answer
 
 
 def _child_environment() -> dict[str, str]:
@@ -240,12 +230,8 @@ def collect(
         PluginLoadFailed: it raised, or gave nothing that can be gone through.
     """
     takes_context = bool(inspect.signature(function).parameters)
-    try:
+    with contained(plugin_id, hook, "fix the plugin"):
         return list(function(context) if takes_context else function())
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
-        raise PluginLoadFailed(
-            plugin_id, f"{hook} raised {type(error).__name__}: {error}", "fix the plugin"
-        ) from error
 
 
 def _describe_facts(registrant: Registrant, functions: dict[str, Any]) -> PluginFacts:
@@ -395,12 +381,8 @@ def resolve_lazy_tool(plugin_id: str, lazy: LazyTool, context: HostContext) -> T
         return found
     if not callable(found):
         raise PluginRejected(plugin_id, f"'{lazy.factory}' is neither a tool nor a factory of one")
-    try:
+    with contained(plugin_id, f"creating tool '{lazy.name}'"):
         made = found(context)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
-        raise PluginLoadFailed(
-            plugin_id, f"creating tool '{lazy.name}' raised {type(error).__name__}: {error}"
-        ) from error
     if not isinstance(made, Tool):
         raise PluginRejected(plugin_id, f"'{lazy.factory}' made {type(made).__name__}, no tool")
     return made
@@ -444,19 +426,19 @@ def _examination_context(
 def _examine(plugin_id: str, file: str | None) -> dict[str, Any]:
     """Return the answer of the child process."""
     candidates = local_plugins([file], Path()) if file else scan_installed()
+    installed: dict[str, Any] = {"paths": search_path()}
+    passes = (PluginLoadFailed, PluginRejected, PluginNotFound)
     try:
-        found = next((item for item in candidates if item.id == plugin_id), None)
-        if found is None:
-            raise PluginNotFound(plugin_id, "it is not installed")
-        manifest = manifest_to_json(derive_manifest(found))
-        names = ("distribution", "version", "summary", "editable")
-        installed = {name: getattr(found, name) for name in names}
-        return {"manifest": manifest, "installed": {**installed, "paths": search_path()}}
-    except (PluginLoadFailed, PluginRejected, PluginNotFound) as error:
-        return _failed(error)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - isolation point
-        reason = f"describing it raised {type(error).__name__}: {error}"
-        return {"kind": "PluginLoadFailed", "reason": reason, "remedy": "fix the plugin"}
+        with contained(plugin_id, "describing it", "fix the plugin", passes):
+            found = next((item for item in candidates if item.id == plugin_id), None)
+            if found is None:
+                raise PluginNotFound(plugin_id, "it is not installed")
+            names = ("distribution", "version", "summary", "editable")
+            installed |= {name: getattr(found, name) for name in names}
+            answer = {"manifest": manifest_to_json(derive_manifest(found))}
+    except passes as error:
+        answer = _failed(error)
+    return {**answer, "installed": installed}
 
 
 if __name__ == "__main__":

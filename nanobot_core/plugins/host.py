@@ -15,7 +15,7 @@ from nanobot_core.hooks.generation import HookStats
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
-from nanobot_core.plugins.active import ActivePlugin, Starter, UndeclaredHook
+from nanobot_core.plugins.active import ActivePlugin, Starter, UndeclaredHook, judging_hooks
 from nanobot_core.plugins.catalogue import Selection
 from nanobot_core.plugins.change import PluginChanges
 from nanobot_core.plugins.consent import ClosedPlugin, closed_plugins
@@ -521,8 +521,8 @@ class PluginHost:
         remedy = f"fix it, then {RELOAD.format(plugin_id)}"
         if plugin_id in self._activator.registered:
             remedy = "fix it, then register it again"
-        reason = f"it failed repeatedly ({last})"
-        self._conditions.note(plugin_id, Condition("quarantined", reason, remedy, active.judges))
+        reason, judges = f"it failed repeatedly ({last})", judging_hooks(active.compiled)
+        self._conditions.note(plugin_id, Condition("quarantined", reason, remedy, judges))
         self._activator.commit({plugin_id: None})
         self.active.leave([active], "quarantine", self._withdraw)
 

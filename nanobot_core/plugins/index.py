@@ -12,7 +12,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -152,7 +152,9 @@ def load_installed(cache_dir: Path) -> tuple[InstalledPlugin, ...]:
     return tuple(_refreshed(plugin) for plugin in found)
 
 
-def load_declarations(cache_dir: Path, kind: str) -> list[tuple[str, dict[str, Any]]]:
+def load_declarations(
+    cache_dir: Path, kind: str, describe: Callable[[], None] = lambda: None
+) -> list[tuple[str, dict[str, Any]]]:
     """Return (plugin id, declaration as plain data) of one kind, for usable plugins.
 
     For listings, which need no more: no class of the manifest is imported while the index is warm.
@@ -160,22 +162,23 @@ def load_declarations(cache_dir: Path, kind: str) -> list[tuple[str, dict[str, A
     Args:
         cache_dir: folder of the index file.
         kind: kind of contribution.
+        describe: examines plugins that have no manifest; called if there is a new one.
     """
     try:
-        return [
-            (item["id"], declaration)
-            for item in _index_items(cache_dir / _INDEX_FILE, _environment_key())
-            if not item["problem"]
-            for declaration in _declarations_of(item)
-            if declaration["kind"] == kind
-        ]
+        items = _index_items(cache_dir / _INDEX_FILE, _environment_key())
     except _UNUSABLE_INDEX:
-        return [
-            (plugin.id, dataclasses.asdict(declaration))
-            for plugin in load_installed(cache_dir)
-            if plugin.manifest is not None and not plugin.problem
-            for declaration in plugin.manifest.of_kind(kind)
-        ]
+        items = [dataclasses.asdict(plugin) for plugin in load_installed(cache_dir)]
+    items = [item for item in items if not item["problem"]]
+    manifests = [_plain_manifest(item, cache_dir) for item in items]
+    if None in manifests:
+        describe()
+        manifests = [_plain_manifest(item, cache_dir) for item in items]
+    return [
+        (item["id"], declaration)
+        for item, manifest in zip(items, manifests, strict=True)
+        for declaration in (manifest or {}).get("declarations", ())
+        if declaration["kind"] == kind
+    ]
 
 
 def scan_installed() -> tuple[InstalledPlugin, ...]:
@@ -221,23 +224,18 @@ def _scan() -> tuple[InstalledPlugin, ...]:
     bundled = plugins_of_extras(by_name.get(CORE))
     needed = needed_by(by_name, apart_from={CORE})
     found = [
-        dataclasses.replace(plugin, direct=name in bundled or _is_direct(distribution, needed))
+        dataclasses.replace(
+            plugin,
+            direct=name in bundled
+            or name not in needed
+            # The installer records that its user named it.
+            or distribution.read_text("REQUESTED") is not None,
+            bundled=name in bundled,
+        )
         for name, distribution in sorted(by_name.items())
         for plugin in _plugins_of(name, distribution)
     ]
-    return refuse_double_ids(
-        [dataclasses.replace(plugin, bundled=plugin.distribution in bundled) for plugin in found]
-    )
-
-
-def _is_direct(distribution: Distribution, needed: Collection[str]) -> bool:
-    """Whether a distribution was installed for its own sake.
-
-    The installer records that its user named it, so that another package which is installed later
-    and requires it does not make it a mere dependency.
-    """
-    name = normalise(_header(distribution, "Name"))
-    return name not in needed or distribution.read_text("REQUESTED") is not None
+    return refuse_double_ids(found)
 
 
 def _plugins_of(name: str, distribution: Distribution) -> list[InstalledPlugin]:
@@ -330,19 +328,17 @@ def build_of(plugin: InstalledPlugin) -> str:
     RECORD holds a hash of every file of a distribution, so that a build is distinguished from
     another of the same version. The files of a working copy count with size and time.
     """
-    from importlib.metadata import PackageNotFoundError, distribution
-
     try:
         if plugin.file is not None:
             code: str | None = Path(plugin.file).read_text(encoding="utf-8", errors="replace")
         elif plugin.editable:
-            package = plugin.target.partition(":")[0].partition(".")[0]
-            code = "\n".join(_source_facts(package)) or None
+            code = "\n".join(_source_facts(plugin.target.partition(":")[0].partition(".")[0]))
         else:
-            code = distribution(plugin.distribution).read_text("RECORD")
-    except (OSError, PackageNotFoundError):
+            found = installed_distribution(plugin.distribution)
+            code = found.read_text("RECORD") if found else None
+    except OSError:
         return ""
-    return "" if code is None else hashlib.sha256(code.encode()).hexdigest()
+    return hashlib.sha256(code.encode()).hexdigest() if code else ""
 
 
 def working_copy_build(plugin: InstalledPlugin) -> str:
@@ -408,13 +404,22 @@ def _index_items(file: Path, key: list[Any]) -> list[dict[str, Any]]:
     return items
 
 
-def _declarations_of(item: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what a plugin of the index declares; a working copy's manifest is read again."""
-    manifest = item["manifest"]
+def _plain_manifest(item: dict[str, Any], cache_dir: Path) -> dict[str, Any] | None:
+    """Return the manifest of a plugin of the index; a working copy's is read again.
+
+    Returns:
+        An empty one if the plugin is known to be broken, ``None`` if it is undescribed.
+    """
+    manifest: dict[str, Any] | None = item["manifest"]
     if item["editable"] and item["manifest_file"]:
-        manifest = json.loads(Path(item["manifest_file"]).read_bytes())
-    declarations: list[dict[str, Any]] = [] if manifest is None else manifest["declarations"]
-    return declarations
+        manifest = None
+        with suppress(*_UNUSABLE_INDEX):
+            manifest = json.loads(Path(item["manifest_file"]).read_bytes())
+    if manifest is None:
+        plugin = InstalledPlugin(**{**item, "manifest": None})
+        kept = read_result(result_file(plugin, cache_dir))
+        manifest = kept and kept.get("manifest", {})
+    return manifest
 
 
 def _plugin_from_index(item: dict[str, Any]) -> InstalledPlugin:
@@ -428,6 +433,26 @@ def _plugin_from_index(item: dict[str, Any]) -> InstalledPlugin:
 
 def _write_index(file: Path, key: list[Any], plugins: Sequence[InstalledPlugin]) -> None:
     keep_result(file, {"key": key, "plugins": [dataclasses.asdict(each) for each in plugins]})
+
+
+def result_file(plugin: InstalledPlugin, cache_dir: Path) -> Path | None:
+    """Return where the examination of this build is kept; ``None`` if its code is not found."""
+    if not (build := build_of(plugin)):
+        return None
+    facts = (__version__, plugin.distribution, plugin.version, plugin.id, plugin.target, build)
+    digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()
+    return cache_dir / "examined" / f"{digest}.json"
+
+
+def read_result(file: Path | None) -> dict[str, Any] | None:
+    """Return the result of an examination; a failure counts until something is installed."""
+    if file is None:
+        return None
+    with suppress(*_UNUSABLE_INDEX):
+        kept: dict[str, Any] = json.loads(file.read_bytes())
+        if "manifest" in kept or kept["environment"] == digest_of_environment():
+            return kept
+    return None
 
 
 def keep_result(file: Path, data: Mapping[str, object]) -> None:
@@ -479,13 +504,14 @@ def compatibility_problem(distribution: Distribution) -> str:
     """Return everything that does not fit this environment in one line, or an empty string."""
     problems: list[str] = []
     python = _header(distribution, "Requires-Python")
-    if python and not _python_fits(python):
+    if python and not fits(sys.version.split()[0], python, unreadable=True):
         problems.append(f"it needs Python {python}, this is {sys.version.split()[0]}")
     for requirement in _requirements(distribution):
         if not _applies(requirement):
             continue
         name = normalise(requirement.name)
-        installed = __version__ if name == CORE else _installed_version(requirement.name)
+        found = installed_distribution(requirement.name)
+        installed = __version__ if name == CORE else found.version if found else None
         if installed is None:
             problems.append(f"it needs {requirement.name}, which is not installed")
         elif not requirement.specifier.contains(installed, prereleases=True):
@@ -549,19 +575,27 @@ def _applies(requirement: Requirement) -> bool:
         return True
 
 
-def _python_fits(specifier: str) -> bool:
+def fits(version: str, specifiers: str, *, unreadable: bool) -> bool:
+    """Whether a version fits.
+
+    Args:
+        version: the version.
+        specifiers: such as ``>=2,<3``.
+        unreadable: the answer if that is no specifier.
+    """
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
-        return SpecifierSet(specifier).contains(sys.version.split()[0], prereleases=True)
+        return SpecifierSet(specifiers).contains(version, prereleases=True)
     except InvalidSpecifier:
-        return True
+        return unreadable
 
 
-def _installed_version(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
+def installed_distribution(name: str) -> Distribution | None:
+    """Return an installed distribution, or ``None``."""
+    from importlib.metadata import PackageNotFoundError, distribution
 
     try:
-        return version(name)
+        return distribution(name)
     except PackageNotFoundError:
         return None

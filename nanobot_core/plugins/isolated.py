@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
@@ -23,7 +24,7 @@ from nanobot_core.errors import PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import NETWORK_VARIABLES
-from nanobot_core.plugins.examine import ask_child
+from nanobot_core.plugins.examine import ask_child, manifest_in
 from nanobot_core.plugins.index import (
     InstalledPlugin,
     Isolation,
@@ -38,7 +39,6 @@ from nanobot_core.plugins.manifest import (
     Manifest,
     declared_traits,
     manifest_from_index,
-    manifest_to_json,
     tool_definition,
 )
 
@@ -71,12 +71,15 @@ def with_isolated(
     return (*others, *(_described(*item, isolator, cache_dir) for item in isolate.items()))
 
 
-def describe_isolated(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:
-    """Return `plugin` as its own environment describes it now. Blocks while a child process runs.
+def describe_isolated(
+    plugin: InstalledPlugin, cache_dir: Path, *, again: bool = False
+) -> InstalledPlugin:
+    """Return `plugin` as its own environment describes it, once until that changes. Blocks.
 
     Args:
         plugin: an isolated plugin.
         cache_dir: folder to keep the description in.
+        again: do not use what was kept before.
 
     Raises:
         PluginLoadFailed: its code does not import there, or nanobot-core is not installed there.
@@ -84,21 +87,40 @@ def describe_isolated(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlug
         PluginNotFound: it is not installed there.
     """
     isolation = _isolation(plugin)
-    command = [isolation.python, "-I", "-m", "nanobot_core.plugins.examine", plugin.id]
-    manifest, installed = ask_child(plugin.id, command, environment(_VARIABLES))
-    facts = {name: installed[name] for name in ("distribution", "version", "summary")}
+    file = _file(cache_dir, plugin.id)
+    answer = None if again else _kept(file, isolation)
+    if answer is None:
+        command = [isolation.python, "-I", "-m", "nanobot_core.plugins.examine", plugin.id]
+        answer = ask_child(plugin.id, command, environment(_VARIABLES))
+        installed = answer.get("installed", {"paths": _packages_of(isolation)})
+        if not installed.get("editable"):
+            paths = [[path, modified_ns(path)] for path in installed["paths"]]
+            keep_result(file, {"key": [__version__, isolation.python, paths], "answer": answer})
+    manifest = manifest_in(plugin.id, answer)
     if not manifest.of_kind("tools"):
         raise PluginRejected(
             plugin.id,
             "it gives no tools, and nothing else works from a process of its own",
             "take it out of plugins.isolate",
         )
-    if not installed["editable"]:
-        paths = installed["paths"]
-        key = [__version__, isolation.python, [[path, modified_ns(path)] for path in paths]]
-        kept = {"key": key, "facts": facts, "manifest": manifest_to_json(manifest)}
-        keep_result(_file(cache_dir, plugin.id), kept)
-    return _filled(plugin, isolation, facts, manifest)
+    return _filled(plugin, isolation, answer["installed"], manifest)
+
+
+def _packages_of(isolation: Isolation) -> list[str]:
+    """Return the folders of an environment in which nothing is found that could name them."""
+    return [str(path) for path in Path(isolation.python).parents[1].glob("lib/*/site-packages")]
+
+
+def _kept(file: Path, isolation: Isolation) -> dict[str, Any] | None:
+    """Return what the environment answered last, unless it has changed since."""
+    with suppress(*_UNUSABLE):
+        data = json.loads(file.read_bytes())
+        version, interpreter, paths = data["key"]
+        is_current = (version, interpreter) == (__version__, isolation.python)
+        if is_current and all(modified_ns(path) == kept_ns for path, kept_ns in paths):
+            answer: dict[str, Any] = data["answer"]
+            return answer
+    return None
 
 
 def stand_in(
@@ -190,16 +212,13 @@ def _described(
         problem=problem,
         isolation=isolation,
     )
-    try:
-        data = json.loads(_file(cache_dir, plugin_id).read_bytes())
-        version, interpreter, paths = data["key"]
-        if (version, interpreter) != (__version__, isolation.python):
-            return plugin
-        if any(modified_ns(path) != modified_ns for path, modified_ns in paths):
-            return plugin
-        return _filled(plugin, isolation, data["facts"], manifest_from_index(data["manifest"]))
-    except _UNUSABLE:
+    answer = _kept(_file(cache_dir, plugin_id), isolation)
+    if answer is None or "manifest" not in answer:
         return plugin
+    with suppress(*_UNUSABLE):
+        manifest = manifest_from_index(answer["manifest"])
+        return _filled(plugin, isolation, answer["installed"], manifest)
+    return plugin
 
 
 def _filled(

@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nanobot_core.config.models import Settings
 from nanobot_core.errors import ConfigError, PluginError, PluginLoadFailed, PluginRejected
-from nanobot_core.plugins.index import LOCAL_PREFIX, InstalledPlugin
+from nanobot_core.plugins.index import LOCAL_PREFIX, InstalledPlugin, installed_distribution
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -34,25 +34,44 @@ def load_entry(plugin: InstalledPlugin) -> object:
         PluginLoadFailed: its code does not import; the reason says whose fault it is.
     """
     if plugin.file:
-        return _load_local(plugin.id, plugin.file)
+        with _explained(plugin.id, plugin.file):
+            return load_file(plugin.file)
     target = load_object(plugin.id, plugin.target)
     if inspect.isclass(target):
-        try:
+        remedy = f"report it to the author of {plugin.distribution}"
+        with contained(plugin.id, f"creating {plugin.target}", remedy):
             return target()
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
-            raise PluginLoadFailed(
-                plugin.id,
-                f"creating {plugin.target} raised {type(error).__name__}: {error}",
-                f"report it to the author of {plugin.distribution}",
-            ) from error
     return target
 
 
-def _load_local(plugin_id: str, file: str) -> object:
+@contextmanager
+def contained(
+    plugin_id: str, doing: str, remedy: str = "", passes: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Turn what a plugin's code raises inside into `PluginLoadFailed`.
+
+    Args:
+        plugin_id: whose code it is.
+        doing: what is done, for the message: ``creating x``.
+        remedy: what to do about a failure.
+        passes: errors that go on as they are.
+    """
     try:
-        return load_file(file)
+        yield
+    except passes:
+        raise
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
-        reason, remedy = _explain(file, "", error)
+        reason = f"{doing} raised {type(error).__name__}: {error}"
+        raise PluginLoadFailed(plugin_id, reason, remedy) from error
+
+
+@contextmanager
+def _explained(plugin_id: str, module_name: str, name: str = "") -> Iterator[None]:
+    """Turn a failed import into `PluginLoadFailed`."""
+    try:
+        yield
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
+        reason, remedy = _explain(module_name, name, error)
         raise PluginLoadFailed(plugin_id, reason, remedy) from error
 
 
@@ -66,13 +85,10 @@ def load_object(plugin_id: str, dotted: str) -> object:
     """
     module_name, _, name = dotted.partition(":")
     importlib.invalidate_caches()
-    try:
+    with _explained(plugin_id, module_name, name):
         found: object = importlib.import_module(module_name)
         for part in name.split(".") if name else ():
             found = getattr(found, part)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
-        reason, remedy = _explain(module_name, name, error)
-        raise PluginLoadFailed(plugin_id, reason, remedy) from error
     return found
 
 
@@ -88,13 +104,8 @@ async def make_object(plugin_id: str, dotted: str, wanted: type[T], *arguments: 
     factory = await asyncio.to_thread(load_object, plugin_id, dotted)
     if not callable(factory):
         raise PluginRejected(plugin_id, f"'{dotted}' is not a factory")
-    try:
+    with contained(plugin_id, f"'{dotted}'", passes=(PluginError, ConfigError)):
         made: object = factory(*arguments)
-    except (PluginError, ConfigError):
-        raise
-    except (Exception, SystemExit) as error:  # isolation point
-        reason = f"'{dotted}' raised {type(error).__name__}: {error}"
-        raise PluginLoadFailed(plugin_id, reason) from error
     if not isinstance(made, wanted):
         raise PluginRejected(plugin_id, f"'{dotted}' made no {wanted.__name__}")
     return made
@@ -147,15 +158,11 @@ def packages_of(plugin: InstalledPlugin) -> frozenset[str]:
 
     Of an isolated plugin, what is loaded here is its isolator's.
     """
-    from importlib.metadata import PackageNotFoundError, distribution
-
     own = plugin.target.partition(":")[0].partition(".")[0]
     if plugin.file is not None or plugin.isolation is not None:
         return frozenset((own,))
-    try:
-        files = distribution(plugin.distribution).files or ()
-    except PackageNotFoundError:
-        files = ()
+    found = installed_distribution(plugin.distribution)
+    files = (found and found.files) or ()
     packages = {file.parts[0] for file in files if file.parts[1:] == ("__init__.py",)}
     modules = {file.stem for file in files if file.suffix == ".py" and len(file.parts) == 1}
     return frozenset({own, *packages, *modules})
@@ -163,14 +170,10 @@ def packages_of(plugin: InstalledPlugin) -> frozenset[str]:
 
 def requirements_of(plugin: InstalledPlugin) -> tuple[str, ...]:
     """Return what a plugin's distribution requires, as it is installed now."""
-    from importlib.metadata import PackageNotFoundError, distribution
-
     if plugin.file is not None or plugin.isolation is not None:
         return ()
-    try:
-        return tuple(distribution(plugin.distribution).requires or ())
-    except PackageNotFoundError:
-        return ()
+    found = installed_distribution(plugin.distribution)
+    return tuple((found and found.requires) or ())
 
 
 def loaded_modules(packages: Collection[str]) -> dict[str, ModuleType]:

@@ -377,6 +377,24 @@ def test_a_reload_names_the_settings_that_it_changed(nanobot: CommandLine) -> No
         assert nanobot("gateway", "reload").stdout == "nothing has changed\n"
 
 
+def test_a_reload_reports_what_config_check_finds(nanobot: CommandLine) -> None:
+    with running(nanobot):
+        file = nanobot.home / "config.yaml"
+        wrong = yaml.safe_load(file.read_text())
+        wrong["tols"] = {"timeout_s": 5}
+        wrong["agents"]["defaults"]["provider"] = "scriptd"
+        file.write_text(yaml.safe_dump(wrong))
+
+        found = nanobot("config", "check", code=1).stderr.splitlines()
+        reported = nanobot("gateway", "reload", code=1).stdout
+
+        assert any("tols" in line for line in found)
+        assert any("scriptd" in line for line in found)
+        messages = [line.partition(": ")[2] for line in found]
+        assert [each for each in messages if each not in reported] == []
+        assert "changed: agents.defaults.provider" in reported
+
+
 def test_a_reload_that_fails_leaves_the_log_as_it_was(nanobot: CommandLine) -> None:
     with running(nanobot) as process:
         assert process.stderr is not None

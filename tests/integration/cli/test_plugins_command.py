@@ -106,10 +106,29 @@ def test_a_plugin_without_a_manifest_is_listed_like_any_other(packages: Packages
     assert "alpha\tenabled\t1.2\ttools weather\tA sample." in listed
 
 
+def test_help_lists_the_commands_of_a_plugin_without_a_manifest(packages: Packages) -> None:
+    code = """
+from nanobot_core import CliGroup
+@on.contribute_cli
+def groups():
+    return [CliGroup(name="{id}", summary="Forecasts of {id}.", app="nanobot_{id}.tool:app")]
+"""
+    for plugin_id in ("alpha", "beta"):
+        packages.add(plugin_id, code.format(id=plugin_id), described=False)
+        (packages.folder / f"nanobot_{plugin_id}-1.2.dist-info" / "RECORD").write_text(plugin_id)
+    packages.nanobot.configure("plugins: {policy: listed, enabled: [alpha]}")
+
+    first, second = (packages.nanobot("--help").stdout for _ in range(2))
+
+    assert "Forecasts of alpha." in first
+    assert first == second
+    assert packages.imported() == {"alpha"}, "and not the one that is disabled"
+
+
 def test_a_command_of_the_devkit_says_what_to_install(bare: CommandLine) -> None:
     program = (
         "from nanobot_core.plugins import index; "
-        "index.load_declarations = lambda folder, kind: []; "
+        "index.load_declarations = lambda folder, kind, describe: []; "
         "from nanobot_core.cli import main; main()"
     )
     alone = CommandLine(bare.home, bare.environ, (bare.command[0], "-c", program))

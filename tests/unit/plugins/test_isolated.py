@@ -154,6 +154,25 @@ def test_the_description_is_kept_until_something_is_installed_there(
     assert kept.read_text() != first
 
 
+def test_a_failure_is_kept_until_something_is_installed_there(
+    open_catalogue: Open, place: Place, cache: Path, tmp_path: Path
+) -> None:
+    marks = tmp_path / "marks"
+    code = f"with open({str(marks)!r}, 'a') as file: file.write('x')\n1 / 0\n"
+    (place.site / "acme_dice" / "plugin.py").write_text(code, "utf-8")
+
+    for _ in range(3):
+        catalogue = open_catalogue(dice=place.python)
+        described(catalogue, cache)
+        assert "ZeroDivisionError" in catalogue.selections["dice"].reason
+    assert marks.read_text() == "x"
+
+    before = place.site.stat().st_mtime_ns
+    os.utime(place.site, ns=(before, before + 1_000_000_000))
+    described(open_catalogue(dice=place.python), cache)
+    assert marks.read_text() == "xx"
+
+
 def test_a_plugin_that_is_installed_here_too_is_not_imported_here(
     open_catalogue: Open, place: Place, site: Path, cache: Path
 ) -> None:
