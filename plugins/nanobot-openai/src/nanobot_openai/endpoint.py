@@ -1,7 +1,4 @@
-"""Where requests go and what goes with each.
-
-Settled from the spec, the settings and the environment before anything is sent.
-"""
+"""The address, headers and proxy of a provider, from its spec, settings and the environment."""
 
 from __future__ import annotations
 
@@ -24,13 +21,13 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One service as the owner has set it up.
+    """One service as it is configured.
 
     Attributes:
         url: address of chat completions.
         headers: sent with each request, credentials included.
         proxy: URL of the proxy, or ``None``.
-        timeout_s: longest silence to wait through, in seconds.
+        timeout_s: longest wait for data, in seconds.
         secrets: texts that must not appear in logs or errors.
         alternating_roles: see `ProviderSettings`.
     """
@@ -130,7 +127,7 @@ def _check_headers(headers: Mapping[str, str], spec: ProviderSpec) -> None:
         if not (f"{name}{value}".isascii() and f"{name}{value}".isprintable()):
             setting = "api_key" if name == "authorization" else "extra_headers"
             msg = (
-                f"provider '{spec.name}' cannot send its header '{name}': it holds characters "
+                f"provider '{spec.name}' cannot send its header '{name}': it contains characters "
                 f"that are not printable ASCII; correct providers.{spec.name}.{setting}"
             )
             raise ConfigError(msg)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @on.contribute_providers
 def contribute_providers(ctx: PluginContext) -> Iterable[ProviderSpec]:
-    """Give the vendors of the table."""
+    """Contribute a provider for each vendor."""
     from nanobot_openai.vendors import VENDORS
 
-    return VENDORS
+    return [vendor.spec for vendor in VENDORS]
