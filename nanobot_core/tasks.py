@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from nanobot_core.errors import BusError, PluginLoadFailed
+from nanobot_core.errors import BusError, PluginLoadFailed, SessionError
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
@@ -20,7 +20,7 @@ Outcome = tuple[object, Exception | None]
 """What a piece of work returned, or the exception that it ended with."""
 
 RETRY_S = 5.0
-"""Seconds until a step that the message queue refused is tried again."""
+"""Seconds until a step that could not be stored is tried again."""
 _DOUBLINGS = 30
 
 # Seconds that each thing has to end after it is stopped. What waits for another has more time than
@@ -224,18 +224,19 @@ def growing_delay_s(attempt: int, longest_s: float) -> float:
     return min(2.0 ** min(attempt - 1, _DOUBLINGS), longest_s)
 
 
-async def retry_until_stored(
-    step: Callable[[], Awaitable[object]], clock: Clock, what: str
-) -> None:
-    """Do `step` until the message queue has stored it.
+async def retry_until_stored(step: Callable[[], Awaitable[T]], clock: Clock, what: str) -> T:
+    """Do `step` until it is stored, and return its result.
 
-    A lease that is neither acknowledged nor released blocks its session or chat. On a full disk it
-    must not block them for the rest of the process's life.
+    A lease that is neither acknowledged nor released blocks its session or chat, and an accepted
+    message must not be lost. On a full disk, both must be possible again when the disk has room.
 
     Args:
-        step: one change of the queue, all or nothing.
+        step: one change of the message queue or of a session, all or nothing.
         clock: source of time.
         what: what is stored, for the log.
+
+    Raises:
+        SessionError: another attempt would fail as well.
 
     Cancellation:
         Passed on; the next process gets the message again.
@@ -245,14 +246,14 @@ async def retry_until_stored(
     is_logged = False
     while True:
         try:
-            await step()
-        except BusError as error:
+            return await step()
+        except (BusError, SessionError) as error:
+            if isinstance(error, SessionError) and not error.is_temporary:
+                raise
             log = logger.debug if is_logged else logger.error
             log("cannot store {}, trying again: {}", what, error)
             is_logged = True
             await clock.sleep(RETRY_S)
-        else:
-            return
 
 
 def call_within(limit_s: float, plugin_id: str, doing: str, function: Callable[[], T]) -> T:

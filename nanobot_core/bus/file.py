@@ -44,7 +44,6 @@ _HEADER: Final = {
     56: b"\0\0\0\1",
 }
 """Name, page size, versions and room in pages; format of the schema; UTF-8."""
-_KEYS: Final = {"message": "number", "dead": "burial", "seen": "number"}
 
 
 class QueueFile:
@@ -311,9 +310,10 @@ def _restore_header(database: Path) -> None:
 
 
 def _rows(source: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[object, ...]]:
+    key = columns.partition(",")[0]
     for direction in ("ASC", "DESC"):
         # `NOT INDEXED`, because indexes are as likely to be damaged and are not needed.
-        statement = f"SELECT {columns} FROM {table} NOT INDEXED ORDER BY {_KEYS[table]} {direction}"  # noqa: S608 - our names
+        statement = f"SELECT {columns} FROM {table} NOT INDEXED ORDER BY {key} {direction}"  # noqa: S608 - our names
         try:
             yield from source.execute(statement)
         except (sqlite3.DatabaseError, UnicodeDecodeError):

@@ -74,8 +74,6 @@ class PairingStore:
     def __init__(self, file: Path, clock: Clock) -> None:
         self._file = file
         self._clock = clock
-        # One value, because threads read it without a lock.
-        self._cache: tuple[tuple[int, ...], _Book] | None = None
 
     def approved(self, channel: str) -> frozenset[str]:
         """Return the ids that may write on `channel`; a change of the file counts at once."""
@@ -139,7 +137,6 @@ class PairingStore:
     @contextmanager
     def _changing(self) -> Iterator[_Book]:
         with self._locked():
-            self._cache = None
             yield _valid(self._repaired(), self._clock.now())
 
     @contextmanager
@@ -177,17 +174,9 @@ class PairingStore:
 
     def _read(self) -> _Book:
         try:
-            status = self._file.stat()
-            seen = (status.st_mtime_ns, status.st_ino, status.st_size)
-            cached = self._cache
-            if cached is not None and cached[0] == seen:
-                return cached[1]
-            text = self._file.read_bytes()
+            return _parse_book(self._file.read_bytes())
         except FileNotFoundError:
             return _Book()
-        book = _parse_book(text)
-        self._cache = (seen, book)
-        return book
 
     def _write(self, book: _Book) -> None:
         content = {"approved": book.approved, "pending": [asdict(item) for item in book.pending]}

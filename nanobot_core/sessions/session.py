@@ -9,10 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 from weakref import WeakValueDictionary
 
-from loguru import logger
-
 from nanobot_core.contracts.store import SessionState, StoredSession
-from nanobot_core.errors import SessionError
+from nanobot_core.tasks import retry_until_stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
-RETRY_S = 5.0
-"""Seconds between attempts while the store is full."""
 
 
 class KeyedLocks:
@@ -179,17 +175,9 @@ class Sessions:
 
     async def _in_time(self, step: Callable[[], Awaitable[_T]], wait_for_room: bool) -> _T:
         """Do `step`; with `wait_for_room`, try again until the store has room for it."""
-        is_logged = False
-        while True:
-            try:
-                return await step()
-            except SessionError as error:
-                if not (wait_for_room and error.is_temporary):
-                    raise
-                log = logger.debug if is_logged else logger.error
-                log("waiting until the session can be stored: {}", error)
-                is_logged = True
-            await self._clock.sleep(RETRY_S)
+        if wait_for_room:
+            return await retry_until_stored(step, self._clock, "a session")
+        return await step()
 
     def forget(self, key: str) -> None:
         """Read the session again when it is next opened, because another process has changed it."""

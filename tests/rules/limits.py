@@ -34,7 +34,7 @@ MODULES: Final = {
     "app": Size(1500, 2350),
     "cli": Size(2300, 3150),
     "bus": Size(1000, 1275),
-    "channels": Size(900, 1140),
+    "channels": Size(900, 1130),
     "clock": Size(250, 400),
     "config": Size(900, 1780),  # with the keys of all formats of the original
     "disk": Size(30, 90),
@@ -50,7 +50,7 @@ MODULES: Final = {
     "plugins": Size(2700, 3748),
     "provider_match": Size(150, 150),
     "record": Size(60, 90),
-    "sessions": Size(600, 990),
+    "sessions": Size(600, 980),
     "tasks": Size(150, 180),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     "testing": Size(1800, 3100),

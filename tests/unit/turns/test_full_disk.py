@@ -14,7 +14,7 @@ import pytest
 from nanobot_core import ChatRequest, LLMResponse, Message
 from nanobot_core.contracts.store import SessionState
 from nanobot_core.sessions.jsonl import JsonlSessionStore
-from nanobot_core.sessions.session import RETRY_S
+from nanobot_core.tasks import RETRY_S
 from tests.unit.turns.conftest import Desk, wish_of
 
 pytestmark = pytest.mark.anyio
