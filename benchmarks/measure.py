@@ -126,7 +126,7 @@ def compare(
 
 
 def interleave(rounds: int, *sides: Callable[[], T]) -> tuple[list[T], ...]:
-    """Call every side once in each round, and return the results side by side.
+    """Call every side once in each round, and return the results of all sides.
 
     One round before the first is thrown away: it writes byte code and fills caches.
     """

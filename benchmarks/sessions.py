@@ -51,7 +51,7 @@ async def _measure(rounds: int) -> tuple[list[Turn], tuple[list[Turn], ...]]:
         async with open_agent(home) as bot:
             for size in SIZES:
                 await _fill(bot, _key(size), size)
-        # Another one, which knows nothing of the files.
+        # A new agent, which has not read the files.
         async with open_agent(home) as bot:
             await _turn(bot, "bench:warm")
             opening = [await _turn(bot, _key(size)) for size in SIZES]

@@ -1,4 +1,4 @@
-"""A hundred sessions side by side, ten messages each; the model answers after 50 ms."""
+"""A hundred concurrent sessions, ten messages each; the model answers after 50 ms."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ async def _stage(replies: Sequence[Mapping[str, object]], rounds: int) -> AsyncI
 
 
 def _reading(*numbers: int) -> Mapping[str, object]:
-    """Return a reply that reads files side by side."""
+    """Return a reply that reads files concurrently."""
     calls = [
         {
             "name": "read_file",

@@ -40,7 +40,7 @@ def is_loose(folder: Path) -> bool:
 
 
 def tighten(folder: Path) -> bool:
-    """Close a loose folder to other accounts; tell whether that was done.
+    """Close a loose folder to other accounts; return whether that was done.
 
     Left alone are folders of another account, those that are shared on purpose, as `/tmp` is, and
     a person's whole home.

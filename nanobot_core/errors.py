@@ -234,7 +234,7 @@ class ProviderProtocolError(ProviderError):
 
 
 class AnswerTooLong(ProviderProtocolError):
-    """The answer holds more than an answer may, or takes longer; nothing of it is used.
+    """The answer holds more than an answer may, or takes longer; it is not used.
 
     The same request would most likely end the same way, so only another model is tried.
     """
@@ -340,5 +340,5 @@ class BudgetExceeded(LimitError):
         self.used: str = used
         self.limit: str = limit
         super().__init__(
-            f"the {scope} budget is used up ({used} of {limit}); raise budgets.{scope} to go on"
+            f"the {scope} budget is used up ({used} of {limit}); raise budgets.{scope} to continue"
         )

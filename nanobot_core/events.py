@@ -210,7 +210,7 @@ class TextStreamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEnded:
-    """The stream of one model call is over; with `tool_calls` the turn goes on."""
+    """The stream of one model call is over; with `tool_calls` the turn continues."""
 
     turn: TurnInfo
     iteration: int

@@ -29,7 +29,7 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
 class MediaTooLarge(NanobotError):
-    """A file is larger than the limit; nothing of it is kept."""
+    """A file is larger than the limit; it is not kept."""
 
     def __init__(self, name: str, limit: int) -> None:
         self.name: str = name
@@ -66,7 +66,7 @@ class MediaStore:
             OSError: it cannot be written.
 
         Cancellation:
-            Nothing of the file is kept; the same applies if `content` or the disk fails.
+            The file is removed; the same applies if `content` or the disk fails.
         """
         limit = self.max_bytes if max_bytes is None else max_bytes
         path = self.folder / secrets.token_hex(8) / safe_name(name)

@@ -202,7 +202,7 @@ class Button(Repaired):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundMessage(Repaired):
-    """What goes out to a chat.
+    """A message to a chat.
 
     Attributes:
         channel: name of the channel.

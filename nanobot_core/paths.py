@@ -226,7 +226,7 @@ class PathGuard:
         Raises:
             ToolInputError: the path cannot be written.
             ToolDenied: it may not be written, or a link stands where none stood at the check.
-            ToolFailed: the disk refused; the former content is whole.
+            ToolFailed: the disk refused; the previous content is unchanged.
         """
         with self._checked("write", path):
             _ROOT.replace(_below_root(path), data, mode=mode)

@@ -156,10 +156,10 @@ async def finish_in_thread(work: Callable[[], T]) -> T:
 
 
 class GatheredWork:
-    """Blocking work in a thread, one piece after another: what comes meanwhile goes there together.
+    """Blocking work in a thread, in batches: requests that arrive during a batch form the next one.
 
-    Going to a thread and back costs the event loop more than most pieces do, and threads side by
-    side take the interpreter from it and from one another.
+    Switching to a thread and back costs the event loop more than most requests do, and concurrent
+    threads compete with it for the interpreter.
     """
 
     def __init__(self) -> None:

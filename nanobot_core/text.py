@@ -59,7 +59,7 @@ class PairJoiner:
 def repair_text(text: str) -> str:
     """Return `text` in whole characters; the same object where it has no others.
 
-    Halves of a surrogate pair that stand side by side are joined, each other half becomes U+FFFD.
+    Halves of a surrogate pair that follow each other are joined, each other half becomes U+FFFD.
     """
     if text.isascii():
         return text
@@ -104,7 +104,7 @@ def count_chars(value: object) -> int:
 
 
 def is_deeper(value: object, levels: int) -> bool:
-    """Tell whether plain data is nested in more than `levels` lists and objects."""
+    """Return whether plain data is nested in more than `levels` lists and objects."""
     layer = [value]
     for _ in range(levels):
         layer = [inner for item in layer for inner in _inside(item)]
@@ -130,7 +130,7 @@ def _inside(item: object) -> Sequence[object]:
 
 
 def truncate_middle(text: str, max_chars: int) -> str:
-    """Return `text` cut to about `max_chars`, head and tail kept, the gap told in between.
+    """Return `text` cut to about `max_chars`, head and tail kept, with a note about the gap.
 
     Args:
         text: any text.
@@ -191,7 +191,7 @@ def _finite(digits: str) -> float:
 
 
 def is_finite(value: object) -> bool:
-    """Tell whether plain data holds neither NaN nor an infinity, so that it can be JSON."""
+    """Return whether plain data holds neither NaN nor an infinity, so that it can be JSON."""
     return all(math.isfinite(item) for item in _items_in(value) if isinstance(item, float))
 
 

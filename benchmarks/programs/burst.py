@@ -1,6 +1,6 @@
 """A single-file plugin: a channel that offers many messages at once and prints the rate of replies.
 
-The chats write side by side; each writes all of its messages without waiting for an answer.
+The chats write concurrently; each writes all of its messages without waiting for an answer.
 """
 
 import asyncio

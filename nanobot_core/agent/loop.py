@@ -66,7 +66,7 @@ class _Ending:
 
 
 class AgentRunner:
-    """Runs the agent. It keeps no state of a run, so that runs can go on side by side.
+    """Runs the agent. It keeps no state of a run, so that runs can be concurrent.
 
     Args:
         models: finds the provider of a model.
@@ -165,7 +165,7 @@ class _Run:
         return await self._finish(ending)
 
     async def _step(self, iteration: int) -> _Ending | None:
-        """Make one model call and run the tools that it asks for; ``None`` to go on."""
+        """Make one model call and run the tools that it asks for; ``None`` to continue."""
         answer = await self._iterate(iteration, self.spec.tools.get_definitions())
         response = answer.response
         is_cut = response.finish_reason == "length"

@@ -67,7 +67,7 @@ class RequestParts:
         turn: the turn.
         message: the user's message as stored, see `with_attachments`.
         history: earlier messages, legal and within the budget.
-        progress: what an interrupted turn has come to since the message, legal.
+        progress: what an interrupted turn has added since the message, legal.
         media: local paths that came with the message; images are shown to the model.
         model: name of the model, for hooks.
         summary: summary of what is no longer in `history`, or an empty string.

@@ -26,7 +26,7 @@ class Model:
         wire_name: its name for the service.
         provider: the adapter.
         provider_name: name of the provider.
-        plugin: id of the plugin that brings the provider.
+        plugin: id of the plugin that contributes the provider.
         overrides: request fields that are forced for it.
     """
 
@@ -81,7 +81,7 @@ class AgentRunSpec:
     Attributes:
         turn: whose turn it is.
         messages: history in order, the system prompt first; the user's message last, or behind it
-            what an interrupted run has come to.
+            what an interrupted run has added.
         tools: what may be called.
         hooks: call points, those of the run included.
         files: what tools may read and write.

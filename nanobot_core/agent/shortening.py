@@ -107,7 +107,7 @@ async def compact(
         turns, cut = _boundaries(history, counts, int(allowed * COMPACT_TO), KEEP_AT_LEAST)
     going = [*history[:turns], *history[turns + 1 : cut]]
     if all(_is_summary(message) for message in going):
-        # A summary of the former summary would be a model call for nothing.
+        # A summary of the previous summary would be a model call for nothing.
         return list(messages), None
     summary = await summarise(going)
     shorter = [*system, summary_message(summary), history[turns], *history[cut:]]

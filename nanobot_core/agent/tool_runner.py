@@ -68,7 +68,7 @@ class ToolRunner:
     async def run_batch(self, calls: Sequence[ToolCall], iteration: int) -> list[Message]:
         """Run `calls` and return their results in the same order.
 
-        Neighbours that are safe beside each other run side by side, everything else alone. Each
+        Neighbours that are safe together run concurrently, everything else alone. Each
         result is recorded as soon as it is known.
 
         Args:
@@ -291,7 +291,7 @@ class ToolRunner:
 
 
 def _groups(ready: Sequence[_Ready]) -> list[list[_Ready]]:
-    """Split calls into runs of neighbours that may run side by side; order is kept."""
+    """Split calls into runs of neighbours that may run concurrently; order is kept."""
     groups: list[list[_Ready]] = []
     joinable = False
     for item in ready:

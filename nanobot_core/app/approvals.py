@@ -180,7 +180,7 @@ class ChatApprovals:
         return (asked, waiting)
 
     async def _question(self, event: ApprovalRequested) -> Question:
-        """Return the question about a call: that of a former process, or a new one."""
+        """Return the question about a call: that of a previous process, or a new one."""
         content = _content(event.call)
         wanted = (event.turn.session_key, event.call.id, content)
         for item in self._open.values():

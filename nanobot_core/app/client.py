@@ -90,7 +90,7 @@ class ControlClient:
 
         Args:
             arguments: ``text``, ``session``, ``model``, ``media``.
-            on_event: told what happens.
+            on_event: receives what happens.
             decide: asked about tool calls that need a word of the owner's.
 
         Raises:
@@ -150,7 +150,7 @@ class ControlClient:
         try:
             yield reader, writer
         except ConnectionError as error:
-            msg = "the gateway ended meanwhile; nanobot gateway logs tells why"
+            msg = "the gateway ended meanwhile; nanobot gateway logs shows the reason"
             raise ControlError(msg) from error
         finally:
             writer.close()
@@ -162,7 +162,7 @@ def _absent() -> ControlError:
 
 def _result(line: JsonObject | None) -> JsonValue:
     if line is None:
-        msg = "the gateway ended before it answered; nanobot gateway logs tells why"
+        msg = "the gateway ended before it answered; nanobot gateway logs shows the reason"
         raise ControlError(msg)
     if line.get("ok") is not True:
         raise ControlError(str(line.get("error") or "the gateway refused"))

@@ -76,7 +76,7 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: boo
     file = loaded.home / "logs" / "nanobot.log"
     if settings.file and _is_writable(file):
         with suppress(OSError):
-            make_folder(file.parent)  # before loguru does, which lets others in
+            make_folder(file.parent)  # before loguru does, which lets others read it
         logger.add(
             **wrapped(
                 file,
@@ -104,7 +104,7 @@ def configure_logging(loaded: LoadedConfig, *, level: str | None, in_thread: boo
 
 
 def quiet_unless_configured() -> None:
-    """Log nothing of nanobot below warnings, unless the program or `configure_logging` set a sink.
+    """Log only warnings and errors of nanobot unless a sink is configured.
 
     Records of the program itself appear as before.
     """

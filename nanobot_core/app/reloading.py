@@ -77,7 +77,7 @@ class Reloader:
         """Read configuration and plugins again and apply the difference.
 
         Raises:
-            ConfigError: the configuration is invalid; the former one remains.
+            ConfigError: the configuration is invalid; the previous one remains.
             PluginError: a required plugin cannot run; likewise.
         """
         async with self._changing:
@@ -106,14 +106,14 @@ class Reloader:
         try:
             logger.info("reload: {}", describe(await self.reload()))
         except NanobotError as error:
-            logger.error("reload failed, the former configuration remains: {}", error)
+            logger.error("reload failed, the previous configuration remains: {}", error)
 
     async def reload_plugin(self, plugin_id: str) -> Reconfiguration:
         """Load a plugin's code again.
 
         Raises:
-            PluginError: it cannot run, or requires a restart; the former code remains.
-            ConfigError: its settings are invalid; the former code remains.
+            PluginError: it cannot run, or requires a restart; the previous code remains.
+            ConfigError: its settings are invalid; the previous code remains.
         """
         async with self._changing:
             change = await self._bot.plugins.changes.reload(plugin_id)

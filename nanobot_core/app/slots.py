@@ -28,7 +28,7 @@ async def create_session_store(
     """Return the session store that the configuration names.
 
     Raises:
-        ConfigInvalid: no plugin brings a store of that name.
+        ConfigInvalid: no plugin contributes a store of that name.
         PluginError: its plugin cannot run.
     """
     name = loaded.settings.agents.defaults.session_store
@@ -43,7 +43,7 @@ async def create_memory(host: PluginHost, loaded: LoadedConfig) -> MemoryBackend
     """Return the memory backend that the configuration names, or ``None`` when it names none.
 
     Raises:
-        ConfigInvalid: no plugin brings a backend of that name.
+        ConfigInvalid: no plugin contributes a backend of that name.
         PluginError: its plugin cannot run.
     """
     name = loaded.settings.memory.backend
@@ -56,7 +56,7 @@ async def create_bus(host: PluginHost, loaded: LoadedConfig, clock: Clock) -> Bu
     """Return the message queue that the configuration names.
 
     Raises:
-        ConfigInvalid: no plugin brings one of that name.
+        ConfigInvalid: no plugin contributes one of that name.
         PluginError: its plugin cannot run.
         BusError: what it stores cannot be opened.
     """
@@ -84,7 +84,7 @@ async def create_transcriber(
     """Return what turns recordings into text, or ``None`` when there is nothing or no choice.
 
     Raises:
-        ConfigInvalid: no plugin brings one of the name that is set.
+        ConfigInvalid: no plugin contributes one of the configured name.
         PluginError: its plugin cannot run.
         ConfigError: its settings are wrong.
     """

@@ -123,7 +123,7 @@ class QueueCounts:
         """Forget the counts; called when a transaction has failed.
 
         Args:
-            readied: the former value of the attribute.
+            readied: the previous value of the attribute.
         """
         self.readied = readied
         self._is_known = False

@@ -1,1 +1,1 @@
-"""Channels: who may write, what comes in, what goes out, and what runs."""
+"""Channels: who may write, inbox, outbox, and supervision."""

@@ -1,4 +1,4 @@
-"""ChannelInbox: the way in, from a channel to the message queue."""
+"""ChannelInbox: from a channel to the message queue."""
 
 from __future__ import annotations
 

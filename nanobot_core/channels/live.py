@@ -1,4 +1,4 @@
-"""What a chat sees while its message is worked on. Nothing of it is stored."""
+"""What a chat sees while its message is worked on. It is not stored."""
 
 from __future__ import annotations
 

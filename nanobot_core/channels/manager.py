@@ -77,7 +77,7 @@ class ChannelManager:
         )
 
     def start_missing(self) -> None:
-        """Start the channels that are enabled and do not run, side by side."""
+        """Start the channels that are enabled and do not run, concurrently."""
         wanted = self._wanted()
         for name, (plugin, factory) in wanted.items():
             if name not in self._entries:
@@ -221,7 +221,7 @@ class ChannelManager:
         supervisor.silence_limit_s = channel.capabilities.silence_limit_s
 
         def alive() -> None:
-            # A call from a former attempt must not count for this one.
+            # A call from a previous attempt must not count for this one.
             if entry.channel is channel:
                 supervisor.alive()
 

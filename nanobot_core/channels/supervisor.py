@@ -36,7 +36,7 @@ class Supervisor:
     Args:
         name: its name.
         kind: what it is.
-        plugin: id of the plugin that brings it.
+        plugin: id of the plugin that contributes it.
         attempt: one attempt, from creation to end; must release everything when cancelled.
         spawn: starts tasks that the application owns.
         clock: source of time.

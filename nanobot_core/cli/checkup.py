@@ -128,7 +128,7 @@ async def _bounded(plugin: str, name: str, ask: Callable[[], Awaitable[CheckResu
 
 
 async def _tasks_left() -> list[Finding]:
-    """Return tasks that go on although all plugins have stopped."""
+    """Return tasks that continue although all plugins have stopped."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
         _, left = await asyncio.wait(left, timeout=ENDING_S)
@@ -136,7 +136,7 @@ async def _tasks_left() -> list[Finding]:
     found = []
     for task in left:
         places = ", ".join(f"{at.f_code.co_filename}:{at.f_lineno}" for at in task.get_stack())
-        message = f"task '{task.get_name()}' goes on after all plugins have stopped: {places}"
+        message = f"task '{task.get_name()}' continues after all plugins have stopped: {places}"
         found.append(Finding("core", "tasks", "warning", message, remedy))
     return found
 

@@ -217,7 +217,7 @@ async def _stop(client: ControlClient, limit_s: float) -> None:
 
 @contextmanager
 def _watched(pid: int | None) -> Iterator[Callable[[], bool]]:
-    """Yield what tells whether a process has ended; one that is unknown counts as ended."""
+    """Yield a function that returns whether a process has ended or is unknown."""
     try:
         # A number may be given to another process at once, and a descriptor may not.
         descriptor = os.pidfd_open(pid) if pid is not None else None

@@ -35,7 +35,7 @@ class Entry:
         name: the word that is typed.
         summary: its line in ``--help``.
         target: ``package.module:name`` of a `typer.Typer`, or of a function for one command.
-        plugin: id of the plugin that brings it; empty for the core's own.
+        plugin: id of the plugin that contributes it; empty for the core's own.
     """
 
     name: str
@@ -78,7 +78,7 @@ class LazyGroup(TyperGroup):
         """Return the command, its module imported; ``None`` if the name is unknown.
 
         Raises:
-            PluginError: the plugin that brings it is disabled or broken.
+            PluginError: the plugin that contributes it is disabled or broken.
         """
         if cmd_name in self.commands:
             return self.commands[cmd_name]

@@ -1,4 +1,4 @@
-"""``nanobot pairing``: let strangers in."""
+"""``nanobot pairing``: admit unknown senders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nanobot_core.channels.pairing import PairingStore
 
 app: typer.Typer = typer.Typer(
-    help="Let strangers in who wrote to a channel.", no_args_is_help=True
+    help="Admit unknown senders who wrote to a channel.", no_args_is_help=True
 )
 
 
@@ -22,7 +22,7 @@ def list_(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List codes that wait for a word, and who was let in."""
+    """List pending codes and admitted senders."""
     store = _store(ctx)
     waiting, let_in = store.pending(), store.everyone()
     if as_json:
@@ -59,9 +59,9 @@ def revoke(
     channel: Annotated[str, typer.Argument(help="Name of the channel.")],
     sender_id: Annotated[str, typer.Argument(help="Id of the sender.")],
 ) -> None:
-    """Shut out somebody who was let in by a code."""
+    """Remove a sender who was admitted by a code."""
     if not _store(ctx).revoke(channel, sender_id):
-        fail(f"'{sender_id}' was not let in on '{channel}'; see nanobot pairing list")
+        fail(f"'{sender_id}' is not an admitted sender of '{channel}'; see nanobot pairing list")
 
 
 def _store(ctx: typer.Context) -> PairingStore:

@@ -370,7 +370,7 @@ def _selection(catalogue: Catalogue, plugin_id: str) -> Selection:
 
 
 def _move(options: Options, plugin_id: str, *, source: str, target: str) -> bool:
-    """Put an id from one list of the file into another, and tell whether the file has changed."""
+    """Put an id from one list of the file into another, and return whether the file has changed."""
     from nanobot_core.cli.config import config_file
     from nanobot_core.config.editing import add_to_list, remove_from_list
 

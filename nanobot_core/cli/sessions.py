@@ -135,7 +135,7 @@ def search(
 
 @asynccontextmanager
 async def _store(options: Options) -> AsyncIterator[SessionStore]:
-    """Open the store alone; plugins start only if one of them brings it."""
+    """Open the store alone; plugins start only if one of them contributes it."""
     from nanobot_core.app.slots import create_session_store
     from nanobot_core.clock import SystemClock
 

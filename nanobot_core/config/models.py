@@ -283,7 +283,7 @@ class ToolsSettings(OpenSection):
         max_tool_result_chars: longer results are cut, the whole kept in a file.
         result_keep_days: age at which those files are removed.
         max_repeats: equal calls with equal results before the model gets a warning.
-        max_parallel: calls that run side by side in one turn.
+        max_parallel: calls that run concurrently in one turn.
         guests: what senders who are not the owner may use.
         approval: rules in order; the first that matches decides.
         approval_timeout_s: seconds until no answer means no.

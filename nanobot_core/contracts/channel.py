@@ -1,4 +1,4 @@
-"""Channel: a way in and out for people."""
+"""Channel: how people send and receive messages."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class ToolSet(Protocol):
     """The tools that a plugin publishes besides those it contributes at start."""
 
     def replace(self, tools: Iterable[Tool | LazyTool]) -> None:
-        """Publish `tools` instead of the former set, as one change of the registry.
+        """Publish `tools` instead of the previous set, as one change of the registry.
 
         Raises:
             PluginRejected: a tool is malformed or its name does not match the declared pattern.

@@ -186,7 +186,7 @@ Decision: TypeAlias = Allow | Rewrite | Ask | Deny
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The message is not let in.
+    """The message is not admitted.
 
     Attributes:
         reason: why, for the log.

@@ -118,7 +118,7 @@ StreamEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | Completed
 
 
 class LLMProvider(ABC):
-    """An adapter to a model service. One instance serves all sessions, calls run side by side.
+    """An adapter to a model service. One instance serves all sessions, calls run concurrently.
 
     Retries and fallback are not its business: it makes one attempt and raises a typed error. The
     core raises `AnswerTooLong` for an answer that exceeds `MAX_ANSWER_CHARS`, `MAX_TOOL_CALLS` or
@@ -188,7 +188,7 @@ class ProviderSpec:
         add_prefix: prefix that the service wants before model names, such as ``openrouter/``.
         strip_prefix: whether a vendor prefix (``vendor/model``) is removed before sending.
         model_overrides: (part of a model name, request fields) pairs that are forced.
-        prompt_cache: the service caches prompts when told where.
+        prompt_cache: the service caches prompts at marks in a request.
         demo: it is no model; used only when asked for by name or when nothing else is configured.
     """
 

@@ -90,7 +90,7 @@ class RunStatus:
     Attributes:
         name: its name.
         kind: what it is.
-        plugin: id of the plugin that brings it.
+        plugin: id of the plugin that contributes it.
         state: where it stands. A channel that its platform has not answered is not ``running``.
         since: when it came into this state, aware.
         restarts: how often it was started again since the gateway started.

@@ -102,8 +102,8 @@ class SessionStore(ABC):
         The cost depends on what is added, not on the size of the session.
 
         Raises:
-            SessionError: the medium cannot be written; the former content is whole. One that is
-                temporary, such as for want of room, is tried again for messages from chats.
+            SessionError: the medium cannot be written; the previous content is unchanged. For
+                messages from chats, a temporary failure, such as a full disk, is retried.
         """
 
     @abstractmethod

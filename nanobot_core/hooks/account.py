@@ -39,9 +39,9 @@ class Account:
 class Circuit:
     """Three failures in a row open it; after a pause one trial call decides.
 
-    The pause doubles from 30 seconds to 10 minutes while trials fail. Three calls that go on
-    although their time is up open it as well, and there is no trial until one of them has ended:
-    what cannot be stopped must not add up.
+    The pause doubles from 30 seconds to 10 minutes while trials fail. Three calls that continue
+    after their time limit open it as well, and there is no trial until one of them has ended, so
+    that calls that cannot be stopped do not accumulate.
     """
 
     now_s: Callable[[], float]
@@ -94,7 +94,7 @@ class Circuit:
         self._open()
 
     def leave_behind(self, call: asyncio.Future[Any]) -> None:
-        """Count a call that goes on although its time is up, until it ends."""
+        """Count a call that continues after its time limit, until it ends."""
         self.left_behind += 1
         call.add_done_callback(self._ended)
         if self.left_behind >= FAILURES_TO_OPEN and self.opened_at_s is None:

@@ -130,7 +130,7 @@ class First(Caller, Generic[E, V]):
 
 
 class Gather(Caller, Generic[E, V]):
-    """Calls all side by side and collects their items."""
+    """Calls all concurrently and collects their items."""
 
     async def __call__(self, event: E) -> list[tuple[str, V]]:
         """Return (plugin id, item) pairs, ordered by the implementations."""

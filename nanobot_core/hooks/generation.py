@@ -34,7 +34,7 @@ class HookStats:
 
     Attributes:
         now_s: monotonic seconds.
-        on_open: told the plugin's id each time one of its circuits opens.
+        on_open: called with the plugin's id each time one of its circuits opens.
     """
 
     now_s: Callable[[], float]
@@ -104,7 +104,7 @@ def join_hooks(
         plugins: compiled plugins in calling order.
         runtime: what calling needs of the application.
         order: by hook, ids of plugins that come first, in this order.
-        queues: queues of detached hooks to go on with.
+        queues: existing queues of detached hooks.
     """
     joined: dict[str, list[Implementation]] = {}
     for plugin in plugins:

@@ -54,7 +54,7 @@ RULES: dict[Kind, KindRule] = {
         "in order, strongest answer wins (deny, ask, rewrite, allow); a failure denies", 15.0, True
     ),
     Kind.FIRST: KindRule("in order, first answer that is not None; a failure asks the next", 4.0),
-    Kind.GATHER: KindRule("side by side, collects; what fails contributes nothing", 3.0),
+    Kind.GATHER: KindRule("concurrently, collects; what fails contributes nothing", 3.0),
     Kind.WRAP: KindRule(
         "middleware, call_next usable once, its time not counted; a failure before it is skipped, "
         "after it the inner result is used",

@@ -159,8 +159,8 @@ def declare_contribution(
     import it and use it as a decorator, and so depend on the plugin's distribution.
 
     Args:
-        declaration: takes the context of the plugin that contributes, returns what it gives; its
-            body is not used.
+        declaration: takes the context of a plugin and returns its contributions; its body is not
+            used.
     """
     return HookPoint(declaration, Kind.CONTRIBUTE, f"takes part in {declaration.__name__}")
 

@@ -171,7 +171,7 @@ def contribute_isolators() -> Iterable[IsolatorSpec]:
 def start(ctx: PluginContext) -> None:
     """Called after the contributions are accepted, before they are visible; 30 s.
 
-    If it raises, the plugin is left out and nothing of it is published.
+    If it raises, the plugin is left out and none of its contributions are published.
     """
 
 
@@ -203,13 +203,13 @@ def _refuse_message(plugin: str, reason: str) -> Refuse:
 
 @declare(
     Kind.GATE,
-    "reads every message and decides who is let in",
+    "reads every message and decides who is admitted",
     Refuse,
     refuse=_refuse_message,
     judges="channel message",
 )
 def admit_message(event: MessageReceived) -> Refuse | None:
-    """Refuse a message that the access lists let in; None accepts it."""
+    """Refuse a message that the access lists admit; None accepts it."""
 
 
 @declare(

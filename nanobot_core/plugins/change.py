@@ -44,11 +44,11 @@ class Reconfiguration:
     Attributes:
         enabled: may run now and could not before; started if something triggers them now.
         disabled: may not run any more; stopped if they were active.
-        reloaded: a new instance took the place of the former one, which is stopped.
+        reloaded: a new instance replaced the previous one, which is stopped.
         applied: took new settings as they are.
         unchanged: active as before, with the same context.
-        failed: by id, why a plugin is not as the configuration wants it; one that was active goes
-            on as it was, and the gates of one that was not are closed.
+        failed: by id, why a plugin is not as the configuration wants it; one that was active
+            continues unchanged, and the gates of one that was not are closed.
     """
 
     enabled: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class Plan:
         return self.started | {key: each.fresh for key, each in self.exchanges.items()}
 
     def drop(self, plugin_id: str) -> ActivePlugin:
-        """Go on without a new instance, which is returned; what it was to replace stays."""
+        """Continue without a new instance, which is returned; what it was to replace stays."""
         if plugin_id in self.started:
             return self.started.pop(plugin_id)
         exchange = self.exchanges.pop(plugin_id)
@@ -164,7 +164,7 @@ class PluginChanges:
         Raises:
             RestartRequired: Python cannot exchange its code.
             PluginError: the new code fails in a child process, at its start or in its health
-                check. The former instance continues.
+                check. The previous instance continues.
             ConfigError: its settings do not fit the new code; likewise.
         """
         return await self._one_by_one(partial(self._reload, plugin_id), f"reload:{plugin_id}")

@@ -1,7 +1,7 @@
 """What the owner has agreed that plugins do, and what is refused while a plugin does not run.
 
-A plugin that comes to do more waits for its owner's consent. Skipping a policy because its plugin
-is broken would allow what the owner forbids. Until the plugin runs, or its owner disables or
+A plugin that does more than before waits for its owner's consent. Skipping a policy because its
+plugin is broken would allow what the owner forbids. Until the plugin runs, or its owner disables or
 removes it, its gates and its critical hooks refuse; all gates refuse if its hooks are unknown.
 """
 
@@ -228,7 +228,7 @@ def _judges(
 ) -> Collection[str]:
     manifest = selection.plugin.manifest
     if selection.state == "unconfirmed" and agreed is not None:
-        # What it has come to judge since is not in force before its owner agrees.
+        # What it judges since then is not in force before its owner agrees.
         return _agreed_judges(agreed)
     if manifest is None:
         return GATES

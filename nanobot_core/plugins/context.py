@@ -109,7 +109,7 @@ class PublishedTools:
         self._publish = publish
 
     def replace(self, tools: Iterable[Tool | LazyTool]) -> None:
-        """Publish `tools` instead of the former set."""
+        """Publish `tools` instead of the previous set."""
         self._publish(tuple(tools))
 
 

@@ -65,7 +65,7 @@ _CHILD_VARIABLES = (
 def examine_plugin(plugin_id: str, file: str | None = None) -> Manifest:
     """Return the manifest of a plugin, derived from its code in a child process.
 
-    Nothing of the plugin is imported into this process, and the child gets neither the secrets
+    The plugin is not imported into this process, and the child gets neither the secrets
     of the environment nor the current directory to import from. Blocks while the child runs.
 
     Args:
@@ -176,7 +176,7 @@ def _child_environment() -> dict[str, str]:
 
 
 def derive_manifest(plugin: InstalledPlugin) -> Manifest:
-    """Import `plugin` into this process and return what it gives.
+    """Import `plugin` into this process and return what it contributes.
 
     Raises:
         PluginLoadFailed: its code does not import.

@@ -507,7 +507,7 @@ class PluginHost:
             self._conditions.note_block(block, self.active.ledgers[block.plugin])
 
     def _circuit_opened(self, ledger: HookStats, plugin_id: str) -> None:
-        # Work that still runs in a former instance says nothing about the current one.
+        # Work that still runs in a previous instance says nothing about the current one.
         if self.active.ledgers.get(plugin_id) is ledger:
             self._conditions.circuit_opened(plugin_id)
 

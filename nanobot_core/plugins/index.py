@@ -80,7 +80,7 @@ class Isolation:
     Attributes:
         python: interpreter of its environment.
         isolator: id of the plugin that runs it, or an empty string.
-        left_out: what it gives besides tools, and what has no effect therefore.
+        left_out: what it contributes besides tools, and what has no effect therefore.
         remedy: what to do about the plugin's problem.
     """
 
@@ -100,7 +100,7 @@ class InstalledPlugin:
         distribution: name of the distribution, normalised.
         version: version of the distribution.
         summary: the distribution's own line about itself.
-        manifest: what it gives, or ``None`` when it is undescribed.
+        manifest: what it contributes, or ``None`` when it is undescribed.
         manifest_file: path where the manifest is, or in a working copy should be, or ``None``.
         problem: why it cannot be used in this environment, or an empty string.
         direct: it is here for its own sake, not only as a dependency of another distribution.

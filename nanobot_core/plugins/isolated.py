@@ -1,4 +1,4 @@
-"""Tool plugins that run in a process and an environment of their own: found, described, stood for.
+"""Finds and describes tool plugins that run in a separate process and environment.
 
 Such a plugin need not be installed here, and its code is never imported here. Its manifest comes
 from a child process of its environment's interpreter and is kept until that environment changes.
@@ -134,7 +134,7 @@ def stand_in(
 
     Args:
         plugin: an isolated plugin.
-        manifest: what it gives.
+        manifest: what it contributes.
         loaded: the configuration in force.
         sections: the plugin's part of it.
         look_up: returns those of the named environment variables that are set.

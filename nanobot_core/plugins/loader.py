@@ -54,7 +54,7 @@ def contained(
         plugin_id: whose code it is.
         doing: what is done, for the message: ``creating x``.
         remedy: what to do about a failure.
-        passes: errors that go on as they are.
+        passes: errors that continue as they are.
     """
     try:
         yield
@@ -117,7 +117,7 @@ def load_file(file: str) -> ModuleType:
     Its dotted names begin with ``__name__``: ``LazyTool("roll", f"{__name__}:RollTool")``.
 
     Raises:
-        Exception: whatever executing it raises; nothing of it stays behind then.
+        Exception: whatever executing it raises; the module is then removed.
     """
     name = LOCAL_PREFIX + Path(file).stem
     known = sys.modules.get(name)
@@ -266,13 +266,13 @@ class Exchange:
     code: CodeExchange | None = None
 
     def settle(self) -> None:
-        """Go on with the new instance."""
+        """Continue with the new instance."""
         if self.former is not None and self.code is not None:
             self.former.successor = self.fresh
             self.former.loading.release()
 
     def undo(self) -> None:
-        """Go on with the former instance."""
+        """Continue with the previous instance."""
         if self.former is not None and self.code is not None:
             self.code.put_back()
             self.fresh.successor = self.former

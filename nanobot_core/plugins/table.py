@@ -150,7 +150,7 @@ class PluginTable:
         ledgers: accounts and circuits by plugin id, also of plugins that have left.
         hooks: the call points of the current generation.
         offering: puts the tools of active plugins into the registry.
-        tools_loaded: whether the plugins that bring tools have been started.
+        tools_loaded: whether the plugins that contribute tools have been started.
         leases: which work uses which generation.
     """
 

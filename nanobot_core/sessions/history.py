@@ -56,7 +56,7 @@ def align(messages: Sequence[Message]) -> list[Message]:
     It begins with a user message; each tool call has one result, directly after its message and
     in call order; call ids are unique and not empty; no message is empty. Results without a call
     are left out, missing ones become `OUTCOME_UNKNOWN`, images without data become text, system
-    messages are left out because a request brings its own. Neighbouring user messages stay apart.
+    messages are left out because a request has its own. Neighbouring user messages stay apart.
     Aligning twice changes nothing more.
     """
     history: list[Message | ToolCall] = []  # a call is in the place of its result

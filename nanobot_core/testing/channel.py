@@ -65,7 +65,7 @@ class RecordingInbox:
         self._may_go_on.clear()
 
     def let_go(self) -> None:
-        """Let the calls that wait go on."""
+        """Let the waiting calls continue."""
         self._may_go_on.set()
 
     async def publish(self, message: InboundMessage, complete: Complete | None = None) -> bool:

@@ -182,7 +182,7 @@ class InstalledChannel(ContextSuite):
             await channel.stop()
             await channel.stop()
             assert await ends_within(run, _TEST_LIMIT_S), (
-                f"channel '{channel.name}': start goes on after stop; end it there"
+                f"channel '{channel.name}': start continues after stop; end it there"
             )
 
 

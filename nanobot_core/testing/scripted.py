@@ -17,7 +17,7 @@ _providers: WeakValueDictionary[str, FakeProvider] = WeakValueDictionary()
 
 
 class ScriptedPlugin:
-    """Brings one provider that takes a step of the script with each request.
+    """Contributes one provider that takes a step of the script with each request.
 
     Configure ``agents.defaults.model`` to be `model`, and give it to a started agent::
 

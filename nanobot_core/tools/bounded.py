@@ -92,7 +92,7 @@ def matches(pattern: str, text: str) -> bool | None:
 
 @lru_cache(maxsize=256)
 def _compile(pattern: str) -> SchemaValidator | None:
-    """Compile with the engine that pydantic brings, the regex crate; it never backtracks."""
+    """Compile with the engine of pydantic, the regex crate; it never backtracks."""
     from pydantic_core import SchemaError, SchemaValidator, core_schema
 
     if len(pattern) > _MAX_PATTERN_CHARS:
@@ -132,8 +132,8 @@ def _validator_class(omitted: frozenset[str] = frozenset()) -> type[Draft202012V
     # The search for evaluated properties runs through references without calling a keyword.
     types = original.TYPE_CHECKER.redefine("boolean", _is_boolean)
     found: type[Draft202012Validator] = extend(original, bounded, type_checker=types)  # type: ignore[no-untyped-call]  # has no types
-    # As it comes, a part of a schema that names a dialect, or a reference to the meta-schema, goes
-    # on with a class of the library's own, where nothing is bounded.
+    # By default, the library validates a part of a schema that names a dialect, or a reference to
+    # the meta-schema, with a class of its own, which has no bounds.
     found.evolve = _evolve  # type: ignore[assignment]
     return found
 

@@ -127,8 +127,8 @@ class ToolRegistry:
     """Tools by name. Changes take effect with the next `get_definitions`.
 
     Args:
-        describe_missing: returns a sentence on an unknown name, such as which plugin would
-            bring it, or an empty string.
+        describe_missing: returns a sentence on an unknown name, such as which plugin could
+            contribute it, or an empty string.
     """
 
     def __init__(self, describe_missing: Callable[[str], str] = lambda _name: "") -> None:

@@ -49,7 +49,7 @@ class ChannelPorts:
 
 
 class Dispatcher:
-    """Passes messages to turns: those of one session in order, sessions side by side.
+    """Passes messages to turns: those of one session in order, different sessions concurrently.
 
     Args:
         bus: the message queue.

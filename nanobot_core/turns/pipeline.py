@@ -140,7 +140,7 @@ class _Turn:
 
 @dataclass(slots=True, kw_only=True)
 class TurnPipeline:
-    """Runs turns; those of one session one after another, others side by side.
+    """Runs turns; those of one session one after another, others concurrently.
 
     Attributes:
         setup: what turns take from the configuration.
@@ -285,7 +285,7 @@ class TurnPipeline:
     def _resumed(
         self, request: TurnRequest, session: Session, tools: ToolRegistry
     ) -> Resumption | None:
-        """Return how to continue a message that a former process worked on, or ``None``."""
+        """Return how to continue a message that a previous process worked on, or ``None``."""
         if request.source != "chat":  # only the message queue retries a message
             return None
         may_repeat = partial(self._may_repeat, session.key, tools)

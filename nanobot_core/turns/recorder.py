@@ -150,7 +150,7 @@ async def keep_compaction(
 ) -> None:
     """Store the summary of a run, so that the next turn need not make it again.
 
-    The run counts messages of its own request, which may begin with a former summary and lacks
+    The run counts messages of its own request, which may begin with an earlier summary and lacks
     what repair removed. Both sides have the user's messages, so the remaining ones are counted
     from the end.
 

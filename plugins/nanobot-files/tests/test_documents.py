@@ -155,7 +155,7 @@ async def test_document_of_too_much_text_is_shown_up_to_the_limit(
 
     text = await bench.text(ReadFileTool, path="a.docx", limit=1)
 
-    assert "[the document goes on, but reading it did not end within 30 seconds and 8,0" in text
+    assert "[the document continues, but reading it did not end within 30 seconds and 8,0" in text
 
 
 async def test_pages_before_damage_are_shown_with_a_note(bench: Bench, papers: Papers) -> None:

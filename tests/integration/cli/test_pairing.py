@@ -35,5 +35,5 @@ def test_a_code_lets_in_once_and_can_be_taken_back(bare: CommandLine) -> None:
     assert let_in["channel"] == "telegram"
 
     bare("pairing", "revoke", "telegram", "5")
-    assert "was not let in" in bare("pairing", "revoke", "telegram", "5", code=1).stderr
+    assert "is not an admitted sender" in bare("pairing", "revoke", "telegram", "5", code=1).stderr
     assert json.loads(bare("pairing", "list", "--json").stdout)["approved"] == []

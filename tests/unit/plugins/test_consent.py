@@ -203,7 +203,7 @@ async def test_a_judge_that_waits_for_consent_refuses_what_it_judged_before(
     await host.start()
     call, message = await asked(host)
 
-    assert "decides who is let in" in call
+    assert "decides who is admitted" in call
     assert message == ""
 
 

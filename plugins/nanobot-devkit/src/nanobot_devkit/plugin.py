@@ -25,7 +25,7 @@ def contribute_cli() -> Iterable[CliGroup]:
         ),
         CliGroup(
             name="check",
-            summary="Tell what keeps a plugin from being published.",
+            summary="Report what prevents a plugin from being published.",
             app="nanobot_devkit.commands:check",
             parent="plugins",
         ),

@@ -33,7 +33,7 @@ _MAX_VERSIONS = 4_096
 
 
 class Version(NamedTuple):
-    """Tells whether a file is still the one that was read."""
+    """Knows whether a file is still the one that was read."""
 
     inode: int
     size: int

@@ -149,7 +149,7 @@ class ReadFileTool(FileTool[ReadFileParams]):
     description = (
         "Read a text file, a PDF or office document (docx, xlsx, pptx, odt, ods, odp), or look at "
         "an image (PNG, JPEG, GIF, WebP). Text comes as LINE|CONTENT; the part before the first | "
-        "is not part of the file. Long files come in pages: go on with offset. Use grep to find "
+        "is not part of the file. Long files come in pages: continue with offset. Use grep to find "
         "something in text files, list_dir for a folder. This does not send the file to the user."
     )
     parameters_model = ReadFileParams
@@ -210,7 +210,7 @@ class ReadFileTool(FileTool[ReadFileParams]):
         page = self._read_page(io.BytesIO(text.data), UTF8, params, len(text.data), watch)
         if not page.lines:
             return _empty(params.path)
-        gap = f"\n[the document goes on, but {text.gap}]" if text.gap else ""
+        gap = f"\n[the document continues, but {text.gap}]" if text.gap else ""
         return "\n".join([*page.lines, _note(page, size) + gap])
 
     def _read_page(

@@ -31,7 +31,7 @@ class Watch:
         self._cancelled.set()
 
     def check(self) -> None:
-        """Go on, or stop here. Work calls it at least every few milliseconds.
+        """Continue, or stop here. Work calls it at least every few milliseconds.
 
         Raises:
             ToolFailed: the time is up, or the call was cancelled.

@@ -173,7 +173,7 @@ def _longest_run(text: str) -> int:
 def _help(tools: Sequence[ToolDefinition]) -> str:
     if not tools:
         install = "pip install 'nanobot-core[standard]'"
-        return f"{INTRODUCTION} There are no tools here; `{install}` brings some."
+        return f"{INTRODUCTION} There are no tools here; `{install}` installs some."
     lines = [f"- `{_signature(tool)}` {_first_sentence(tool.description)}" for tool in tools]
     arguments = json.dumps(_example_arguments(tools[0]), ensure_ascii=False)
     example = f"For example: `{tools[0].name} {arguments}`"

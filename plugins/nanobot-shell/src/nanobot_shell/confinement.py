@@ -2,7 +2,7 @@
 
 A short list of programs whose arguments are names of files, with options that name none. Whatever
 is not on it, and whatever the shell itself decides while it runs, cannot be confined this way. No
-program here makes or moves links, so that a name means the same when the command comes to use it.
+program here makes or moves links, so that a name means the same when the command uses it.
 """
 
 from __future__ import annotations

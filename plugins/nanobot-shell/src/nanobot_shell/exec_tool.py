@@ -33,7 +33,7 @@ class ExecParameters(BaseModel):
         Field(ge=1, le=_MAX_TIMEOUT_S, description="Seconds until it is ended; 60 by default."),
     ] = None
     background: Annotated[
-        bool, Field(description="Return an id at once; the command goes on (see exec_session).")
+        bool, Field(description="Return an id at once; the command continues (see exec_session).")
     ] = False
 
 

@@ -55,7 +55,7 @@ class ShellPlugin:
 
     @on.start
     def start(self, ctx: PluginContext) -> None:
-        """Keep the context; in a gateway also end former commands and log which sandbox is used."""
+        """Keep the context; in a gateway, end earlier commands and log which sandbox is used."""
         self._ctx = ctx
         if ctx.gateway is not None:
             ctx.spawn(self._prepare(), name="sandbox of commands")

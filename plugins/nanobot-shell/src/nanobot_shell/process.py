@@ -34,7 +34,7 @@ class Launch:
         environment: the whole environment of the command.
         run_id: run that the command belongs to; see `nanobot_shell.runs`.
         with_input: the command may be written to.
-        clean: called in a thread when nothing of the command is left.
+        clean: called in a thread when the command has ended.
     """
 
     argv: list[str]
@@ -139,7 +139,7 @@ async def start_command(launch: Launch) -> CommandProcess:
         OSError: it cannot be started.
 
     Cancellation:
-        Nothing of the command is left.
+        The command has ended.
     """
     marker = f"{launch.run_id}-{uuid.uuid4().hex}"
     with Pipes(with_input=launch.with_input) as pipes:

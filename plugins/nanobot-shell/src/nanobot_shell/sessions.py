@@ -100,7 +100,7 @@ class Sessions:
         return [each for each in self._sessions.values() if each.owner == owner]
 
     async def close(self) -> None:
-        """End every command, side by side."""
+        """End all commands concurrently."""
         async with self._starting:
             self._is_closed = True
         async with asyncio.TaskGroup() as group:

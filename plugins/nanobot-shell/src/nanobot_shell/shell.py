@@ -83,7 +83,7 @@ class Shell:
                 try:
                     self._run, count = await asyncio.shield(starting)
                 except asyncio.CancelledError:
-                    # The thread goes on, and what it opens must be closed.
+                    # The thread continues, and what it opens must be closed.
                     self._run, _ = await starting
                     raise
                 if count:

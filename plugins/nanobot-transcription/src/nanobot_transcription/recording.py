@@ -42,7 +42,7 @@ class Recording:
     """A recording that can be sent.
 
     Attributes:
-        name: file name for the service; it shows the format and nothing of the sender.
+        name: file name for the service; it shows the format, but not the sender.
         media_type: such as ``audio/ogg``.
         data: its bytes.
     """

@@ -101,7 +101,7 @@ class Extract:
     Attributes:
         text: the content.
         extractor: who found it: ``trafilatura``, ``html``, ``json``, ``pdf`` or ``raw``.
-        complete: nothing of the page was left out for its size.
+        complete: the page was not shortened for its size.
     """
 
     text: str
@@ -117,7 +117,7 @@ def image_type(content: bytes) -> str | None:
 
 
 def is_pdf(content: bytes) -> bool:
-    """Tell whether it is a PDF, by its first bytes."""
+    """Return whether it is a PDF, by its first bytes."""
     return content.startswith(b"%PDF-")
 
 
