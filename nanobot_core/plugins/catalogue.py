@@ -96,12 +96,12 @@ def select(
         cycle = _cycle([item.plugin for item in chosen.values() if item.enabled])
         if not cycle:
             return tuple(chosen[plugin_id] for plugin_id in sorted(chosen))
-        for plugin_id in _who_wishes(cycle, chosen):
+        for plugin_id in _causes_of(cycle, chosen):
             decided[plugin_id] = replace(
                 chosen[plugin_id],
                 enabled=False,
                 state="incompatible",
-                reason=f"its wishes for an order form a cycle: {' -> '.join(cycle)}",
+                reason=f"its requires, after and before form a cycle: {' -> '.join(cycle)}",
                 remedy="disable one of them",
             )
 
@@ -131,7 +131,7 @@ def in_calling_order(plugins: Collection[InstalledPlugin]) -> tuple[InstalledPlu
     """Order plugins by what they require, come after and come before; ties by id.
 
     Args:
-        plugins: their wishes form no cycle, as among those that `select` enables.
+        plugins: without cycles, such as those that `select` enables.
     """
     by_id = {plugin.id: plugin for plugin in plugins}
     sorter = _sorter(plugins)
@@ -148,7 +148,7 @@ def _sorter(plugins: Collection[InstalledPlugin]) -> TopologicalSorter[str]:
     there = {plugin.id for plugin in plugins}
     sorter: TopologicalSorter[str] = TopologicalSorter({plugin_id: set() for plugin_id in there})
     for plugin in plugins:
-        earlier, later = _wishes(plugin)
+        earlier, later = _neighbours(plugin)
         for other in earlier & there:
             sorter.add(plugin.id, other)
         for other in later & there:
@@ -156,8 +156,8 @@ def _sorter(plugins: Collection[InstalledPlugin]) -> TopologicalSorter[str]:
     return sorter
 
 
-def _wishes(plugin: InstalledPlugin) -> tuple[set[str], set[str]]:
-    """Return the ids that a plugin wants to come earlier, and those that it wants later."""
+def _neighbours(plugin: InstalledPlugin) -> tuple[set[str], set[str]]:
+    """Return the ids that must come before a plugin, and those that must come after it."""
     if plugin.manifest is None:
         return set(), set()
     facts = plugin.manifest.facts
@@ -165,7 +165,7 @@ def _wishes(plugin: InstalledPlugin) -> tuple[set[str], set[str]]:
 
 
 def _cycle(plugins: Collection[InstalledPlugin]) -> list[str]:
-    """Return one cycle of wishes, its first plugin again at the end, or nothing."""
+    """Return one cycle, with its first plugin again at the end, or an empty list."""
     try:
         _sorter(sorted(plugins, key=lambda plugin: plugin.id)).prepare()
     except CycleError as error:
@@ -173,15 +173,10 @@ def _cycle(plugins: Collection[InstalledPlugin]) -> list[str]:
     return []
 
 
-def _who_wishes(cycle: Sequence[str], chosen: Mapping[str, Selection]) -> list[str]:
-    """Return the members whose own wishes hold the cycle together; others are not to blame."""
-    members = set(cycle)
-    guilty = []
-    for plugin_id in sorted(members):
-        earlier, later = _wishes(chosen[plugin_id].plugin)
-        if members & (earlier | later):
-            guilty.append(plugin_id)
-    return guilty
+def _causes_of(cycle: Collection[str], chosen: Mapping[str, Selection]) -> list[str]:
+    """Return the members that name another one; those that are only named are not at fault."""
+    named = {each: set().union(*_neighbours(chosen[each].plugin)) for each in sorted({*cycle})}
+    return [plugin_id for plugin_id, others in named.items() if others.intersection(cycle)]
 
 
 def _decide(
@@ -358,11 +353,8 @@ class Catalogue:
             settings: the ``plugins`` section.
             plugin_filter: what the command line leaves out.
         """
-        installed = load_installed(cache_dir)
-        local = local_plugins(settings.local, cache_dir.parent)
-        found = refuse_double_ids((*installed, *local)) if local else installed
-        isolated = with_isolated(found, settings.isolate, cache_dir)
-        made = cls(isolated, settings, plugin_filter, Consents.load(cache_dir.parent))
+        consents = Consents.load(cache_dir.parent)
+        made = cls(_find(cache_dir, settings), settings, plugin_filter, consents)
         made.describe_all(cache_dir)
         return made
 
@@ -488,9 +480,7 @@ class Catalogue:
             cache_dir: as in `load`.
         """
         self.consents = Consents.load(cache_dir.parent)
-        local = local_plugins(self.settings.local, cache_dir.parent)
-        found = refuse_double_ids((*load_installed(cache_dir), *local))
-        found = with_isolated(found, self.settings.isolate, cache_dir)
+        found = _find(cache_dir, self.settings)
         return next((plugin for plugin in found if plugin.id == plugin_id), None)
 
     def put(self, plugin: InstalledPlugin) -> None:
@@ -528,6 +518,13 @@ class Catalogue:
         chosen = select(installed, self.settings, self._filter, unconfirmed | self._broken)
         self.selections = {selection.plugin.id: selection for selection in chosen}
         self._contested = contested_names(chosen)
+
+
+def _find(cache_dir: Path, settings: PluginsSettings) -> tuple[InstalledPlugin, ...]:
+    """Return what is installed, with local files and isolated plugins."""
+    local = local_plugins(settings.local, cache_dir.parent)
+    found = refuse_double_ids((*load_installed(cache_dir), *local))
+    return with_isolated(found, settings.isolate, cache_dir)
 
 
 def described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:

@@ -77,9 +77,8 @@ class Consents:
             return Condition("unconfirmed", self.problem, "restore that file, or remove it")
         if news:
             reason = f"it does more than its owner has agreed to: {', '.join(news)}"
-            return Condition(
-                "unconfirmed", reason, f"to agree, run nanobot plugins enable {plugin.id}"
-            )
+            remedy = f"to agree, run nanobot plugins enable {plugin.id}; a chat cannot agree to it"
+            return Condition("unconfirmed", reason, remedy)
         return None
 
 

@@ -241,7 +241,7 @@ class Conditions:
             self._quarantine(plugin_id)
 
 
-LOOK_S = 1.0
+LOOK_S = 1.5
 """Seconds between two looks at the loop: an idle agent should not keep its processor awake."""
 BLOCKED_AFTER_S = 0.25
 LONG_AFTER_S = 1.0

@@ -35,7 +35,6 @@ from nanobot_core.plugins.index import Condition, InstalledPlugin
 from nanobot_core.plugins.manifest import Declaration, brings_tools, listens
 from nanobot_core.plugins.table import Generation, PluginTable, Withdraw, nothing_runs
 from nanobot_core.plugins.tool_names import ToolOffering
-from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
 from nanobot_core.tools.registry import ToolRegistry
 
@@ -233,14 +232,6 @@ STOP_DRAIN_S = 5.0
 """Seconds that queued events have to be delivered before plugins are stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Gateway:
-    """The gateway that plugins run in, and what stops the channels and services of one."""
-
-    access: GatewayAccess | None
-    withdraw: Withdraw
-
-
 class PluginHost:
     """The plugins of one application.
 
@@ -267,7 +258,8 @@ class PluginHost:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._environ = environ
-        self._gateway: _Gateway | None = None
+        self._gateway: GatewayAccess | None = None
+        self._stop_in_gateway: Withdraw = nothing_runs
         self._conditions = Conditions(clock.monotonic_s, self._quarantine)
         self._runtime = HookRuntime(spawn=spawn, report=self._conditions.report, clock=clock)
         self.tools: ToolRegistry = ToolRegistry(
@@ -299,7 +291,7 @@ class PluginHost:
             withdraw: stops the channels and services of a plugin that leaves, after the last work
                 that uses it and before its ``stop``. Not called when the whole host stops.
         """
-        self._gateway = _Gateway(access, withdraw)
+        self._gateway, self._stop_in_gateway = access, withdraw
 
     async def start(self) -> None:
         """Start the plugins that implement hooks, since they must not miss events.
@@ -485,7 +477,7 @@ class PluginHost:
             media=MediaStore(loaded.home / "media"),
             network=NetworkPolicy(tuple(loaded.settings.tools.ssrf_whitelist)),
             environment=lambda names: environment(names, self._environ),
-            gateway=lambda: self._gateway.access if self._gateway else None,
+            gateway=lambda: self._gateway,
             contributed=self._contributed,
         )
         return Starter(
@@ -493,7 +485,7 @@ class PluginHost:
         )
 
     async def _withdraw(self, plugin_id: str) -> None:
-        await (self._gateway.withdraw if self._gateway else nothing_runs)(plugin_id)
+        await self._stop_in_gateway(plugin_id)
 
     def _publish(self, active: ActivePlugin, tools: Sequence[Tool | LazyTool]) -> None:
         """Take the tools that a plugin publishes; those of its ``start`` come with the others."""

@@ -171,7 +171,7 @@ def test_safe_does_not_bring_back_strangers_that_are_required() -> None:
     assert enabled(decide(plugins, PluginFilter(safe=True))) == set()
 
 
-def test_only_those_whose_wishes_form_a_cycle_are_out() -> None:
+def test_only_those_that_cause_a_cycle_are_out() -> None:
     plugins = [
         installed("a", after=["b"]),
         installed("b", after=["a"]),
@@ -182,7 +182,7 @@ def test_only_those_whose_wishes_form_a_cycle_are_out() -> None:
     chosen = decide(plugins)
 
     assert enabled(chosen) == {"bystander"}
-    assert chosen["a"].reason.startswith("its wishes for an order form a cycle: ")
+    assert chosen["a"].reason.startswith("its requires, after and before form a cycle: ")
     assert "a" in chosen["needs-a"].reason
 
 
