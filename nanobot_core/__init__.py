@@ -218,6 +218,8 @@ if TYPE_CHECKING:
         TextBlock as TextBlock,
         ToolCall as ToolCall,
         Usage as Usage,
+        message_from_json as message_from_json,
+        message_to_json as message_to_json,
     )
     from nanobot_core.paths import Judged as Judged, PathGuard as PathGuard
     from nanobot_core.plugins.examine import examine_plugin as examine_plugin
@@ -300,7 +302,8 @@ _HOMES = {
         "nanobot_core.media": "MediaStore MediaTooLarge",
         "nanobot_core.messages": (
             "Button Content ContentBlock ImageBlock InboundMessage JsonObject JsonValue "
-            "Message OutboundMessage Role TextBlock ToolCall Usage"
+            "Message OutboundMessage Role TextBlock ToolCall Usage message_from_json "
+            "message_to_json"
         ),
         "nanobot_core.paths": "Judged PathGuard",
         "nanobot_core.plugins.examine": "examine_plugin",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_core.errors import PluginError, PluginNotFound
+from nanobot_core.errors import PluginError
 from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.testing.description import child_environment, description_findings, find_plugin
@@ -20,34 +19,27 @@ _BEHAVIOUR_LIMIT_S = 150.0
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeat the tests for each named plugin, and for each kind of contribution it has."""
-    plugins = [_named(name) for name in metafunc.config.getoption("nanobot_plugin")]
-    if "kind" in metafunc.fixturenames:
-        behaviours = [
-            pytest.param(plugin, kind, id=f"{plugin.id}-{kind}")
-            for plugin in plugins
-            for kind in _kinds(plugin.file or plugin.id)
-        ]
-        metafunc.parametrize(("plugin", "kind"), behaviours)
-    elif "plugin" in metafunc.fixturenames:
-        metafunc.parametrize("plugin", [pytest.param(item, id=item.id) for item in plugins])
+    """Repeat the test for each named plugin: its description, and each kind of contribution."""
+    cases = [
+        pytest.param(plugin, kind, id=f"{plugin.id}-{kind}")
+        for plugin in map(find_plugin, metafunc.config.getoption("nanobot_plugin"))
+        for kind in ("description", *_kinds(plugin))
+    ]
+    metafunc.parametrize(("plugin", "kind"), cases)
 
 
-class TestPlugin:
-    """An installed plugin."""
-
-    def test_its_description_is_right(self, plugin: InstalledPlugin) -> None:
+@pytest.mark.timeout(_BEHAVIOUR_LIMIT_S * 2)
+def test_plugin(plugin: InstalledPlugin, kind: str, tmp_path: Path) -> None:
+    """Fails with all findings about one kind."""
+    if kind == "description":
         findings = [str(each) for each in description_findings(plugin.file or plugin.id)]
-        if findings:
-            pytest.fail("\n".join(findings), pytrace=False)
-
-    @pytest.mark.timeout(_BEHAVIOUR_LIMIT_S * 2)
-    def test_it_behaves(self, plugin: InstalledPlugin, kind: str, tmp_path: Path) -> None:
+        skipped = ""
+    else:
         findings, skipped = _behaviour(plugin, kind, tmp_path)
-        if findings:
-            pytest.fail("\n".join(dict.fromkeys(findings)), pytrace=False)
-        if skipped:
-            pytest.skip(skipped)
+    if findings:
+        pytest.fail("\n".join(dict.fromkeys(findings)), pytrace=False)
+    if skipped:
+        pytest.skip(skipped)
 
 
 def _behaviour(plugin: InstalledPlugin, kind: str, folder: Path) -> tuple[list[str], str]:
@@ -90,21 +82,11 @@ def _behaviour(plugin: InstalledPlugin, kind: str, folder: Path) -> tuple[list[s
     return findings, "; ".join(dict.fromkeys(skipped)) if is_skipped else ""
 
 
-def _named(name: str) -> InstalledPlugin:
-    try:
-        return find_plugin(name)
-    except PluginNotFound as error:
-        msg = f"--nanobot-plugin {name}: {error.reason}; {error.remedy}"
-        raise pytest.UsageError(msg) from error
-
-
-@functools.cache
-def _kinds(target: str) -> tuple[str, ...]:
+def _kinds(plugin: InstalledPlugin) -> list[str]:
     """Return the kinds of contributions whose behaviour is tested."""
-    plugin = find_plugin(target)
     try:
         manifest = plugin.manifest or examine_plugin(plugin.id, plugin.file)
     except PluginError:
-        return ()  # The test of its description fails with the reason.
+        return []  # The test of the description fails with the reason.
     given = {item.kind for item in manifest.declarations} | ({"hooks"} if manifest.hooks else set())
-    return tuple(kind for kind in KINDS if kind in given)
+    return [kind for kind in KINDS if kind in given]

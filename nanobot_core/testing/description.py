@@ -181,7 +181,9 @@ def _entry_module(plugin: InstalledPlugin) -> Iterator[Finding]:
     before = set(sys.modules)
     load_entry(plugin)
     module = plugin.target.partition(":")[0]
-    own = {module.partition(".")[0], "nanobot_core", "pydantic", "tzdata"}
+    # A plugin may import another one that it extends, whose entry module has the same limits.
+    own = {each.target.partition(":")[0].partition(".")[0] for each in (plugin, *scan_installed())}
+    own |= {"nanobot_core", "pydantic", "tzdata"}
     loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
     others = sorted(
         name

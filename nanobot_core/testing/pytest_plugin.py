@@ -32,7 +32,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Collect the contracts when plugins are named, in place of the default test paths."""
-    if config.getoption("nanobot_plugin"):
+    if names := config.getoption("nanobot_plugin"):
+        from nanobot_core.errors import PluginNotFound
+        from nanobot_core.testing.description import find_plugin
+
+        for name in names:
+            try:
+                find_plugin(name)
+            except PluginNotFound as error:
+                msg = f"--nanobot-plugin {name}: {error.reason}; {error.remedy}"
+                raise pytest.UsageError(msg) from error
         named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
         config.args = [*named, str(_CONFORMANCE)]
         # Plugins that may not be installed define them; the suites must load without.

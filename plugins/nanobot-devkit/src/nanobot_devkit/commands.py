@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -14,28 +13,14 @@ from nanobot_core import JsonObject, examine_plugin, manifest_to_json
 from nanobot_devkit.findings import check_plugin
 from nanobot_devkit.location import locate_plugin
 from nanobot_devkit.naming import NameRefusedError, parse_name
-from nanobot_devkit.scaffold import MANIFEST_FILE, render_manifest, write_package
+from nanobot_devkit.scaffold import MANIFEST_FILE, Kind, render_manifest, write_package
 
 Target = Annotated[str, typer.Argument(metavar="PATH|ID", help="Folder, file or id of the plugin.")]
 
 
-class PackageKind(StrEnum):
-    """What a new plugin contributes."""
-
-    tool = "tool"
-    channel = "channel"
-    provider = "provider"
-    memory = "memory"
-    hook = "hook"
-    command = "command"
-    route = "route"
-    service = "service"
-    transcriber = "transcriber"
-
-
 def new(
     name: Annotated[str, typer.Argument(help="Id of the plugin: letters, digits and hyphens.")],
-    kind: Annotated[PackageKind, typer.Option("--kind", "-k", help="What the plugin contributes.")],
+    kind: Annotated[Kind, typer.Option("--kind", "-k", help="What the plugin contributes.")],
     path: Annotated[
         Path, typer.Option("--path", metavar="DIR", help="Folder to write the package into.")
     ] = Path(),
@@ -46,7 +31,7 @@ def new(
     """
     try:
         names = parse_name(name)
-        folder = write_package(names, kind.value, path)
+        folder = write_package(names, kind, path)
     except NameRefusedError as error:
         _fail(str(error), 2)
     except FileExistsError as error:

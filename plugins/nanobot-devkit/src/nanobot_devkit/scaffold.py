@@ -19,7 +19,18 @@ from nanobot_core import PluginLoadFailed, __version__
 from nanobot_devkit.naming import PluginNames
 
 Kind: TypeAlias = Literal[
-    "tool", "channel", "provider", "memory", "hook", "command", "route", "service", "transcriber"
+    "tool",
+    "channel",
+    "provider",
+    "memory",
+    "hook",
+    "command",
+    "route",
+    "service",
+    "transcriber",
+    "store",
+    "bus",
+    "search",
 ]
 MANIFEST_FILE = "nanobot-plugin.json"
 _SUFFIX = ".tmpl"
@@ -27,6 +38,7 @@ _REQUIREMENTS: dict[Kind, tuple[str, ...]] = {
     "tool": ("pydantic>=2.8,<3",),
     "channel": ("pydantic>=2.8,<3",),
     "provider": ("httpx>=0.27",),
+    "search": ("httpx>=0.27", "nanobot-web>=0.1,<0.2"),
 }
 """What the code of a kind imports besides nanobot-core."""
 _SMALL: dict[Kind, dict[str, str]] = {
@@ -58,8 +70,27 @@ _SMALL: dict[Kind, dict[str, str]] = {
         "factory": 'factory="${package}.transcriber:${pascal}Transcriber"',
         "adds": "A transcription provider that runs the program `${id}-transcribe`.",
     },
+    "store": {
+        "hook": "contribute_stores",
+        "spec": "StoreSpec",
+        "name": 'kind="sessions",\n        name="${snake}"',
+        "factory": 'factory="${package}.store:${pascal}Store"',
+        "adds": "A session store in an SQLite file. `agents.defaults.session_store: ${snake}` "
+        "selects it.",
+    },
+    "bus": {
+        "hook": "contribute_stores",
+        "spec": "StoreSpec",
+        "name": 'kind="bus",\n        name="${snake}"',
+        "factory": 'factory="${package}.bus:${pascal}Bus"',
+        "adds": "A bus in memory, which `gateway.bus: ${snake}` selects.",
+    },
+    "search": {
+        "hook": "web_search_backends",
+        "adds": "A backend for `web_search`, which `tools.web.search.provider: ${id}` selects.",
+    },
 }
-"""Kinds whose entry module yields one specification, which the template `small` renders."""
+"""Kinds that share the template `small`: the README, and an entry module that yields one spec."""
 _LIMIT_S = 90.0
 # The examination looks for plugins on the search path of the process that asks for it. So a child
 # with the written code on its path describes it, and nothing needs to be installed.
@@ -126,11 +157,12 @@ def render_files(names: PluginNames, kind: Kind) -> Iterator[tuple[PurePosixPath
     small = {name: Template(text).substitute(values) for name, text in _SMALL.get(kind, {}).items()}
     values |= small
     templates = files("nanobot_devkit") / "templates"
+    found: dict[str, Traversable] = {}
     for part in ("base", *(["small"] if small else []), kind):
-        for name, template in _walk(templates / part):
-            path = Template(name.removesuffix(_SUFFIX)).substitute(values)
-            text = Template(template.read_text(encoding="utf-8")).substitute(values)
-            yield PurePosixPath(path), text
+        found |= _walk(templates / part)
+    for name, template in found.items():
+        path = Template(name.removesuffix(_SUFFIX)).substitute(values)
+        yield PurePosixPath(path), Template(template.read_text(encoding="utf-8")).substitute(values)
 
 
 def core_range(version: str) -> str:
@@ -142,12 +174,15 @@ def core_range(version: str) -> str:
     return f">={major}.{minor},<{major}.{minor + 1}" if major == 0 else f">={major},<{major + 1}"
 
 
-def _walk(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
-    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
+def _walk(folder: Traversable, prefix: str = "") -> dict[str, Traversable]:
+    """Return the templates below a folder by their paths."""
+    found: dict[str, Traversable] = {}
+    for entry in folder.iterdir():
         if entry.is_dir():
-            yield from _walk(entry, f"{prefix}{entry.name}/")
+            found |= _walk(entry, f"{prefix}{entry.name}/")
         elif entry.name.endswith(_SUFFIX):
-            yield f"{prefix}{entry.name}", entry
+            found[f"{prefix}{entry.name}"] = entry
+    return found
 
 
 def _target(names: PluginNames, kind: Kind) -> str:

@@ -93,7 +93,7 @@ class SearchBackend(ABC):
 
     @abstractmethod
     async def search(self, access: SearchAccess, query: str, count: int) -> Sequence[SearchHit]:
-        """Return at most `count` results, the best first.
+        """Return the results, the best first; those beyond `count` are left out later.
 
         Args:
             access: how the service is reached.
