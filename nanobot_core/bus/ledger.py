@@ -25,9 +25,6 @@ DEAD: Final = "dead"
 """Where `QueueCounts.by_queue` counts dead letters; the other names are queues."""
 
 _K = TypeVar("_K")
-Lane = tuple[str, bytes]
-"""A queue, and a session or chat in it."""
-
 KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
 """How long a repeated message is recognised."""
 
@@ -64,7 +61,7 @@ _PRUNED_AT_ONCE: Final = 4
 
 
 class Place(NamedTuple):
-    """The place of a message."""
+    """The place of a message: a lane of a queue, or its control commands."""
 
     queue: str
     lane: bytes
@@ -91,10 +88,10 @@ class QueueCounts:
         self.by_queue: Counter[str] = Counter()
         self.readied: set[str] = set()
         self.delayed: set[str] = set()
-        self._stored: Counter[Lane] = Counter()
+        self._stored: Counter[Place] = Counter()
         self._out: dict[int, tuple[int, Place]] = {}
         """By number: which attempt, and where."""
-        self._out_of: Counter[Lane] = Counter()
+        self._out_of: Counter[Place] = Counter()
         self._is_known = False
 
     def begin(self) -> None:
@@ -107,10 +104,10 @@ class QueueCounts:
         delayed = select("SELECT DISTINCT queue FROM message WHERE state = ?", (DELAYED,))
         self.delayed = {queue for (queue,) in delayed}
         self._stored.clear()
-        for queue, lane, count in select(
-            "SELECT queue, lane, count(*) FROM message WHERE urgent = 0 GROUP BY queue, lane"
+        for queue, lane, urgent, count in select(
+            "SELECT queue, lane, urgent, count(*) FROM message GROUP BY queue, lane, urgent"
         ):
-            self._stored[queue, lane] = count
+            self._stored[Place(queue, lane, bool(urgent))] = count
         self._out.clear()
         self._out_of.clear()
         for number, attempt, queue, lane, urgent in select(
@@ -131,20 +128,17 @@ class QueueCounts:
     def add(self, place: Place) -> None:
         """Count a message that was stored."""
         self.by_queue[place.queue] += 1
-        if not place.is_control:
-            self._stored[place.queue, place.lane] += 1
+        self._stored[place] += 1
 
     def remove(self, place: Place) -> None:
         """Stop counting a message."""
         _take_one(self.by_queue, place.queue)
-        if not place.is_control:
-            _take_one(self._stored, (place.queue, place.lane))
+        _take_one(self._stored, place)
 
     def hand_out(self, number: int, attempt: int, place: Place) -> None:
         """Count a message as out."""
         self._out[number] = attempt, place
-        if not place.is_control:
-            self._out_of[place.queue, place.lane] += 1
+        self._out_of[place] += 1
 
     def take_back(self, number: int, attempt: int) -> Place | None:
         """Count a message as not out; ``None`` if it is not out on this attempt."""
@@ -152,24 +146,23 @@ class QueueCounts:
         if place is None or former != attempt:
             return None
         del self._out[number]
-        if not place.is_control:
-            _take_one(self._out_of, (place.queue, place.lane))
+        _take_one(self._out_of, place)
         return place
 
-    def take_all_back(self) -> list[Lane]:
-        """Count all messages as not out, and return the lanes that had one out."""
-        lanes = list(self._out_of)
+    def take_all_back(self) -> list[Place]:
+        """Count all messages as not out, and return the places that had one out."""
+        places = list(self._out_of)
         self._out.clear()
         self._out_of.clear()
-        return lanes
+        return places
 
-    def has_stored(self, queue: str, lane: bytes) -> bool:
-        """Whether a lane has a message that is not urgent."""
-        return self._stored[queue, lane] > 0
+    def has_stored(self, place: Place) -> bool:
+        """Whether a message is stored in this place."""
+        return self._stored[place] > 0
 
-    def has_out(self, queue: str, lane: bytes) -> bool:
-        """Whether a message of a lane is out that is not urgent."""
-        return self._out_of[queue, lane] > 0
+    def has_out(self, place: Place) -> bool:
+        """Whether a message of this place is out."""
+        return self._out_of[place] > 0
 
 
 class Ledger:
@@ -199,8 +192,8 @@ class Ledger:
             "UPDATE message SET state = iif(urgent, ?, ?), due_us = 0 WHERE state = ?",
             (READY, BEHIND, OUT),
         )
-        for queue, lane in self.counts.take_all_back():
-            self._settle(queue, lane)
+        for place in self.counts.take_all_back():
+            self._settle(place)
 
     def publish(self, entry: Entry, now_us: int, limit: int | None = None) -> bool:
         """Store a message; False when its key is known.
@@ -221,12 +214,12 @@ class Ledger:
         number = self._last_number = self._last_number + 1
         if entry.key is not None and not self._is_new(number, entry.key, now_us):
             return False
-        is_behind = not entry.is_control and self.counts.has_stored(entry.queue, entry.lane)
+        place = Place(entry.queue, entry.lane, entry.is_control)
+        is_behind = not place.is_control and self.counts.has_stored(place)
         state = BEHIND if is_behind else READY
-        place = (entry.queue, entry.lane, entry.is_control)
         row = (number, *place, state, 0, 0, now_us, entry.payload)
         self._database.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        self.counts.add(Place(*place))
+        self.counts.add(place)
         if state == READY:
             self.counts.readied.add(entry.queue)
         return True
@@ -297,8 +290,7 @@ class Ledger:
         )
         if place.is_control:
             self._offer(number, place.queue, due_us)
-        else:
-            self._settle(place.queue, place.lane)
+        self._settle(place)
         return True
 
     def give_back(self, taken: Taken) -> None:
@@ -353,7 +345,8 @@ class Ledger:
             " payload FROM dead WHERE number = ?",
             (BEHIND, number),
         )
-        self.counts.add(Place(queue, lane, bool(urgent)))
+        place = Place(queue, lane, bool(urgent))
+        self.counts.add(place)
         if urgent:
             self._offer(number, queue, 0)
         else:
@@ -362,7 +355,7 @@ class Ledger:
                 " WHERE queue = ? AND lane = ? AND urgent = 0 AND state IN (1, 2)",
                 (queue, lane),
             )
-            self._settle(queue, lane)
+            self._settle(place)
         return self.drop(number)
 
     def drop(self, number: int) -> bool:
@@ -384,15 +377,15 @@ class Ledger:
     def _remove(self, number: int, place: Place) -> None:
         self._database.execute("DELETE FROM message WHERE number = ?", (number,))
         self.counts.remove(place)
-        if not place.is_control:
-            self._settle(place.queue, place.lane)
+        self._settle(place)
 
-    def _settle(self, queue: str, lane: bytes) -> None:
+    def _settle(self, place: Place) -> None:
         """Let the oldest message of a lane, all of which are *behind*, be ready or delayed.
 
-        Nothing is done if one is out.
+        Nothing is done if one is out. Control commands are never behind.
         """
-        if self.counts.has_out(queue, lane) or not self.counts.has_stored(queue, lane):
+        counts, (queue, lane, is_control) = self.counts, place
+        if is_control or counts.has_out(place) or not counts.has_stored(place):
             return
         number, due_us = self._database.execute(
             "SELECT number, due_us FROM message"

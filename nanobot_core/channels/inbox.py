@@ -6,7 +6,8 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from nanobot_core.channels.access import decide, fault_of, first_part, with_names
 from nanobot_core.errors import BusError, HookError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from nanobot_core.config.models import ChannelSettings
     from nanobot_core.contracts.channel import Complete
 
+_T = TypeVar("_T")
 RATE_WINDOW_S = 60.0
 RATED_SENDERS = 1_000
 TOO_FAST = "You have sent too many messages. I left out some; please wait a minute."
@@ -94,20 +96,14 @@ class ChannelInbox:
 
         verdict = decide(message, self._settings, ())
         if verdict == "unknown":
-            verdict = decide(message, self._settings, await self._approved(message.channel))
+            approved = partial(self._ports.pairing.approved, message.channel)
+            verdict = decide(message, self._settings, await _ask_pairing(approved))
         if verdict == "unknown":
             bound = logger.bind(session=message.session_key)
             sender = message.sender_id
             bound.info("{}: refused a message of {}: not in allow_from", message.channel, sender)
             await self._offer_pairing(message)
         return verdict == "admitted"
-
-    async def _approved(self, channel: str) -> frozenset[str]:
-        try:
-            return await asyncio.to_thread(self._ports.pairing.approved, channel)
-        except OSError as error:
-            msg = f"cannot read the approved senders: {error}"
-            raise BusError(msg) from error
 
     async def _is_allowed(self, message: InboundMessage) -> bool:
         """Whether the plugins admit the message."""
@@ -129,11 +125,7 @@ class ChannelInbox:
         """Send an unknown sender a code, except in groups."""
         if message.is_group or not self._settings.pairing:
             return
-        try:
-            asked = await asyncio.to_thread(self._ports.pairing.request, message)
-        except OSError as error:
-            msg = f"cannot store a pairing code: {error}"
-            raise BusError(msg) from error
+        asked = await _ask_pairing(partial(self._ports.pairing.request, message))
         if asked is not None:
             text = (
                 f"I do not know you yet. To write to me, ask my owner to run "
@@ -191,6 +183,14 @@ class ChannelInbox:
                 idempotency_key=key,
             )
         )
+
+
+async def _ask_pairing(question: Callable[[], _T]) -> _T:
+    try:
+        return await asyncio.to_thread(question)
+    except OSError as error:
+        msg = f"cannot use the list of approved senders: {error}"
+        raise BusError(msg) from error
 
 
 def _of_same_origin(changed: InboundMessage, admitted: InboundMessage) -> InboundMessage:

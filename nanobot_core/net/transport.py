@@ -83,11 +83,15 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             httpx.TransportError: the request failed.
         """
         url = request.url
-        await self._check(url)
+        self._check(url)
         if not isinstance(request.stream, AsyncIterable):
             msg = "the request has a body that cannot be sent by an async client"
             raise TypeError(msg)
         with _httpx_errors():
+            if self._has_proxy:  # else it is checked where the connection is made
+                # The spelling that the proxy gets.
+                host, port = url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme]
+                await _resolve(host, port, self._policy, self._resolver)
             response = await self._pool.handle_async_request(
                 httpcore.Request(
                     request.method,
@@ -110,20 +114,12 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             extensions=response.extensions,
         )
 
-    async def _check(self, url: httpx.URL) -> None:
+    @staticmethod
+    def _check(url: httpx.URL) -> None:
         if url.scheme not in _PORTS:
             raise TargetRefused(str(url), "only http and https URLs are requested")
         if url.userinfo:
             raise TargetRefused(url.host, "URLs with a user or password are not requested")
-        if not self._has_proxy:
-            return  # checked where the connection is made
-        try:
-            port = url.port or _PORTS[url.scheme]
-            host = url.raw_host.decode("ascii")  # the spelling that the proxy gets
-            await resolve_checked(host, port, self._policy, resolver=self._resolver)
-        except OSError as error:
-            reason = f"cannot resolve {url.host}: {error.strerror or error}"
-            raise httpx.ConnectError(reason) from error
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -256,23 +252,13 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         """
         try:
             async with asyncio.timeout(timeout):
-                hosts = await self._hosts(host, port)
+                hosts = [host]
+                if self._policy is not None:
+                    hosts = await _resolve(host, port, self._policy, self._resolver)
                 share_s = None if timeout is None else timeout / len(hosts)
                 return await self._connect_first(hosts, port, share_s)
         except TimeoutError as error:
             raise httpcore.ConnectTimeout(f"no connection to {host} in time") from error
-
-    async def _hosts(self, host: str, port: int) -> list[str]:
-        if self._policy is None:
-            return [host]
-        try:
-            found = await resolve_checked(host, port, self._policy, resolver=self._resolver)
-        except OSError as error:
-            reason = f"cannot resolve {host}: {error.strerror or error}"
-            raise httpcore.ConnectError(reason) from error
-        if not found:
-            raise httpcore.ConnectError(f"{host} has no address")
-        return [str(address) for address in found]
 
     async def _connect_first(
         self, hosts: list[str], port: int, share_s: float | None
@@ -289,6 +275,19 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         """Wait between attempts."""
         await asyncio.sleep(seconds)
+
+
+async def _resolve(
+    host: str, port: int, policy: NetworkPolicy, resolver: Resolver | None
+) -> list[str]:
+    try:
+        found = await resolve_checked(host, port, policy, resolver=resolver)
+    except OSError as error:
+        reason = f"cannot resolve {host}: {error.strerror or error}"
+        raise httpcore.ConnectError(reason) from error
+    if not found:
+        raise httpcore.ConnectError(f"{host} has no address")
+    return [str(address) for address in found]
 
 
 def open_pool(
