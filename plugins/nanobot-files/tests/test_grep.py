@@ -128,7 +128,7 @@ async def test_pattern_that_fits_no_line_is_refused(bench: Bench, pattern: str) 
 
 
 async def test_unknown_type_brings_the_known_ones(bench: Bench) -> None:
-    with pytest.raises(ToolInputError, match=r"no file type 'cobol'.*\bpy\b"):
+    with pytest.raises(ToolInputError, match=r"unknown file type 'cobol'.*\bpy\b"):
         await bench.text(GrepTool, pattern="x", type="cobol")
 
 

@@ -53,7 +53,7 @@ class ApplyPatchTool(FileTool[ApplyPatchParams]):
 
     async def run(self, context: ToolContext, params: ApplyPatchParams) -> str:
         """Apply the patch."""
-        return await run_to_end(lambda: self._apply(context, params))
+        return await run_to_end(lambda _: self._apply(context, params))
 
     def targets(self, arguments: JsonObject) -> list[tuple[Access, str]]:
         """See `FileTool`; of a patch that cannot be read there are none, and it changes nothing."""

@@ -37,7 +37,7 @@ class EditFileTool(FileTool[EditFileParams]):
 
     async def run(self, context: ToolContext, params: EditFileParams) -> str:
         """Edit the file."""
-        return await run_to_end(lambda: self._edit(context, params))
+        return await run_to_end(lambda _: self._edit(context, params))
 
     def _edit(self, context: ToolContext, params: EditFileParams) -> str:
         old, new = require_characters(params.old_text), require_characters(params.new_text)

@@ -33,7 +33,7 @@ _MAX_VERSIONS = 4_096
 
 
 class Version(NamedTuple):
-    """Knows whether a file is still the one that was read."""
+    """Identifies the content of a file without reading it."""
 
     inode: int
     size: int
@@ -46,7 +46,7 @@ class Version(NamedTuple):
 
 
 class FileVersions:
-    """Which version of a file each session saw last. Bounded: the oldest are forgotten."""
+    """Remembers which version of a file each session saw last, up to a limit."""
 
     def __init__(self, limit: int = _MAX_VERSIONS) -> None:
         self._limit = limit
@@ -76,7 +76,7 @@ class Loaded(NamedTuple):
 
 
 class Files:
-    """What the tools of one application have in common; they take it by ``ctx.shared(Files)``.
+    """State that the tools of one application share, ``ctx.shared(Files)``.
 
     Attributes:
         settings: the section ``tools.files``.

@@ -54,10 +54,10 @@ def pattern_of_type(name: str) -> str:
     """Return the path pattern of a kind of file.
 
     Raises:
-        ToolInputError: there is no such kind.
+        ToolInputError: the kind is unknown.
     """
     if name not in _TYPES:
-        raise ToolInputError(f"there is no file type '{name}'; use one of {', '.join(_TYPES)}")
+        raise ToolInputError(f"unknown file type '{name}'; use one of {', '.join(_TYPES)}")
     return _TYPES[name]
 
 
@@ -174,14 +174,14 @@ class GrepTool(FileTool[GrepParams]):
     async def run(self, context: ToolContext, params: GrepParams) -> str:
         """Search."""
         limit_s = self._files.settings.search_timeout_s
-        watch = Watch(limit_s)
         query = Query(params.pattern, params.case_insensitive, _max_per_file(params))
-        guard, scope = await run_to_end(lambda: self._collect(context, params, watch), watch)
+        guard, scope = await run_to_end(
+            lambda watch: self._collect(context, params, watch), limit_s
+        )
         ripgrep = shutil.which("rg", path=self._files.search_path or "")
         matches = await search(scope.root, scope.names, query, ripgrep=ripgrep, limit_s=limit_s)
-        reading = Watch(limit_s)
         return await run_to_end(
-            lambda: self._render(guard, scope, matches, params, reading), reading
+            lambda watch: self._render(guard, scope, matches, params, watch), limit_s
         )
 
     def _collect(

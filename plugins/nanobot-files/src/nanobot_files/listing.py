@@ -66,8 +66,8 @@ class ListDirTool(FileTool[ListDirParams]):
 
     async def run(self, context: ToolContext, params: ListDirParams) -> str:
         """List the folder."""
-        watch = Watch(self._files.settings.search_timeout_s)
-        return await run_to_end(lambda: self._list(context, params, watch), watch)
+        limit_s = self._files.settings.search_timeout_s
+        return await run_to_end(lambda watch: self._list(context, params, watch), limit_s)
 
     def _list(self, context: ToolContext, params: ListDirParams, watch: Watch) -> str:
         guard = self._files.guard(context)
@@ -130,8 +130,8 @@ class GlobTool(FileTool[GlobParams]):
 
     async def run(self, context: ToolContext, params: GlobParams) -> str:
         """Find the files."""
-        watch = Watch(self._files.settings.search_timeout_s)
-        return await run_to_end(lambda: self._find(context, params, watch), watch)
+        limit_s = self._files.settings.search_timeout_s
+        return await run_to_end(lambda watch: self._find(context, params, watch), limit_s)
 
     def _find(self, context: ToolContext, params: GlobParams, watch: Watch) -> str:
         pattern = PathPattern(params.pattern)

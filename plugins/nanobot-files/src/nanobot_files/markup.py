@@ -18,7 +18,7 @@ _NO_SPACES: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class _Markup:
-    """Names of elements, without their name spaces.
+    """Names of elements, without their namespaces.
 
     Attributes:
         paragraphs: elements that become a line of their own.

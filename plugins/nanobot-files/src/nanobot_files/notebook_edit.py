@@ -133,7 +133,7 @@ class NotebookEditTool(FileTool[NotebookEditParams]):
 
     async def run(self, context: ToolContext, params: NotebookEditParams) -> str:
         """Edit the notebook."""
-        return await run_to_end(lambda: self._edit(context, params))
+        return await run_to_end(lambda _: self._edit(context, params))
 
     def _edit(self, context: ToolContext, params: NotebookEditParams) -> str:
         source = require_characters(params.new_source)

@@ -51,7 +51,7 @@ class Page:
 
     @property
     def last(self) -> int:
-        """Number of the last line, ``first - 1`` when there is none."""
+        """Number of the last line; ``first - 1`` for an empty page."""
         return self.first + len(self.lines) - 1
 
 
@@ -158,8 +158,7 @@ class ReadFileTool(FileTool[ReadFileParams]):
 
     async def run(self, context: ToolContext, params: ReadFileParams) -> ToolOutput:
         """Read one page."""
-        watch = Watch()
-        return await run_to_end(lambda: self._read(context, params, watch), watch)
+        return await run_to_end(lambda watch: self._read(context, params, watch))
 
     def _read(self, context: ToolContext, params: ReadFileParams, watch: Watch) -> ToolOutput:
         guard = self._files.guard(context)

@@ -1,4 +1,4 @@
-"""Blocking work in a thread that a cancelled call does not leave behind."""
+"""Blocking work in a thread, which ends before a cancelled call does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Watch:
         self._cancelled.set()
 
     def check(self) -> None:
-        """Continue, or stop here. Work calls it at least every few milliseconds.
+        """Raise if the work should stop; called at least every few milliseconds.
 
         Raises:
             ToolFailed: the time is up, or the call was cancelled.
@@ -45,22 +45,23 @@ class Watch:
             )
 
 
-async def run_to_end(work: Callable[[], T], watch: Watch | None = None) -> T:
+async def run_to_end(work: Callable[[Watch], T], limit_s: float | None = None) -> T:
     """Return what `work` returns in a thread.
 
     Args:
-        watch: what `work` checks, if it can take long.
+        work: checks its argument, if it can take long.
+        limit_s: as for `Watch`.
 
     Cancellation:
-        Is passed on when the thread has ended, so that nothing is written afterwards.
+        Propagates after the thread has ended, so that nothing is written afterwards.
     """
+    watch = Watch(limit_s)
     run = contextvars.copy_context().run
-    future = asyncio.get_running_loop().run_in_executor(None, run, work)
+    future = asyncio.get_running_loop().run_in_executor(None, run, work, watch)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        if watch is not None:
-            watch.cancel()
+        watch.cancel()
         await asyncio.wait({future})
         if not future.cancelled():
             future.exception()  # looked at, so that asyncio does not report it as lost

@@ -20,7 +20,7 @@ class WriteFileParams(FileParams):
 
 
 class WriteFileTool(FileTool[WriteFileParams]):
-    """Writes a file; one that is there keeps its permissions, encoding and line endings."""
+    """Writes a file; an existing one keeps its permissions, encoding and line endings."""
 
     name = "write_file"
     description = (
@@ -32,7 +32,7 @@ class WriteFileTool(FileTool[WriteFileParams]):
 
     async def run(self, context: ToolContext, params: WriteFileParams) -> str:
         """Write the file."""
-        return await run_to_end(lambda: self._write(context, params))
+        return await run_to_end(lambda _: self._write(context, params))
 
     def _write(self, context: ToolContext, params: WriteFileParams) -> str:
         content = require_characters(params.content)
