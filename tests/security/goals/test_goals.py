@@ -8,15 +8,17 @@ table.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
 from typing import Final
 
 import pytest
 
 from tests.security.goals.catalogue import GOALS
-from tests.security.goals.goal import SPEAKERS
+from tests.security.goals.goal import SPEAKERS, Goal, python
+from tests.security.goals.trial import writes
 from tests.security.goals.trying import SAFE, Outcome, try_goals
-from tests.security.goals.walls import WALLS, WallName, missing
+from tests.security.goals.walls import SYSTEM_PATH, WALLS, WallName, missing
 
 SHORT: Final = frozenset(
     (
@@ -42,6 +44,15 @@ HELD_BY_THE_CORE: Final = frozenset(
     )
 )
 """What no command gets even then; there is no sandbox to drop."""
+
+
+PROOF: Final = Goal(
+    id="run a program",
+    power="run a program in the sandbox",
+    means=(python("open('@WORKSPACE/note.ipynb', 'w').write('@NONCE')"),),
+    reached=writes(".nanobot/workspace/note.ipynb"),
+)
+"""Shows that programs of the attacker start in the sandbox, because most goals are tried by one."""
 
 
 def _by_wall(outcomes: list[Outcome]) -> dict[str, list[str]]:
@@ -95,10 +106,15 @@ def test_every_power_that_only_a_wall_holds_back_is_seen() -> None:
 def test_a_dozen_powers_are_refused_or_asked_about() -> None:
     if reason := missing(_strongest()):
         pytest.skip(reason)
+    if not shutil.which("python3", path=SYSTEM_PATH):
+        pytest.skip("the system has no python3 for the attacker's programs")
     goals = [goal for goal in GOALS if goal.id in SHORT]
 
-    outcomes = asyncio.run(try_goals(goals, [_strongest()]))
+    outcomes = asyncio.run(try_goals([*goals, PROOF], [_strongest()]))
 
+    proofs = {one.speaker: one.verdict for one in outcomes if one.goal == PROOF.id}
+    assert proofs == {**dict.fromkeys(SPEAKERS, "REACHED"), "guest": "refused"}
+    outcomes = [one for one in outcomes if one.goal != PROOF.id]
     assert len(outcomes) == len(SHORT) * len(SPEAKERS)
     assert not any(_by_wall(outcomes).values()), _by_wall(outcomes)
 

@@ -16,6 +16,7 @@ WallName: TypeAlias = Literal["none", "landlock", "bwrap", "off"]
 """``none`` is a machine on which no sandbox works; ``off`` is one on which the owner wants none,
 which proves that the goals can be reached."""
 WALLS: Final[tuple[WallName, ...]] = ("none", "landlock", "bwrap")
+SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +67,9 @@ def _choices() -> tuple[str, ...]:
 
 
 def search_path() -> str:
-    """Return PATH with the folder of ``nanobot``, as an installed one has it."""
-    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    """Return PATH of an ordinary user, with the folder of ``nanobot``.
+
+    The system's programs come first: the Python of these tests may lie where no sandbox shows it,
+    and the programs of the attacker would not start.
+    """
+    return os.pathsep.join([SYSTEM_PATH, str(Path(sys.executable).parent)])
