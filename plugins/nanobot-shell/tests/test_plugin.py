@@ -33,6 +33,7 @@ from nanobot_shell.exec_tool import ExecTool
 from nanobot_shell.plugin import ShellPlugin
 from nanobot_shell.session_tool import ExecSessionTool
 from nanobot_shell.settings import ExecSettings, SandboxName
+from nanobot_shell.shell import Shell
 from nanobot_shell.status import check_sandbox
 
 if TYPE_CHECKING:
@@ -402,6 +403,23 @@ async def test_named_sandbox_that_does_not_work_is_explained_and_nothing_runs(
     assert isinstance(decision, Deny)
     with pytest.raises(ToolDenied, match="sandbox only"):
         await ExecTool(required).execute(call_in(required.workspace), {"command": "ls"})
+
+
+@pytest.mark.usefixtures("no_bundled_bwrap")
+@pytest.mark.anyio
+async def test_sandbox_that_was_too_slow_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine, commands would otherwise run without a sandbox for as long as nanobot."""
+    _path_with(tmp_path, f"#!/bin/sh\n[ -e {tmp_path}/idle ] || exec sleep 60\n")
+    shell = _context_with_path(tmp_path, "bwrap").shared(Shell)
+    monkeypatch.setattr("nanobot_shell.shell.PROBE_AGAIN_S", -1)
+    with monkeypatch.context() as patched:
+        patched.setattr("nanobot_shell.sandbox.PROBE_LIMIT_S", 0.1)
+        assert "did not start within" in (await shell.probe()).reason
+    (tmp_path / "idle").touch()
+
+    assert (await shell.probe()).sandbox is not None
 
 
 @pytest.mark.anyio

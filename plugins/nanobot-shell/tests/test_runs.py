@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nanobot_core.testing import FakeGateway, FakePluginContext
+from nanobot_core.testing import FakeGateway, FakePluginContext, call_in, output_text
+from nanobot_shell.exec_tool import ExecTool
 from nanobot_shell.plugin import ShellPlugin
 from nanobot_shell.runs import MARKER, Run, end_former_runs
 from nanobot_shell.settings import SandboxName
@@ -29,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="there is no /proc"),
 ]
 LIMIT_S = 20
-PIPES = ("one", "two")
+PIPES = ("one", "two", "three")
 GATEWAY = """
 import asyncio, sys
 from pathlib import Path
@@ -41,6 +42,8 @@ async def main(folder, mode):
     settings = {"sandbox": mode}
     async with FakePluginContext(folder, settings=settings, environment=environment) as context:
         commands = {"one": "sleep 1000 & setsid sleep 1000 & wait", "two": "(setsid sleep 1000 &)"}
+        if mode != "none":
+            commands["three"] = "(env -i setsid sleep 1000 &)"
         for pipe, command in commands.items():
             line = f"exec 9<>work/{pipe}; {command}; cat"
             arguments = {"command": line, "background": True}
@@ -95,11 +98,36 @@ def test_commands_of_another_folder_are_left_alone(tmp_path: Path) -> None:
     other.close()
 
 
+@pytest.mark.parametrize(
+    ("command", "ending"),
+    [
+        ("echo x", "Exit code: 0"),
+        ("exec sleep 1000", "ended after 1 seconds"),
+        ("kill -9 $$", "Exit code: "),
+    ],
+)
+@pytest.mark.parametrize(
+    "hidden", ["env -i setsid sleep 1000", "env -i sh -c 'trap : 15; sleep 9'"]
+)
+async def test_process_without_the_environment_ends_with_its_command(
+    confined: FakePluginContext, command: str, ending: str, hidden: str
+) -> None:
+    pipe = confined.workspace / "work" / "pipe"
+    os.mkfifo(pipe)
+    line = f"exec 9<>work/pipe; ({hidden} >/dev/null 2>&1 &); {command}"
+    call = call_in(confined.workspace, confined.files)
+
+    result = await ExecTool(confined).execute(call, {"command": line, "timeout": 1})
+
+    assert ending in output_text(result)
+    assert not is_held(pipe)
+
+
 @contextmanager
 def gateway(folder: Path, mode: str) -> Iterator[subprocess.Popen[str]]:
     work = folder / "workspace" / "work"
     work.mkdir(parents=True)
-    for pipe in PIPES:
+    for pipe in PIPES if mode != "none" else PIPES[:2]:
         os.mkfifo(work / pipe)
     command = [sys.executable, "-c", GATEWAY, str(folder), mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -117,7 +145,8 @@ async def commands_are(folder: Path, wanted: set[bool]) -> None:
     async with asyncio.timeout(LIMIT_S):
         while found != wanted:
             await asyncio.sleep(0.01)
-            found = {is_held(folder / "workspace" / "work" / pipe) for pipe in PIPES}
+            pipes = (folder / "workspace" / "work").iterdir()
+            found = {is_held(pipe) for pipe in pipes}
 
 
 def is_held(pipe: Path) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import shutil
 import socket
 import stat
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nanobot_core import JsonObject, ToolFailed
+from nanobot_core import JsonObject, PathGuard, ToolFailed
 from nanobot_core.testing import FakePluginContext, call_in, output_text
 from nanobot_shell import launcher
 from nanobot_shell.exec_tool import ExecTool
@@ -405,6 +407,56 @@ SYSTEM_CALLS: dict[str, dict[str, Sequence[int]]] = {
         "init_module": (105, 0, 0, 0),
     },
 }
+
+
+async def test_link_in_place_of_a_guests_folder_lets_nothing_run(
+    confined: FakePluginContext, tmp_path: Path
+) -> None:
+    """Otherwise the sandbox would open what the link names."""
+    outside, own = tmp_path / "outside", confined.workspace / "guests" / "g"
+    own.mkdir(parents=True)
+    outside.mkdir()
+    (outside / "key").write_text(CANARY)
+    call = call_in(own, PathGuard(own))
+    own.rename(own.with_name("aside"))
+    own.symlink_to(outside)
+
+    with pytest.raises(ToolFailed, match="is a link now"):
+        await ExecTool(confined).execute(call, {"command": "cat key"})
+
+
+@needs_python
+async def test_limits_of_other_processes_cannot_be_changed(confined: FakePluginContext) -> None:
+    """With a limit of processor time, a command could end nanobot."""
+    with other_process(confined.workspace) as other:
+        before = resource.prlimit(other.pid, resource.RLIMIT_NOFILE)
+        code = f"import resource as r; r.prlimit({other.pid}, r.RLIMIT_NOFILE, (9, 9))"
+
+        shown = await run(confined, f"{PYTHON} -c '{code}'; ulimit -n 77; ulimit -n")
+
+        assert resource.prlimit(other.pid, resource.RLIMIT_NOFILE) == before
+    assert shown.startswith("77\n")
+
+
+@needs_python
+async def test_shared_memory_of_the_host_is_out_of_reach(confined: FakePluginContext) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_void_p
+    segment = libc.shmget(0, 4096, 0o600)
+    try:
+        memory = libc.shmat(segment, None, 0)
+        ctypes.memmove(memory, CANARY.encode(), len(CANARY))
+        libc.shmdt(ctypes.c_void_p(memory))
+        (confined.workspace / "work" / "attach.py").write_text(
+            "import ctypes; libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\n"
+            f"at = libc.shmat({segment}, None, 0)\n"
+            f"print(at == 2**64 - 1 and 'closed', ctypes.string_at(at) if at < 2**63 else '')"
+        )
+
+        shown = await run(confined, f"{PYTHON} work/attach.py")
+    finally:
+        libc.shmctl(segment, 0, None)
+    assert shown == "closed \n\nExit code: 0"
 
 
 async def test_commands_inherit_no_files_and_no_terminal(confined: FakePluginContext) -> None:

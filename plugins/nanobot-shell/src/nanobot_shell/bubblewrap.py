@@ -1,4 +1,4 @@
-"""bubblewrap: name spaces of its own for a command."""
+"""bubblewrap: runs a command in namespaces of its own."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def _workspace(view: View, workspace: Path) -> list[str]:
 
 
 def _git(workspace: Path) -> list[str]:
-    """Protect that from which git takes commands; only the owner makes the workspace a repository.
+    """Protect the files from which git takes commands.
 
-    A folder that is not a repository stays empty; bubblewrap makes a missing one.
+    Only the owner can make the workspace a repository; until then, commands see an empty ``.git``.
     """
     git, folder = workspace / ".git", Folder(workspace)
     if kind_of(folder, ".git") == stat.S_IFREG:

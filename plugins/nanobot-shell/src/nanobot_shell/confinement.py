@@ -1,8 +1,8 @@
-"""Commands that stay in the workspace without a sandbox, because all that they open is in view.
+"""Confines commands to the workspace without a sandbox, by the files that their lines name.
 
-A short list of programs whose arguments are names of files, with options that name none. Whatever
-is not on it, and whatever the shell itself decides while it runs, cannot be confined this way. No
-program here makes or moves links, so that a name means the same when the command uses it.
+This works for a few programs whose arguments are file names, with options that do not name files.
+It refuses other programs, and everything that the shell decides only at run time. No program here
+creates or moves links, so a name still means the same file when the command uses it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Landlock: a sandbox of the kernel that needs no name spaces, Linux 5.13 or newer.
+"""Landlock: a sandbox of the kernel that works without namespaces, Linux 5.13 or newer.
 
-Its rules allow and have no exceptions below a folder. So the workspace's own folder cannot be
-changed, because a rule for it would open the agent's records as well; what is in it can, and there
-is always `WORK` to make things in.
+A rule allows access to everything below a folder, without exceptions. A rule for the workspace
+would include the agent's records. Instead, each other entry of the workspace has a rule, and `WORK`
+always exists for new files.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def launch(
     listed: list[str] | None = None,
     abi: int = launcher.MAX_ABI,
 ) -> list[str]:
-    """Return the command that runs `argv` by way of the launcher.
+    """Return the command that runs `argv` through the launcher.
 
     Args:
         families: kinds of sockets that it may make.

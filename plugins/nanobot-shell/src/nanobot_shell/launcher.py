@@ -2,11 +2,12 @@
 
 Run as a file, ``python -I -S launcher.py PLAN... PROGRAM ARGUMENT...``, where PROGRAM is a path. It
 runs before each command and loads what starts fast: neither nanobot nor typing, json or signal.
-Whatever cannot be set up ends it with code 126 before the command starts.
+If something cannot be set up, it exits with code 126 before the command starts.
 
 Landlock decides on files: what no rule allows is refused. seccomp covers what Landlock has no rule
-for: sockets, the keyring of the kernel, io_uring, and on kernels before 6.2 truncation by name.
-Permissions and owners of files are changed by the parent of the command, see `permissions`.
+for: sockets, the keyring of the kernel, io_uring, limits of other processes, memory and queues that
+processes share, and on kernels before 6.2 truncation by name. The parent of the command changes
+permissions and owners of files, see `permissions`.
 """
 
 from __future__ import annotations
@@ -122,6 +123,20 @@ MACHINES: dict[str, Machine] = {
         "fchownat": 260,
         "setxattr": 188,
         "removexattr": 197,
+        "prlimit64": 302,
+        "shmget": 29,
+        "shmat": 30,
+        "shmctl": 31,
+        "semget": 64,
+        "semop": 65,
+        "semctl": 66,
+        "semtimedop": 220,
+        "msgget": 68,
+        "msgsnd": 69,
+        "msgrcv": 70,
+        "msgctl": 71,
+        "mq_open": 240,
+        "mq_unlink": 241,
     },
     "aarch64": {
         "arch": 0xC00000B7,
@@ -141,12 +156,31 @@ MACHINES: dict[str, Machine] = {
         "fchownat": 54,
         "setxattr": 5,
         "removexattr": 14,
+        "prlimit64": 261,
+        "shmget": 194,
+        "shmat": 196,
+        "shmctl": 195,
+        "semget": 190,
+        "semop": 193,
+        "semctl": 191,
+        "semtimedop": 192,
+        "msgget": 186,
+        "msgsnd": 189,
+        "msgrcv": 188,
+        "msgctl": 187,
+        "mq_open": 180,
+        "mq_unlink": 181,
     },
 }
 KEYRING = ("add_key", "request_key", "keyctl")
 MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
 """Calls that change permissions, with the position of the mode."""
 OWNERS = ("chown", "lchown", "fchown", "fchownat")
+SHARED = (
+    *("shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop"),
+    *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
+)
+"""Calls on memory, semaphores and queues that all processes of the user share."""
 IO_URING_SETUP, OPENAT2, SETXATTRAT, REMOVEXATTRAT = 425, 437, 463, 466
 
 Filter = list[tuple[int, int, int, int]]
@@ -182,7 +216,7 @@ def main() -> None:
         if channel is None:
             _filter(code)
         else:
-            _filter_files(code, machine, channel)
+            _filter_strictly(code, machine, channel)
     # Python ignores these two, and a program that is started inherits that.
     for number in (SIGPIPE, SIGXFSZ):
         _libc.signal(number, None)
@@ -200,20 +234,22 @@ def _supervised(plan: Plan, machine: Machine) -> _socket.socket:
 
     The supervisor is the parent, because Yama lets only ancestors read the memory of a process.
     """
+    sys.path.append(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120  # pathlib costs time
+    from nanobot_shell.supervisor import adopt_orphans, supervise
+
     ours, theirs = _socket.socketpair()
     parent = os.getpid()
+    adopt_orphans()
     child = os.fork()
     if not child:
         ours.close()
         _end_with(parent)
         return theirs
     theirs.close()
-    sys.path.append(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120  # pathlib costs time
-    from nanobot_shell.permissions import supervise
 
     calls = {machine[name]: name for name in (*MODES, *OWNERS) if name in machine}
     roots = [os.fsencode(path) for rights, paths in plan.paths if rights == WRITE for path in paths]
-    supervise(child, ours, calls, roots)
+    supervise(child, plan.parent, ours, calls, roots)
     return ours
 
 
@@ -247,7 +283,7 @@ def _restrict(plan: Plan, abi: int) -> None:
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    # What may be written is named without links, so that none can be put in its place.
+    # Paths for writing are free of links; a link there has been put in the place of the file.
     link = 0 if not rights & WRITE & ~READ else os.O_NOFOLLOW
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC | link)
@@ -288,8 +324,8 @@ def build_filter(machine: Machine, families: list[int], *, guards_truncation: bo
     return [*code, (RETURN, 0, 0, ALLOW)]
 
 
-def guard_files(machine: Machine, code: Filter, *, is_supervised: bool) -> Filter:
-    """Return `code` with rules on permissions, owners and access lists of files.
+def build_strict_filter(machine: Machine, code: Filter, *, is_supervised: bool) -> Filter:
+    """Return `code` with rules on permissions of files, and on what belongs to other processes.
 
     Args:
         is_supervised: the supervisor decides; else nothing is opened to others.
@@ -305,6 +341,9 @@ def guard_files(machine: Machine, code: Filter, *, is_supervised: bool) -> Filte
                 body = [(LOAD, 0, 0, ARGUMENTS + 8 * MODES[name]), (AND, 0, 0, 0o6077)]
                 body += [*_on(0, [(RETURN, 0, 0, ALLOW)]), *refuse]
             guarded += _on(machine[name], body)
+    guarded += _on(machine["prlimit64"], _only(0, [0], REFUSE | EPERM))
+    for name in SHARED:
+        guarded += _on(machine[name], [(RETURN, 0, 0, REFUSE | ENOSYS)])
     extended = [machine[name] + kind for name in ("setxattr", "removexattr") for kind in range(3)]
     for number in (*extended, SETXATTRAT, REMOVEXATTRAT):
         guarded += _on(number, [(RETURN, 0, 0, REFUSE | EOPNOTSUPP)])
@@ -329,15 +368,15 @@ def _no_reading_truncation(argument: int, refuse: int) -> Filter:
     return [*code, *_on(os.O_TRUNC, [(RETURN, 0, 0, refuse)]), (RETURN, 0, 0, ALLOW)]
 
 
-def _filter_files(code: Filter, machine: Machine, channel: _socket.socket) -> None:
+def _filter_strictly(code: Filter, machine: Machine, channel: _socket.socket) -> None:
     try:
-        guarded = guard_files(machine, code, is_supervised=True)
+        guarded = build_strict_filter(machine, code, is_supervised=True)
         listener = _filter(guarded, seccomp=machine["seccomp"])
         passed = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", listener))
         channel.sendmsg([b"x"], [passed])
     except OSError:
         # Another filter of this process, such as that of a container, has the one listener.
-        _filter(guard_files(machine, code, is_supervised=False))
+        _filter(build_strict_filter(machine, code, is_supervised=False))
 
 
 def _filter(code: Filter, *, seccomp: int | None = None) -> int:

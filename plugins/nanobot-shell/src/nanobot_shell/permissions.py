@@ -1,19 +1,16 @@
 """Changes permissions and owners of files for a confined command, only where it may write.
 
-Landlock has no rule for them, so seccomp hands these system calls to this process, the parent of
-the command (seccomp_unotify(2)). It finds the file itself and changes it by descriptor. The kernel
-never continues a call: its arguments in memory could be others by then. If this process ends, the
-command ends, and such a call fails. Like the launcher, this loads only what starts fast.
+Landlock has no rule for them, so seccomp sends these system calls to the supervisor
+(seccomp_unotify(2)), which finds the file itself and changes it by descriptor. The kernel never
+continues a call: the command could change its arguments in memory meanwhile. Like the launcher,
+this module imports only what loads fast.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found,unused-ignore]
-import _socket
 import ctypes
 import errno
 import os
-import select
 import stat
 import struct
 from fcntl import ioctl
@@ -36,64 +33,19 @@ NOTICE = "=QIIiIQ6Q"
 OPENAT2, AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = 437, -100, 0x100, 0x1000
 NO_MAGIC_LINKS, NO_LINKS = 0x2, 0x6
 PATH_MAX = 4096
-PR_SET_DUMPABLE = 4
-SIGKILL = 9
 _SELF = b"/proc/self/fd/"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def supervise(
-    child: int, channel: _socket.socket, calls: dict[int, str], roots: list[bytes]
-) -> None:
-    """Answer the calls of the command until it ends, then end as it did; never returns.
+def answer(listener: int, calls: dict[int, str], roots: list[bytes]) -> None:
+    """Take one call from `listener`, carry it out if it is allowed, and return its result.
 
     Args:
-        child: process of the command.
-        channel: where the descriptor for notifications arrives, or the end if there is none.
+        listener: descriptor for notifications of seccomp.
         calls: names of the calls by number.
         roots: paths without links, at or below which the command may change files.
     """
-    # Signals for the process group are for the command.
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
-    ended = os.pidfd_open(child)
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for standard in range(3):
-        os.dup2(null, standard)
-    os.chdir("/")
-    ready = select.poll()
-    ready.register(ended, select.POLLIN)
-    listener = _receive(channel)
-    if listener is not None:
-        ready.register(listener, select.POLLIN)
-    while ended not in (events := dict(ready.poll())):
-        for each, event in events.items():
-            if event & select.POLLIN:
-                _answer(each, calls, roots)
-            else:
-                ready.unregister(each)
-    _end_like(os.waitpid(child, 0)[1])
-
-
-def _receive(channel: _socket.socket) -> int | None:
-    _, parts, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(4))
-    channel.close()
-    return struct.unpack("i", parts[0][2])[0] if parts else None
-
-
-def _end_like(status: int) -> None:
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        # The command has written its core; this process writes none.
-        _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-        if number != SIGKILL:
-            _libc.signal(number, None)
-        os.kill(os.getpid(), number)
-        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {number})
-    os._exit(os.WEXITSTATUS(status))
-
-
-def _answer(listener: int, calls: dict[int, str], roots: list[bytes]) -> None:
     notice = bytearray(struct.calcsize(NOTICE))
     try:
         ioctl(listener, RECEIVE, notice)

@@ -1,4 +1,4 @@
-"""A command as a process tree that is read in bounded memory and ends as a whole."""
+"""Runs a command as a process tree, reads its output in bounded memory, and ends all of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot_shell.output import Capture
-from nanobot_shell.runs import MARKER, end_marked
+from nanobot_shell.runs import MARKER, end_marked, end_unmarked
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -33,8 +33,8 @@ class Launch:
         working_dir: folder to start in, absolute.
         environment: the whole environment of the command.
         run_id: run that the command belongs to; see `nanobot_shell.runs`.
-        with_input: the command may be written to.
-        clean: called in a thread when the command has ended.
+        with_input: the command has an input that can be written to.
+        clean: called in a thread after the command and its descendants have ended.
     """
 
     argv: list[str]
@@ -67,10 +67,10 @@ class CommandProcess:
         """Read the output until the command ends, then end the processes that it left behind.
 
         Args:
-            limit_s: seconds until it is ended by force; ``None`` waits for as long as it runs.
+            limit_s: seconds after which the command is ended; ``None`` waits until it ends.
 
         Cancellation:
-            The whole process tree is gone when the cancellation is passed on.
+            The whole process tree ends before the cancellation propagates.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -79,7 +79,7 @@ class CommandProcess:
                 )
                 self.timed_out = not await self._ends_within(limit_s)
                 await self.end()
-                # A process that hides from the sweep may hold the pipes open for ever.
+                # A process that hides from the sweep may hold the pipes open forever.
                 await asyncio.wait([reading], timeout=DRAIN_LIMIT_S)
                 reading.cancel()
         finally:
@@ -95,8 +95,7 @@ class CommandProcess:
                 self._signal(signal.SIGTERM)
                 await self._ends_within(TERMINATE_GRACE_S)
         finally:
-            self._signal(signal.SIGKILL)
-            await asyncio.to_thread(_end_all, self._marker, self._clean)
+            await asyncio.to_thread(self._end_all)
         self._is_ended = await self._ends_within(DRAIN_LIMIT_S)
 
     def write(self, data: bytes) -> int:
@@ -121,6 +120,14 @@ class CommandProcess:
             return False
         return True
 
+    def _end_all(self) -> None:
+        end_unmarked(self._marker)
+        # All at once, so that no shell reports the end of its children.
+        self._signal(signal.SIGKILL)
+        end_marked(self._marker)
+        if self._clean is not None:
+            self._clean()
+
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
@@ -139,7 +146,7 @@ async def start_command(launch: Launch) -> CommandProcess:
         OSError: it cannot be started.
 
     Cancellation:
-        The command has ended.
+        The whole process tree ends before the cancellation propagates.
     """
     marker = f"{launch.run_id}-{uuid.uuid4().hex}"
     with Pipes(with_input=launch.with_input) as pipes:
@@ -155,15 +162,11 @@ async def start_command(launch: Launch) -> CommandProcess:
             )
         except BaseException:
             # The shell may have started before a cancellation arrived, and so its children.
-            await asyncio.to_thread(_end_all, marker, launch.clean)
+            await asyncio.to_thread(end_marked, marker)
+            if launch.clean is not None:
+                await asyncio.to_thread(launch.clean)
             raise
     return CommandProcess(process, marker, pipes, launch)
-
-
-def _end_all(marker: str, clean: Callable[[], None] | None) -> None:
-    end_marked(marker)
-    if clean is not None:
-        clean()
 
 
 class Pipes:
@@ -209,7 +212,7 @@ class Pipes:
     async def read_all(
         self, take_stdout: Callable[[bytes], None], take_stderr: Callable[[bytes], None]
     ) -> None:
-        """Hand over what the command prints, as it comes, until all its pipes are closed."""
+        """Pass on what the command prints as it arrives, until all its pipes are closed."""
         async with asyncio.TaskGroup() as group:
             group.create_task(_read(self._stdout, take_stdout))
             group.create_task(_read(self._stderr, take_stderr))

@@ -1,4 +1,4 @@
-"""Runs: which commands a process started, and ending those of a process that is gone.
+"""Runs: which commands a process started, and how to end those that outlived the process.
 
 Each process that starts commands has a run: an id that all its commands carry in their environment,
 a file that it keeps locked, and a folder for what its commands need. The kernel unlocks the file
@@ -16,8 +16,10 @@ import signal
 import tempfile
 import time
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 MARKER = "NANOBOT_COMMAND"
 """Variable in the environment of a command by which all its descendants are found."""
@@ -25,25 +27,29 @@ MARKER = "NANOBOT_COMMAND"
 _LOCK = ".lock"
 _SWEEPS = 50
 _STARTING_S = 2.0
-_KERNEL_THREADS = "2"
+_KERNEL_THREADS = 2
 """Parent of all threads of the kernel, which have no environment either."""
 _SWEEP_PAUSE_S = 0.01
 
 
 def end_marked(marker: str) -> int:
-    """Kill all processes whose marker begins with `marker`; return how many. Blocking.
+    """Kill all processes whose marker begins with `marker`, and their descendants. Blocking.
 
-    This finds those that left the process group and those whose parents are gone. Without a
-    ``/proc`` the process group is all there is. Two looks in a row must find nothing, because a
-    parent may have ended between the listing and the look at it, its child being in neither.
+    This finds processes that left the process group, that lost their parents, or that have another
+    environment than the command. Without a ``/proc`` it finds none. Two looks in a row must find
+    nothing, because a parent may have ended between the listing and the look at it, its child being
+    in neither.
+
+    Returns:
+        How many processes it killed.
     """
-    wanted = f"{MARKER}={marker}".encode()
-    ended: set[int] = set()
+    wanted = _variable(marker)
+    count = end_unmarked(marker)
     clean_looks = 0
     for _ in range(_SWEEPS):
-        environments = {pid: _environment_of(pid) for pid in _process_ids()}
+        environments = _environments()
         found = [pid for pid, environment in environments.items() if wanted in environment]
-        ended.update(pid for pid in found if _kill(pid, wanted))
+        count += sum(_kill(pid, wanted=wanted) for pid in found)
         if found or any(not each and _is_starting(pid) for pid, each in environments.items()):
             clean_looks = 0
             time.sleep(_SWEEP_PAUSE_S)
@@ -51,10 +57,57 @@ def end_marked(marker: str) -> int:
         clean_looks += 1
         if clean_looks == 2:
             break
-    return len(ended)
+    return count
 
 
-def _kill(pid: int, wanted: bytes) -> bool:
+def end_unmarked(marker: str) -> int:
+    """Kill descendants of marked processes that have another environment. Blocking.
+
+    They can only be found while a marked ancestor lives, so this comes before `end_marked`.
+
+    Returns:
+        How many processes it killed.
+    """
+    wanted = _variable(marker)
+    seen: set[int] = set()
+    count = 0
+    for look in range(_SWEEPS):
+        environments = _environments()
+        found = {pid for pid, environment in environments.items() if wanted in environment}
+        unmarked = _descendants(found, environments)
+        if not unmarked:
+            break
+        for pid, parent in unmarked.items():
+            # At first sight, it may be a process inside ``exec``, which has no environment.
+            if pid in seen or look > 2:
+                count += _kill(pid, parent=parent)
+        seen = set(unmarked)
+        time.sleep(_SWEEP_PAUSE_S)
+    return count
+
+
+def _variable(marker: str) -> bytes:
+    return f"{MARKER}={marker}".encode()
+
+
+def _environments() -> dict[int, bytes]:
+    return {pid: _environment_of(pid) for pid in _process_ids()}
+
+
+def _descendants(found: set[int], among: Iterable[int]) -> dict[int, int]:
+    """Return the living descendants of `found` that are not in it, with their parents."""
+    if not found:
+        return {}
+    facts = {pid: known for pid in among if (known := _facts_of(pid))}
+    family, size = set(found), 0
+    while size != len(family):
+        size = len(family)
+        family.update(pid for pid, known in facts.items() if known.parent in family)
+    living = (pid for pid in family - found if facts[pid].state not in "ZX")
+    return {pid: facts[pid].parent for pid in living}
+
+
+def _kill(pid: int, *, wanted: bytes = b"", parent: int | None = None) -> bool:
     """Kill the process if it is still the one that was found, and not one that got its number."""
     with suppress(ProcessLookupError, PermissionError):
         try:
@@ -66,7 +119,9 @@ def _kill(pid: int, wanted: bytes) -> bool:
             os.kill(pid, signal.SIGKILL)
             return True
         try:
-            if wanted in _environment_of(pid):
+            known = _facts_of(pid)
+            is_same = wanted in _environment_of(pid)
+            if is_same and known and parent in {None, known.parent}:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
                 return True
         finally:
@@ -88,16 +143,28 @@ def _environment_of(pid: int) -> bytes:
         return b""
 
 
-def _is_starting(pid: int) -> bool:
-    """Whether the process may be inside ``exec``, where it has no environment for a moment."""
+class _Facts(NamedTuple):
+    state: str
+    parent: int
+    started_s: float
+    """Seconds since boot."""
+
+
+def _facts_of(pid: int) -> _Facts | None:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return False
+        return None
     # proc(5): state, parent and, 19 fields behind the state, the start in ticks since boot.
-    state, parent, started = fields[0], fields[1], int(fields[19])
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
-    return state not in "ZX" and parent != _KERNEL_THREADS and age_s < _STARTING_S
+    return _Facts(fields[0], int(fields[1]), int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+
+
+def _is_starting(pid: int) -> bool:
+    """Whether the process may be inside ``exec``, where it has no environment for a moment."""
+    known = _facts_of(pid)
+    if known is None or known.state in "ZX" or known.parent == _KERNEL_THREADS:
+        return False
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - known.started_s < _STARTING_S
 
 
 class Run:

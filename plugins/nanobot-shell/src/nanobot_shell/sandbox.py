@@ -16,8 +16,8 @@ from nanobot_shell.seatbelt import Seatbelt
 from nanobot_shell.settings import SandboxName
 from nanobot_shell.view import View
 
-PROBE_LIMIT_S = 1.0
-"""Three trials together take less than the five seconds that the review of a call may take."""
+PROBE_LIMIT_S = 2.5
+"""For all trials together; less than the three seconds that `gather_context` may take."""
 
 INSTALL_HINT = (
     "install bubblewrap (apt install bubblewrap, dnf install bubblewrap, or "
@@ -32,15 +32,15 @@ class Sandbox(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name for people."""
 
     @property
     def has_own_folders(self) -> bool:
-        """Whether it has a home and a folder for temporary files of its own."""
+        """Whether it provides its own home folder and folder for temporary files."""
 
     @property
     def limits(self) -> str:
-        """Further limits of commands in it, in words; empty if there are none."""
+        """Further limits of commands in it, as text for the model; can be empty."""
 
     def wrap(self, argv: list[str], view: View, working_dir: Path) -> list[str]:
         """Return the command that runs `argv` in `working_dir` and shows it `view`; blocking."""
@@ -48,10 +48,17 @@ class Sandbox(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Whether a sandbox works here: the sandbox, or why there is none."""
+    """Whether a sandbox works here.
+
+    Attributes:
+        sandbox: the first that works.
+        reason: why there is none.
+        is_final: another trial would end in the same way; no sandbox took too long to start.
+    """
 
     sandbox: Sandbox | None
     reason: str = ""
+    is_final: bool = True
 
 
 def probe_sandbox(wanted: SandboxName, view: View, path: str) -> Probe:
@@ -63,17 +70,26 @@ def probe_sandbox(wanted: SandboxName, view: View, path: str) -> Probe:
     """
     if wanted == "none":
         return Probe(None, "tools.exec.sandbox is none")
-    reasons = []
-    for candidate in _candidates(wanted, path):
-        reason = candidate if isinstance(candidate, str) else _failure(candidate, view, path)
-        if not isinstance(candidate, str) and not reason:
+    candidates = list(_candidates(wanted, path))
+    reasons: list[str] = []
+    is_final = True
+    for candidate in candidates:
+        if isinstance(candidate, str):
+            reasons.append(candidate)
+            continue
+        try:
+            reason = _failure(candidate, view, path, PROBE_LIMIT_S / len(candidates))
+        except subprocess.TimeoutExpired as error:
+            reason = f"{candidate.name} did not start within {error.timeout:.1f} seconds"
+            is_final = False
+        if not reason:
             return Probe(candidate)
         reasons.append(reason)
-    return Probe(None, " and ".join(reasons))
+    return Probe(None, " and ".join(reasons), is_final)
 
 
 def _candidates(wanted: SandboxName, path: str) -> Iterator[Sandbox | str]:
-    """Yield the sandboxes to try, and in words those that are not installed."""
+    """Yield the sandboxes to try, or as text why one cannot be tried."""
     is_mac = sys.platform == "darwin"
     if wanted == "bwrap" or (wanted == "auto" and not is_mac):
         programs = [
@@ -103,20 +119,22 @@ def _bundled_bwrap() -> str | None:
         return None
 
 
-def _failure(sandbox: Sandbox, view: View, path: str) -> str:
-    """Return why `sandbox` does not work here, or an empty string."""
+def _failure(sandbox: Sandbox, view: View, path: str, limit_s: float) -> str:
+    """Return why `sandbox` does not work here, or an empty string.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not start within `limit_s` seconds.
+    """
     try:
         done = subprocess.run(
             sandbox.wrap(["/bin/sh", "-c", ":"], view, Path("/")),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=PROBE_LIMIT_S,
+            timeout=limit_s,
             check=False,
             env={"PATH": path},
             cwd="/",
         )
-    except subprocess.TimeoutExpired:
-        return f"{sandbox.name} did not start within {PROBE_LIMIT_S:g} seconds"
     except OSError as error:
         return f"{sandbox.name} cannot be started: {error.strerror or error}"
     if done.returncode != 0:

@@ -75,7 +75,7 @@ class Sessions:
     def add(
         self, owner: str, command: str, process: CommandProcess, *, is_confined: bool
     ) -> Session:
-        """Take over a started command, which ends with the plugin at the latest."""
+        """Keep a started command until it ends; when the plugin stops, it is ended."""
         session = Session(f"bg{next(self._numbers)}", owner, command, process, is_confined)
         self._sessions[session.id] = session
         self._forget_oldest()

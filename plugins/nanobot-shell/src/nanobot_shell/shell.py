@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from nanobot_shell.reading import Reading
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PROBE_AGAIN_S = 60.0
 _INHERITED = ("HOME", "LANG", "TERM", "PATH")
 
 
 class Shell:
-    """Starts commands as the owner's settings want them.
+    """Starts commands according to the owner's settings.
 
-    Tools and hooks take theirs by ``ctx.shared(Shell)``, so that they have one between them.
+    Tools and hooks share one instance, ``ctx.shared(Shell)``.
     """
 
     def __init__(self, ctx: PluginContext) -> None:
@@ -42,6 +43,7 @@ class Shell:
         self._environment = self._build_environment()
         self._view = self._build_view()
         self._probe: Probe | None = None
+        self._probe_again_at = 0.0
         self._probing = asyncio.Lock()
         self._run: Run | None = None
         self._starting_run = asyncio.Lock()
@@ -50,7 +52,7 @@ class Shell:
 
     @property
     def program(self) -> str:
-        """The shell that reads the command lines: bash where there is one, else sh."""
+        """The shell that reads the command lines: bash if it is installed, otherwise sh."""
         return shutil.which("bash", path=self._environment["PATH"]) or "/bin/sh"
 
     @property
@@ -65,12 +67,14 @@ class Shell:
         return any(place.resolve().is_relative_to(self.workspace) for place in places)
 
     async def probe(self) -> Probe:
-        """Return the sandbox that works here, found out once."""
+        """Return the sandbox that works here; a result that is not final is kept for a minute."""
+        now = asyncio.get_running_loop().time()
         async with self._probing:
-            if self._probe is None:
+            if self._probe is None or (not self._probe.is_final and now > self._probe_again_at):
                 self._probe = await asyncio.to_thread(
                     probe_sandbox, self.settings.sandbox, self._view, self._environment["PATH"]
                 )
+                self._probe_again_at = now + PROBE_AGAIN_S
         return self._probe
 
     async def end_former(self) -> None:
@@ -92,7 +96,7 @@ class Shell:
     async def judge(
         self, context: ToolContext, command: str, working_dir: str | None
     ) -> tuple[str, Reading | None]:
-        """Return why the guard refuses `command`, else an empty string, and what it read."""
+        """Return why the guard refuses `command`, or an empty string, and the parsed line."""
         # The parser of command lines takes long to import, and most turns run no command.
         from nanobot_shell.guard import MAX_COMMAND_CHARS, Guard
 
@@ -113,7 +117,7 @@ class Shell:
         return await asyncio.to_thread(self._judge, guard, context, command, working_dir)
 
     def without_sandbox(self, context: ToolContext, what: str, subject: str) -> Allow | Ask | Deny:
-        """Decide on what would run outside of a sandbox.
+        """Decide whether something may run without a sandbox.
 
         Args:
             what: a question of one line.
@@ -192,7 +196,7 @@ class Shell:
         )
         if sandbox is None:
             return launch
-        workspace = context.workspace.resolve()
+        workspace = _require_own(context)
         is_agents = workspace == self.workspace
         if is_agents:
             prepare_workspace(workspace)
@@ -260,6 +264,19 @@ class Shell:
 def _start_run(folder: Path) -> tuple[Run, int]:
     count = end_former_runs(folder)
     return Run(folder), count
+
+
+def _require_own(context: ToolContext) -> Path:
+    """Return the folder that the command may change.
+
+    Raises:
+        ToolFailed: a link has taken its place, as another command can do to a folder of a guest's.
+    """
+    folder = context.files.workspace
+    if context.workspace.resolve() != folder or folder.resolve() != folder:
+        msg = f"no command can run: '{folder.name}' is a link now; ask the owner to remove it"
+        raise ToolFailed(msg)
+    return folder
 
 
 def _clean(workspace: Path, temporary: Path | None) -> None:

@@ -39,9 +39,9 @@ class View:
     """What is visible. All paths are absolute and free of links.
 
     Attributes:
-        home: folder that is empty inside.
-        hidden: files and folders that do not exist inside, wherever they are.
-        readable: folders of the owner's that are readable inside.
+        home: folder that appears empty.
+        hidden: files and folders that are not visible, even inside those that are.
+        readable: further folders that commands can read.
         has_network: commands share the host's network.
         workspace: the folder that commands may change; ``None`` for a trial.
         records: names in the workspace that they may only read.
@@ -89,10 +89,10 @@ def exists(path: Path) -> bool:
 
 
 def around(folder: Path, left_out: Iterable[Path]) -> Iterator[Path]:
-    """Yield paths that together are `folder` without `left_out`, as few as possible.
+    """Yield the fewest paths that together cover `folder` without `left_out`.
 
-    For rules that hold for all that is below a path and have no exceptions. The folders above what
-    is left out are not among them, and neither are links and entries beyond the first 4,096.
+    For rules that apply to everything below a path, without exceptions. Folders that contain
+    something of `left_out`, links, and entries beyond the first 4,096 are not covered.
     """
     inner = [path for path in left_out if path.is_relative_to(folder)]
     if not inner:
