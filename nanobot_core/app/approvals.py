@@ -1,4 +1,4 @@
-"""ChatApprovals: questions about tool calls, asked in the chat and kept across restarts."""
+"""ChatApprovals: asks about tool calls in the chat; questions survive restarts."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from nanobot_core.turns.running import RunningTurns
 
 LONGEST_MARGIN_S = 1.0
-"""Seconds by which a question expires before the time limit of its call, so that it is closed in
-order; at most a tenth of the limit."""
+"""Seconds by which a question expires before the time limit of its call, so that it is closed
+properly; at most a tenth of the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,8 @@ class Question:
     """An open question about one call.
 
     Attributes:
-        id: names the question in the answer.
-        session_key: session of the call.
-        call_id: id of the call; unique only within one response of a model.
+        id: identifies the question in the answer.
+        call_id: id of the call, unique only within one response of a model.
         content: hash of tool and arguments, so that an answer never applies to another call with
             the same id.
         expires_at: afterwards the call is denied.
@@ -64,8 +63,8 @@ class ChatApprovals:
     """A plugin of the gateway that asks the owner in the chat of the turn.
 
     Args:
-        file: where open questions are kept.
-        outbox: takes the questions.
+        file: stores open questions.
+        outbox: sends the questions.
         clock: source of time.
         timeout_s: seconds until a question without an answer counts as denied.
         owner: only the owner may answer; questions about calls of guests go to the owner's chat.
@@ -93,14 +92,14 @@ class ChatApprovals:
         self._writing = asyncio.Lock()
 
     def awaits(self, session_key: str, call_id: str) -> bool:
-        """Whether a call waits for its answer, and so has not begun."""
+        """Whether a call waits for an answer, so that it has not started."""
         return any(
             (question.session_key, question.call_id) == (session_key, call_id)
             for question in self._open.values()
         )
 
     def is_pending(self, session_key: str) -> bool:
-        """Whether a call of a session waits for its answer."""
+        """Whether a call of a session waits for an answer."""
         return any(
             question.session_key == session_key and question.allowed is None
             for question in self._open.values()
@@ -110,7 +109,7 @@ class ChatApprovals:
         """Close the questions of a session whose turn was stopped; their answers no longer count.
 
         Raises:
-            BusError: that cannot be stored.
+            BusError: this cannot be stored.
         """
         ids = [item.id for item in self._open.values() if item.session_key == session_key]
         if ids:
@@ -199,7 +198,7 @@ class ChatApprovals:
         return question
 
     async def _answer(self, question: Question) -> Question:
-        """Wait for the answer, or until the time is up."""
+        """Wait for the answer, or until the question expires."""
         answered = self._answered.setdefault(question.id, asyncio.Event())
         try:
             if self._open.get(question.id, question).allowed is None:
@@ -237,7 +236,7 @@ class ChatApprovals:
                     lambda: replace_file(self._file, json.dumps(content, default=str))
                 )
             except OSError as error:
-                # An approval that is not on disk could be lost, and its call run without one.
+                # If an approval is lost, its call could run without one.
                 msg = f"cannot store the question to the owner: {error}"
                 raise BusError(msg) from error
 
@@ -248,7 +247,7 @@ def _content(call: ToolCall) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return `text` with invisible characters, and those that change the order, escaped."""
+    """Return `text` with invisible and bidirectional control characters escaped."""
     return "".join(
         char if char.isprintable() or char == "\n" else f"\\u{ord(char):04x}" for char in text
     )

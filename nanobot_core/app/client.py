@@ -1,4 +1,4 @@
-"""ControlClient: the gateway as another process sees it."""
+"""ControlClient: sends requests to the gateway from another process."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 CONNECT_LIMIT_S = 5.0
 ANSWER_LIMIT_S = 10.0
-"""Seconds that a gateway has to answer a question."""
+"""Seconds that a gateway has to answer."""
 CHANGE_LIMIT_S = 120.0
-"""Seconds that it has for what loads or unloads plugins."""
+"""Seconds that it has to load or unload plugins."""
 SILENCE_LIMIT_S = 20.0
-"""Seconds after which a gateway hangs that says nothing; turns take as long as they take."""
+"""Seconds of silence after which a gateway counts as hanging; a turn itself has no limit."""
 Decide = Callable[["JsonObject"], Awaitable[Literal["yes", "always", "no"]]]
-"""Asked about a tool call: question, name, arguments and whether "always" may be answered."""
+"""Answers a question about a tool call, from its text, name, arguments and ``may_always``."""
 
 
 async def _refuse(_question: JsonObject) -> Literal["no"]:
@@ -41,7 +41,7 @@ async def _refuse(_question: JsonObject) -> Literal["no"]:
 
 
 class ControlClient:
-    """Speaks with the gateway of one data folder.
+    """A client of the gateway of one data folder.
 
     Args:
         folder: folder of the gateway, ``gateway`` in nanobot's home.
@@ -52,33 +52,33 @@ class ControlClient:
 
     @property
     def is_there(self) -> bool:
-        """Whether a gateway runs and can be asked."""
+        """Whether a gateway runs and has a control socket."""
         return (self.folder / "control.sock").exists() and is_running(self.folder)
 
     @property
     def pid(self) -> int | None:
-        """Process id of the gateway; ``None`` when none runs or it is unknown."""
+        """Process id of the gateway; ``None`` if none runs or it is unknown."""
         return running_pid(self.folder)
 
     async def call(
         self, do: str, *, limit_s: float | None = None, **arguments: JsonValue
     ) -> JsonValue:
-        """Ask for something and return the result.
+        """Send a request and return the result.
 
         Args:
-            do: what is asked for.
-            limit_s: seconds that the gateway has; `ANSWER_LIMIT_S` by default.
-            arguments: what belongs to it.
+            do: name of the request.
+            limit_s: seconds that the gateway has; ``None`` means `ANSWER_LIMIT_S`.
+            arguments: arguments of the request.
 
         Raises:
-            ControlError: no gateway runs, it refused, or it does not answer.
+            ControlError: no gateway runs, it refused, or it did not answer.
         """
         seconds = ANSWER_LIMIT_S if limit_s is None else limit_s
         try:
             async with asyncio.timeout(seconds), self._connected() as (reader, writer):
                 await write_line(writer, {"do": do, **arguments})
                 while (line := await self._read(reader)) is not None and "ok" not in line:
-                    pass  # a sign that it works on it
+                    pass  # a keep-alive line
                 return _result(line)
         except TimeoutError as error:
             raise self._hung(seconds) from error
@@ -86,16 +86,15 @@ class ControlClient:
     async def turn(
         self, arguments: JsonObject, on_event: EventSink, decide: Decide = _refuse
     ) -> TurnOutcome:
-        """Have a message answered.
+        """Let the gateway answer a message.
 
         Args:
             arguments: ``text``, ``session``, ``model``, ``media``.
-            on_event: receives what happens.
-            decide: asked about tool calls that need a word of the owner's.
+            on_event: receives the events of the turn.
+            decide: answers questions about tool calls that need the owner's approval.
 
         Raises:
-            ControlError: no gateway runs, it refused, or it shows no sign of life for
-                `SILENCE_LIMIT_S`.
+            ControlError: no gateway runs, it refused, or it was silent for `SILENCE_LIMIT_S`.
 
         Cancellation:
             The connection is closed, which stops the turn.
@@ -104,7 +103,7 @@ class ControlClient:
             await write_line(writer, {"do": "turn", **arguments})
             while (line := await self._read(reader)) is not None and "ok" not in line:
                 if "question" in line:
-                    # The number tells this answer from one that comes after its time.
+                    # The number distinguishes this answer from a late one.
                     answer: JsonObject = {"number": line.get("number")}
                     await write_line(writer, {**answer, "answer": await decide(line)})
                 elif (event := event_from_json(line)) is not None:
@@ -112,7 +111,7 @@ class ControlClient:
             return from_json(TurnOutcome, _result(line))
 
     async def _read(self, reader: asyncio.StreamReader) -> JsonObject | None:
-        """Return what the gateway says next; one that works on something says so now and then."""
+        """Return the next line of the gateway, which sends keep-alive lines while it works."""
         try:
             async with asyncio.timeout(SILENCE_LIMIT_S):
                 return await read_line(reader)
@@ -150,7 +149,7 @@ class ControlClient:
         try:
             yield reader, writer
         except ConnectionError as error:
-            msg = "the gateway ended meanwhile; nanobot gateway logs shows the reason"
+            msg = "the gateway ended during the request; nanobot gateway logs shows why"
             raise ControlError(msg) from error
         finally:
             writer.close()
@@ -162,7 +161,7 @@ def _absent() -> ControlError:
 
 def _result(line: JsonObject | None) -> JsonValue:
     if line is None:
-        msg = "the gateway ended before it answered; nanobot gateway logs shows the reason"
+        msg = "the gateway ended before it answered; nanobot gateway logs shows why"
         raise ControlError(msg)
     if line.get("ok") is not True:
         raise ControlError(str(line.get("error") or "the gateway refused"))

@@ -1,4 +1,4 @@
-"""ControlServer: commands of ``nanobot`` to the running gateway, over a socket of its owner's."""
+"""ControlServer: takes requests of commands over a socket that only the owner can use."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 MAX_CONNECTIONS = 32
 REQUEST_LIMIT_S = 30.0
-"""Seconds that a caller has to say what it wants."""
+"""Seconds that a caller has to send its request."""
 ALIVE_INTERVAL_S = 5.0
-"""Seconds between signs of life to a caller whose request takes long."""
+"""Seconds between keep-alive lines to a caller whose request takes long."""
 _BUSY = b'{"ok": false, "error": "the gateway has too many callers; try again later"}\n'
 
 
@@ -39,7 +39,7 @@ class Connection:
     """One caller.
 
     Attributes:
-        request: what it asked for.
+        request: its request.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class Connection:
         return value
 
     async def send(self, content: JsonObject) -> None:
-        """Tell the caller something on the way."""
+        """Send something to the caller before the result."""
         async with self._writing:
             await write_line(self._writer, content)
 
     async def ask(self, content: JsonObject) -> JsonObject | None:
-        """Ask the caller and return the answer; ``None`` when it is gone.
+        """Ask the caller and return the answer; ``None`` if it has disconnected.
 
-        An answer counts for the question whose number it bears: one that comes after its time must
-        not be taken for the answer to the next question.
+        An answer has the number of its question, so that a late one does not answer the next
+        question.
         """
         async with self._asking:
             if self._is_gone:
@@ -86,10 +86,10 @@ class Connection:
             return await self._answer
 
     async def listen(self) -> None:
-        """Take answers until the caller is gone.
+        """Receive answers until the caller disconnects.
 
         Raises:
-            ControlError: it sends what is no answer.
+            ControlError: it sends something that is not JSON.
         """
         try:
             while (line := await read_line(self._reader)) is not None:
@@ -113,8 +113,8 @@ class ControlServer:
 
     Args:
         folder: folder of the gateway.
-        handlers: by name, what can be asked for.
-        spawn: starts tasks that the application owns.
+        handlers: name of each request to its handler.
+        spawn: starts tasks that the agent owns.
     """
 
     def __init__(self, folder: Path, handlers: Mapping[str, Handler], spawn: Spawn) -> None:
@@ -131,7 +131,7 @@ class ControlServer:
         """Listen.
 
         Raises:
-            ControlError: the socket cannot be made.
+            ControlError: the socket cannot be created.
         """
         try:
             self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -149,7 +149,7 @@ class ControlServer:
         try:
             listening.setblocking(False)
             listening.bind(address)
-            # Nobody can connect yet. The umask would do it too, but it is that of every thread.
+            # Before anyone can connect. The umask would affect all threads.
             self._file.chmod(0o600)
         except BaseException:
             listening.close()
@@ -157,12 +157,12 @@ class ControlServer:
         return listening
 
     async def drain(self, limit_s: float) -> None:
-        """Let what callers have asked for end by itself, for at most `limit_s` seconds."""
+        """Let requests finish, for at most `limit_s` seconds."""
         if self._working:
             await asyncio.wait(self._working, timeout=limit_s)
 
     async def stop(self) -> None:
-        """Listen no more and let go of callers."""
+        """Stop listening and disconnect all callers."""
         if self._server is not None:
             self._server.close()
         callers = set(self._callers)
@@ -207,19 +207,19 @@ class ControlServer:
             if answer is not None:
                 await write_line(writer, answer)
         except ConnectionError:
-            pass  # the caller is gone and asks for nothing more
+            pass  # the caller has disconnected
         finally:
             writer.close()
 
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> JsonObject | None:
-        """Return the answer to a caller, or ``None`` if it asked for nothing."""
+        """Return the answer to a caller, or ``None`` if it sent no request."""
         try:
             async with asyncio.timeout(REQUEST_LIMIT_S):
                 request = await read_line(reader)
         except TimeoutError:
-            return _refusal(f"nothing was asked for within {REQUEST_LIMIT_S:g} seconds")
+            return _refusal(f"no request was received within {REQUEST_LIMIT_S:g} seconds")
         except ControlError as error:
             return _refusal(str(error))
         if request is None:
@@ -230,19 +230,19 @@ class ControlServer:
             return _refusal(str(error))
         except ConnectionError:
             raise
-        except Exception as error:  # noqa: BLE001 - isolation point: one caller never ends others
+        except Exception as error:  # noqa: BLE001 - isolation point: a request cannot end the gateway
             from loguru import logger
 
-            logger.opt(exception=error).error("a command over the control socket failed")
+            logger.opt(exception=error).error("a request over the control socket failed")
             return _refusal(f"{type(error).__name__}: {error}")
         return {"ok": True, "result": result}
 
     async def _handle(self, connection: Connection) -> JsonValue:
-        """Do what is asked for, until it is done or the caller is gone."""
+        """Run the handler until it is done or the caller disconnects."""
         name = connection.text("do")
         handler = self._handlers.get(name)
         if handler is None:
-            msg = f"the gateway knows no '{name}'; it may be of another version"
+            msg = f"unknown request '{name}'; the gateway may have another version, restart it"
             raise ControlError(msg)
         _connection.set(connection)
         work = self._spawn(_awaited(handler(connection)), name=f"control:{name}")
@@ -269,7 +269,7 @@ def _refusal(reason: str) -> JsonObject:
 
 
 async def _any_done(*tasks: asyncio.Task[Any]) -> bool:
-    """Wait for the first of `tasks`, for a while."""
+    """Wait for the first of `tasks`, for at most `ALIVE_INTERVAL_S`; return whether one is done."""
     done, _ = await asyncio.wait(
         tasks, timeout=ALIVE_INTERVAL_S, return_when=asyncio.FIRST_COMPLETED
     )

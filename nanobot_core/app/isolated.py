@@ -1,4 +1,4 @@
-"""The other side of an isolated plugin: an agent for it alone, in its own process."""
+"""An agent for one isolated plugin, in the process of that plugin."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from nanobot_core.plugins.catalogue import Catalogue
 
 
 def isolated_agent(setup: Mapping[str, Any]) -> Nanobot:
-    """Return an agent that has one plugin, with the settings, folders and variables of its owner's.
+    """Return an agent with one plugin, and the settings, folders and variables of the host.
 
-    It is not entered: ``plugins.activate``, ``plugins.load_tools`` and ``plugins.stop`` are of use.
-    No configuration file and no other variable is read, and log records go to standard error.
+    It is not started: use ``plugins.activate``, ``plugins.load_tools`` and ``plugins.stop``. It
+    reads no configuration file and no other variables, and logs to standard error.
 
     Args:
-        setup: what the host gave as `IsolatedPlugin.setup`.
+        setup: `IsolatedPlugin.setup` of the host.
 
     Raises:
-        ConfigError: the core's part of it does not fit this version.
+        ConfigError: this version cannot use the core's settings.
     """
     tree, variables = setup["tree"], setup["environment"]
     home, settings = Path(setup["home"]), Settings.model_validate(tree)
@@ -32,6 +32,6 @@ def isolated_agent(setup: Mapping[str, Any]) -> Nanobot:
     path = Path(setup["config"]) if setup["config"] else None
     loaded = LoadedConfig(settings, tree, {}, path, home, secrets)
     configure_logging(loaded, level="INFO")
-    # The index of one environment would be void for the other each time.
+    # An index is valid for one environment only.
     cache = home / "cache" / "isolated" / setup["plugin"]
     return Nanobot(loaded, catalogue=Catalogue.load(cache, settings.plugins), environ=variables)

@@ -1,4 +1,4 @@
-"""ConfiguredModels: from a model's name to the provider that serves it, created once."""
+"""ConfiguredModels: finds the provider of a model, and creates it once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConfiguredModels:
     """The models that the configuration makes available.
 
     Args:
-        host: has the providers that plugins contribute.
+        host: the plugins, which contribute providers.
         loaded: the present configuration.
         environ: environment variables; ``None`` means those of the process.
     """
@@ -44,7 +44,7 @@ class ConfiguredModels:
         self._loaded = loaded
         self._environ = environ
         self._providers: dict[str, tuple[HostContext, LLMProvider]] = {}
-        """By name, each with the context of the plugin's instance that made it."""
+        """Name to provider, with the context of the plugin instance that created it."""
         self._models: dict[str | None, Model] = {}
         self._found_for: Hooks | None = None
         self._creating = asyncio.Lock()
@@ -77,7 +77,7 @@ class ConfiguredModels:
         return match_provider(name or defaults.model, forced, rows)
 
     async def model(self, name: str | None) -> Model:
-        """Return a model ready to be called; see `ModelSource`."""
+        """Return a model that can be called; see `ModelSource`."""
         # Each generation of plugins has its own table of providers.
         if self._found_for is not self._host.hooks:
             self._models, self._found_for = {}, self._host.hooks
@@ -117,7 +117,7 @@ class ConfiguredModels:
                 made = await make_object(
                     row.plugin,
                     row.spec.factory,
-                    LLMProvider,  # type: ignore[type-abstract]  # only isinstance is asked of it
+                    LLMProvider,  # type: ignore[type-abstract]  # used for isinstance only
                     context,
                     row.spec,
                     settings,
@@ -130,7 +130,7 @@ class ConfiguredModels:
         model = settings_model(row.plugin, row.spec.settings)
         if not issubclass(model, ProviderSettings):
             raise PluginRejected(
-                row.plugin, f"'{row.spec.settings}' is no subclass of ProviderSettings"
+                row.plugin, f"'{row.spec.settings}' is not a subclass of ProviderSettings"
             )
         return validate_section(self._loaded, f"providers.{row.spec.name}", model, owner=row.plugin)
 
@@ -153,4 +153,4 @@ def spec_from(detail: JsonObject) -> ProviderSpec:
         else value
         for key, value in detail.items()
     }
-    return ProviderSpec(**fields)  # type: ignore[arg-type]  # made from a ProviderSpec, checked when the manifest was built
+    return ProviderSpec(**fields)  # type: ignore[arg-type]  # created from a ProviderSpec when the manifest was built

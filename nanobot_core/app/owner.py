@@ -25,8 +25,8 @@ class OwnerNotices:
 
     Args:
         file: stores that chat.
-        outbox: takes the notices.
-        owners: returns the present list of owners.
+        outbox: sends the notices.
+        owners: returns the configured owners.
     """
 
     def __init__(self, file: Path, outbox: Outbox, owners: Callable[[], Sequence[str]]) -> None:

@@ -1,4 +1,4 @@
-"""Reloader: a running gateway uses a changed configuration and changed plugins."""
+"""Reloader: applies a changed configuration and changed plugins to a running gateway."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from nanobot_core.errors import ConfigProblem
     from nanobot_core.plugins.change import Reconfiguration
 
-_EMPTIED = "the file is empty or missing now; restore it, or restart the gateway to run without it"
+_EMPTIED = "the file is now empty or missing; restore it, or restart the gateway to run without it"
 Load = Callable[[], "tuple[LoadedConfig, Catalogue]"]
-"""Reads the configuration and the installed plugins, with the options of the gateway."""
+"""Reads the configuration and the installed plugins with the options of the gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ class Reloaded:
 
     Attributes:
         change: the result for each plugin.
-        changed: key paths of the settings that have changed and are used from now on.
-        needs_restart: key paths of those that have changed and require a restart.
-        problems: findings as of ``nanobot config check``, apart from those in `change`.
+        changed: key paths of changed settings that are used from now on.
+        needs_restart: key paths of changed settings that require a restart.
+        problems: findings of ``nanobot config check``, apart from those in `change`.
     """
 
     change: Reconfiguration
@@ -128,7 +128,7 @@ class Reloader:
         """
         path = self._bot.loaded.path
         if path is None:
-            msg = "there is no configuration file; create one with: nanobot onboard"
+            msg = "no configuration file exists; run nanobot onboard to create one"
             raise NanobotError(msg)
         _, catalogue = await asyncio.to_thread(self._load)
         if plugin_id not in catalogue.selections and plugin_id not in catalogue.settings.enabled:

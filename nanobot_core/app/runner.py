@@ -1,4 +1,4 @@
-"""GatewayRunner: starts a gateway, keeps it running for months, and stops it."""
+"""GatewayRunner: starts, runs and stops a gateway."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class GatewayRunner:
         bot: the agent, not started.
         clock: source of time.
         load: reads the configuration for a reload; by default the agent's own file.
-        log: sends the log to the place that a new configuration names; by default it stays.
+        log: applies the logging settings of a new configuration; by default nothing.
 
     Attributes:
-        folder: has its lock, its queue and its control socket.
+        folder: contains its lock, queue and control socket.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class GatewayRunner:
         self._starting: asyncio.Task[object] | None = None
 
     def request_stop(self) -> None:
-        """Make `run` end; if called again, without waiting for turns any longer."""
+        """Make `run` end; a second call makes it end without waiting for turns."""
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
@@ -73,9 +73,9 @@ class GatewayRunner:
             self._starting = None
 
     async def run(self, on_ready: Callable[[], None] | None = None) -> None:
-        """Work until `request_stop` or a signal, then end within the grace time.
+        """Run until `request_stop` or a signal, then end within the grace time.
 
-        A stop during the start cancels it.
+        A stop during the start cancels the start.
 
         Args:
             on_ready: called when messages are accepted.
@@ -88,7 +88,7 @@ class GatewayRunner:
         """
         self._starting = asyncio.current_task()
         try:
-            # Before the lock, whose file tells others that a gateway can be stopped.
+            # Before the lock, because others may stop the gateway as soon as they see its file.
             endings = (signal.SIGTERM, signal.SIGINT)
             with _on_signals(self.request_stop, *endings), _held(self.folder):
                 await self._work(on_ready)
@@ -119,7 +119,7 @@ class GatewayRunner:
     async def _started(
         self, gateway: Gateway, control: ControlServer
     ) -> AsyncIterator[tuple[Dispatcher, asyncio.Task[None]]]:
-        """Start everything; it stops in the reverse order."""
+        """Start everything; stop it in reverse order at the end."""
         bot, channels, services = gateway.bot, gateway.channels, gateway.services
         bot.plugins.attach_gateway(gateway, gateway.reloader.withdraw)
         async with AsyncExitStack() as stack:
@@ -160,7 +160,7 @@ class GatewayRunner:
                 clock=self._clock,
                 steering=bot.loaded.settings.agents.defaults.steering,
             )
-            # Last, because a turn that is continued may ask the owner or write to its chat at once.
+            # Last, because a continued turn may ask the owner or write to its chat at once.
             dispatching = bot.spawn(dispatcher.run(), name="dispatcher")
             gateway.ready.set()
             yield dispatcher, dispatching
@@ -189,7 +189,7 @@ class GatewayRunner:
     async def _finish(
         self, gateway: Gateway, control: ControlServer, dispatcher: Dispatcher, limit_s: float
     ) -> None:
-        """Let turns end by themselves and deliver replies, for at most `limit_s` seconds."""
+        """Let turns finish and deliver replies, for at most `limit_s` seconds."""
         started = self._clock.monotonic_s()
         async with asyncio.TaskGroup() as group:
             group.create_task(dispatcher.drain(limit_s))
@@ -200,14 +200,14 @@ class GatewayRunner:
                     break
                 await self._clock.sleep(FLUSH_STEP_S)
         except BusError as error:
-            logger.error("cannot read whether replies are still to be delivered: {}", error)
+            logger.error("cannot read whether replies are still undelivered: {}", error)
 
     async def _tidy(self) -> None:
         """Remove old media files once a day."""
         media = MediaStore(self._bot.loaded.home / "media")
         while True:
             settings = self._bot.loaded.settings
-            # A file may be part of a reply that is still to be delivered.
+            # A file may be part of an undelivered reply.
             undelivered_days = settings.gateway.give_up_after_s / TIDY_INTERVAL_S
             keep_days = max(settings.channels.media_keep_days, undelivered_days)
             await asyncio.to_thread(media.remove_older, keep_days)

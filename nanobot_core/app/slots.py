@@ -1,4 +1,4 @@
-"""Exclusive slots: the one store, bus, memory backend and transcriber that the settings name."""
+"""Creates the session store, bus, memory backend and transcriber that the settings name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def create_session_store(
     """Return the session store that the configuration names.
 
     Raises:
-        ConfigInvalid: no plugin contributes a store of that name.
+        ConfigInvalid: no plugin provides a store with that name.
         PluginError: its plugin cannot run.
     """
     name = loaded.settings.agents.defaults.session_store
@@ -36,14 +36,14 @@ async def create_session_store(
         folder: Path = loaded.workspace / "sessions"
         return JsonlSessionStore(folder, legacy_folder=loaded.home / "sessions", clock=clock)
     path = "agents.defaults.session_store"
-    return await _create(host, loaded, ("stores", name, path), SessionStore)  # type: ignore[type-abstract]  # only isinstance is asked of it
+    return await _create(host, loaded, ("stores", name, path), SessionStore)  # type: ignore[type-abstract]  # used for isinstance only
 
 
 async def create_memory(host: PluginHost, loaded: LoadedConfig) -> MemoryBackend | None:
-    """Return the memory backend that the configuration names, or ``None`` when it names none.
+    """Return the memory backend that the configuration names, or ``None`` if it names none.
 
     Raises:
-        ConfigInvalid: no plugin contributes a backend of that name.
+        ConfigInvalid: no plugin provides a backend with that name.
         PluginError: its plugin cannot run.
     """
     name = loaded.settings.memory.backend
@@ -56,9 +56,9 @@ async def create_bus(host: PluginHost, loaded: LoadedConfig, clock: Clock) -> Bu
     """Return the message queue that the configuration names.
 
     Raises:
-        ConfigInvalid: no plugin contributes one of that name.
+        ConfigInvalid: no plugin provides one with that name.
         PluginError: its plugin cannot run.
-        BusError: what it stores cannot be opened.
+        BusError: its storage cannot be opened.
     """
     from loguru import logger
 
@@ -75,18 +75,18 @@ async def create_bus(host: PluginHost, loaded: LoadedConfig, clock: Clock) -> Bu
         from nanobot_core.bus.queues import MemoryBus
 
         return MemoryBus(clock=clock, max_waiting=settings.max_waiting)
-    return await _create(host, loaded, ("stores", settings.bus, "gateway.bus"), Bus)  # type: ignore[type-abstract]  # only isinstance is asked of it
+    return await _create(host, loaded, ("stores", settings.bus, "gateway.bus"), Bus)  # type: ignore[type-abstract]  # used for isinstance only
 
 
 async def create_transcriber(
     host: PluginHost, loaded: LoadedConfig
 ) -> TranscriptionProvider | None:
-    """Return what turns recordings into text, or ``None`` when there is nothing or no choice.
+    """Return the transcriber; ``None`` if none is configured and not exactly one is installed.
 
     Raises:
-        ConfigInvalid: no plugin contributes one of the configured name.
+        ConfigInvalid: no plugin provides the configured one.
         PluginError: its plugin cannot run.
-        ConfigError: its settings are wrong.
+        ConfigError: its settings are invalid.
     """
     name = loaded.settings.agents.defaults.transcriber
     if name is None:

@@ -1,4 +1,4 @@
-"""What goes over the control socket: one JSON object a line."""
+"""The protocol of the control socket: one JSON object in each line."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ T = TypeVar("T")
 MAX_LINE_BYTES = 16 * 1024 * 1024
 WRITE_LIMIT_S = 60.0
 MAX_PATH_BYTES = 100
-"""A socket's address holds 108 bytes on Linux, 104 on macOS (``sun_path``)."""
+"""The address of a socket has at most 108 bytes on Linux, 104 on macOS (``sun_path``)."""
 
 
 class ControlError(NanobotError):
-    """The gateway refused or could not do what it was asked over its control socket."""
+    """The gateway refused or could not handle a request over its control socket."""
 
 
 async def read_line(reader: StreamReader) -> JsonObject | None:
     """Return the next object, or ``None`` at the end.
 
     Raises:
-        ControlError: it is no object, or longer than `MAX_LINE_BYTES`.
+        ControlError: it is not an object, or longer than `MAX_LINE_BYTES`.
     """
     try:
         line = await reader.readline()
@@ -47,10 +47,10 @@ async def read_line(reader: StreamReader) -> JsonObject | None:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        msg = "the control socket got something that is no JSON"
+        msg = "the control socket received something that is not JSON"
         raise ControlError(msg) from error
     if not isinstance(found, dict):
-        msg = "the control socket got JSON that is no object"
+        msg = "the control socket received JSON that is not an object"
         raise ControlError(msg)
     return found
 
@@ -59,16 +59,16 @@ async def write_line(writer: StreamWriter, content: JsonObject) -> None:
     """Send one object.
 
     Raises:
-        ConnectionError: the other side is gone, or has read nothing for `WRITE_LIMIT_S`.
+        ConnectionError: the other side has disconnected, or not read for `WRITE_LIMIT_S`.
     """
     text = json.dumps(content, ensure_ascii=False, default=str)
-    # What was typed or piped may hold bytes that are no text; JSON reads them as they are written.
+    # Typed or piped text may contain bytes that are not UTF-8; JSON reads them unchanged.
     writer.write(text.encode(errors="surrogatepass") + b"\n")
     try:
         async with asyncio.timeout(WRITE_LIMIT_S):
             await writer.drain()
     except TimeoutError as error:
-        msg = "the other side of the control socket does not read"
+        msg = "the other side of the control socket is not reading"
         raise ConnectionError(msg) from error
 
 
@@ -78,10 +78,10 @@ def event_to_json(event: RunEvent) -> JsonObject:
 
 
 def event_from_json(content: JsonObject) -> RunEvent | None:
-    """Return the event that `event_to_json` gave; ``None`` for one of a newer version.
+    """Return the event from `event_to_json`; ``None`` for an event of a newer version.
 
     Raises:
-        ControlError: it does not fit its type.
+        ControlError: it does not match its type.
     """
     kinds = {kind.__name__: kind for kind in get_args(events.RunEvent)}
     kind = kinds.get(str(content.get("type")))
@@ -95,21 +95,21 @@ def from_json(kind: type[T], content: object) -> T:
     """Return the dataclass that `content` describes; fields of a newer version are left out.
 
     Raises:
-        ControlError: it does not fit.
+        ControlError: it does not match the type.
     """
     if not isinstance(content, dict):
-        msg = f"what came over the control socket is no {kind.__name__}"
+        msg = f"the control socket received an invalid {kind.__name__}"
         raise ControlError(msg)
     try:
         made: T = _made(kind, content)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        msg = f"what came over the control socket is no {kind.__name__}: {error}"
+        msg = f"the control socket received an invalid {kind.__name__}: {error}"
         raise ControlError(msg) from error
     return made
 
 
 def _made(wanted: Any, content: Any) -> Any:
-    """Return `content` in the form of a field's type; plain data stays as it is."""
+    """Return `content` as the type of a field; plain data stays unchanged."""
     if content is None:
         return None
     if is_dataclass(wanted) and isinstance(wanted, type):
@@ -140,7 +140,7 @@ def socket_address(folder: Path, folder_fd: int) -> str:
 
     Args:
         folder: folder of the gateway.
-        folder_fd: the same, opened.
+        folder_fd: a descriptor of `folder`.
     """
     path = folder / "control.sock"
     if len(str(path).encode()) <= MAX_PATH_BYTES:

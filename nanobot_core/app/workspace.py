@@ -1,4 +1,4 @@
-"""The agent's workspace as a start needs it."""
+"""Creates the agent's workspace and its templates."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 RECORDS = (".nanobot", "memory", "sessions")
-"""Folders of the agent's own records. They exist before the first command runs, because a sandbox
-can protect a folder that is there, and not a name that a command may take."""
+"""Folders of the agent's own records. They are created before the first command runs, because a
+sandbox protects existing folders only."""
 
 
 def prepare_workspace(workspace: Folder) -> None:
-    """Make the workspace and the folders of `RECORDS`. Blocks.
+    """Create the workspace and the folders of `RECORDS`. Blocks.
 
-    Something else under one of these names, such as a link that leads out of the workspace, is
-    moved aside and reported; nothing is deleted.
+    Anything else with one of these names, such as a link that leads out of the workspace, is
+    renamed and reported; nothing is deleted.
     """
     try:
         make_folder(workspace.path)
     except OSError as error:
-        logger.warning("the workspace {} cannot be made: {}", workspace.path, error)
+        logger.warning("cannot create the workspace {}: {}", workspace.path, error)
         return
     for name in RECORDS:
         try:
@@ -38,7 +38,7 @@ def prepare_workspace(workspace: Folder) -> None:
 
 
 def sync_templates(workspace: Folder) -> list[str]:
-    """Prepare the workspace and copy the templates that it lacks; return their names. Blocks."""
+    """Prepare the workspace and copy missing templates; return their names. Blocks."""
     prepare_workspace(workspace)
     try:
         found = {entry.name for entry in workspace.scan()}
@@ -46,7 +46,7 @@ def sync_templates(workspace: Folder) -> list[str]:
         for path in missing:
             workspace.replace(path.name, path.read_bytes(), mode=0o600)
     except OSError as error:
-        logger.warning("templates cannot be copied to {}: {}", workspace.path, error)
+        logger.warning("cannot copy templates to {}: {}", workspace.path, error)
         return []
     return [path.name for path in missing]
 
@@ -54,7 +54,7 @@ def sync_templates(workspace: Folder) -> list[str]:
 def _replace(workspace: Folder, name: str, error: OSError) -> None:
     taken = {entry.name for entry in workspace.scan()}
     if name not in taken:
-        logger.warning("{} cannot be made in {}: {}", name, workspace.path, error)
+        logger.warning("cannot create {} in {}: {}", name, workspace.path, error)
         return
     aside = next(
         candidate
@@ -68,7 +68,7 @@ def _replace(workspace: Folder, name: str, error: OSError) -> None:
         logger.error("{} in {} is not a folder: {}", name, workspace.path, second)
         return
     logger.error(
-        "{} in {} was not a folder and is now called {}; look at it before you remove it",
+        "{} in {} was not a folder and was renamed to {}; check it before you delete it",
         name,
         workspace.path,
         aside,

@@ -1,4 +1,4 @@
-"""``nanobot approvals``: the calls that the owner allowed with "always"."""
+"""``nanobot approvals``: the calls that the owner always allows."""
 
 from __future__ import annotations
 

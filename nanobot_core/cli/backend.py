@@ -1,4 +1,4 @@
-"""Who answers at the terminal: an agent of this process, or the gateway that runs."""
+"""Answers messages at the terminal: an agent in this process, or the running gateway."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """Who answers.
+    """Answers messages.
 
     Attributes:
         home: nanobot's folder.
@@ -35,24 +35,24 @@ class Backend(Protocol):
     home: Path
 
     async def answer(self, chat_options: ChatOptions, text: str, view: View | None) -> TurnOutcome:
-        """Answer `text`, shown in `view`; a cancellation stops the turn."""
+        """Answer `text` and show the turn in `view`; cancellation stops the turn."""
 
     async def commands(self) -> Mapping[str, str]:
         """Return every slash command with its summary."""
 
     def who(self, chat_options: ChatOptions) -> str:
-        """Return which model answers, in a few words."""
+        """Return a short description of the model that answers."""
 
     def problems(self) -> list[str]:
         """Return a sentence for each plugin that did not start."""
 
     def watched(self) -> AbstractAsyncContextManager[None]:
-        """Name plugins that block the loop, for as long as the block lasts."""
+        """Report plugins that block the event loop."""
 
 
 @asynccontextmanager
 async def open_backend(options: Options, view: View) -> AsyncIterator[Backend]:
-    """Return who answers here; questions about tool calls are asked in `view`."""
+    """Yield the running gateway or a new agent; `view` asks about tool calls."""
     if client := running_gateway(options):
         yield _Gateway(client, view)
         return
@@ -74,7 +74,7 @@ def _has_terminal() -> bool:
 
 
 class _Local:
-    """An agent of this process."""
+    """An agent in this process."""
 
     def __init__(self, bot: Nanobot) -> None:
         self.bot = bot
@@ -137,7 +137,7 @@ class _Local:
 
 
 class _Gateway:
-    """The gateway that runs."""
+    """The running gateway."""
 
     def __init__(self, client: ControlClient, view: View) -> None:
         self._client = client
@@ -170,7 +170,7 @@ class _Gateway:
         return []
 
     def watched(self) -> AbstractAsyncContextManager[None]:
-        """See `Backend`; the gateway does it for all."""
+        """See `Backend`; the gateway does this for all callers."""
         return nullcontext()
 
     async def _decide(self, question: JsonObject) -> Answer:
@@ -189,4 +189,4 @@ class _Gateway:
 
 
 async def _unseen(_event: RunEvent) -> None:
-    """For turns that nobody watches."""
+    """Ignore the events of a turn."""

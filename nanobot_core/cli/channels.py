@@ -1,4 +1,4 @@
-"""``nanobot channels``: how they are, and sign in."""
+"""``nanobot channels``: show their state, and sign in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show each channel: as it runs, or whether it is switched on."""
+    """Show each channel: its state in the running gateway, or whether it is enabled."""
     is_running = gateway_client(ctx).is_there
     if is_running:
         running = [item for item in gateway_status(ctx).running if item.kind == "channel"]
@@ -42,7 +42,9 @@ def status(
     elif rows:
         render_table(("Name", "Plugin", "State"), rows)
     else:
-        typer.echo("No channel is installed; each is a plugin of its own")
+        typer.echo(
+            "No channel is installed. Install one, for example: pip install nanobot-telegram"
+        )
 
 
 @app.command()
@@ -60,7 +62,7 @@ async def _login(options: Options, name: str) -> str:
     agent = open_agent(options)
     found = {item.name: (plugin, item) for plugin, item in agent.plugins.declared("channels")}
     if name not in found:
-        fail(f"there is no channel '{name}'; installed are: {', '.join(found) or 'none'}", 2)
+        fail(f"unknown channel '{name}'; installed: {', '.join(found) or 'none'}", 2)
     plugin, declaration = found[name]
     try:
         context = await agent.plugins.context_for(plugin)
@@ -79,12 +81,12 @@ def _configured(options: Options, *, is_running: bool) -> list[tuple[str, str, s
     for plugin, declaration in agent.plugins.declared("channels"):
         section = agent.loaded.settings.section(f"channels.{declaration.name}")
         if section is None:
-            state = f"not set up: add channels.{declaration.name} to the configuration"
+            state = f"not configured: add channels.{declaration.name} to the configuration"
         elif section.get("enabled", True) is not True:
-            state = "switched off"
+            state = "disabled"
         elif is_running:
-            state = "switched on since the gateway started: run nanobot gateway reload"
+            state = "enabled after the gateway started: run nanobot gateway reload"
         else:
-            state = "switched on; the gateway does not run"
+            state = "enabled; the gateway is not running"
         rows.append((declaration.name, plugin, state))
     return rows

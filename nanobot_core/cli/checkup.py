@@ -1,4 +1,4 @@
-"""What ``nanobot doctor`` finds when it starts the plugins."""
+"""Starts the plugins and checks them, for ``nanobot doctor`` and ``onboard``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 CHECK_LIMIT_S = 2.0
 ENDING_S = 1.0
-"""Seconds that tasks have to end once everything has stopped."""
+"""Seconds that tasks have to end after everything has stopped."""
 Status = Literal["ok", "warning", "error"]
 _STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _CANNOT_START = frozenset({"failed", "settings-error", "quarantined"})
 
 
 class Finding(NamedTuple):
-    """One line of the report; `source` is ``core`` or the id of the plugin it is about."""
+    """One line of the report; `source` is ``core`` or the id of a plugin."""
 
     source: str
     name: str
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 
 
 async def check_plugins(agent: Nanobot) -> list[Finding]:
-    """Start the plugins as an agent would, ask how each is, and stop them again."""
+    """Start the plugins as an agent does, check each, and stop them."""
     try:
         found = [*await _start(agent.plugins), *await _examine(agent.plugins)]
     finally:
@@ -65,7 +65,7 @@ async def _examine(host: PluginHost) -> list[Finding]:
 
 def _troubles(reports: list[PluginReport]) -> Iterator[Finding]:
     if not reports:
-        message = "none is installed, so there are neither tools nor models"
+        message = "none is installed, so there are no tools and no models"
         remedy = "pip install 'nanobot-core[standard]'"
         yield Finding("core", "plugins", "warning", message, remedy)
     for report in reports:
@@ -90,7 +90,9 @@ def _reports_health(host: PluginHost, report: PluginReport) -> bool:
 async def _check_health(host: PluginHost, plugin: str) -> Finding:
     async def ask() -> CheckResult:
         health = await host.check_health(plugin)
-        return CheckResult(status="ok" if health.ok else "error", message=health.message or "well")
+        return CheckResult(
+            status="ok" if health.ok else "error", message=health.message or "healthy"
+        )
 
     return await _bounded(plugin, "check_health", ask)
 
@@ -112,7 +114,7 @@ async def _run_check(host: PluginHost, plugin: str, declaration: Declaration) ->
 
 
 async def _bounded(plugin: str, name: str, ask: Callable[[], Awaitable[CheckResult]]) -> Finding:
-    """Ask a plugin; its failure and its delay are findings as well."""
+    """Ask a plugin; a failure or a timeout is a finding too."""
     try:
         async with asyncio.timeout(CHECK_LIMIT_S):
             result = await ask()
@@ -124,19 +126,19 @@ async def _bounded(plugin: str, name: str, ask: Callable[[], Awaitable[CheckResu
         return Finding(plugin, name, "error", str(error))
     except Exception as error:  # noqa: BLE001 - isolation point: a broken check is a finding
         message = f"the check failed with {type(error).__name__}: {error}"
-        return Finding(plugin, name, "error", message, "report it to the plugin's author")
+        return Finding(plugin, name, "error", message, "report it to the author of the plugin")
 
 
 async def _tasks_left() -> list[Finding]:
-    """Return tasks that continue although all plugins have stopped."""
+    """Return a warning for each task that still runs after all plugins have stopped."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
         _, left = await asyncio.wait(left, timeout=ENDING_S)
-    remedy = "its author should start it with ctx.spawn, and let it end when it is cancelled"
+    remedy = "its author should start it with ctx.spawn, and end it on cancellation"
     found = []
     for task in left:
         places = ", ".join(f"{at.f_code.co_filename}:{at.f_lineno}" for at in task.get_stack())
-        message = f"task '{task.get_name()}' continues after all plugins have stopped: {places}"
+        message = f"task '{task.get_name()}' still runs after all plugins have stopped: {places}"
         found.append(Finding("core", "tasks", "warning", message, remedy))
     return found
 

@@ -1,4 +1,4 @@
-"""``nanobot doctor``: what is wrong, and how to fix it."""
+"""``nanobot doctor``: problems and how to fix them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def doctor(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Fix what can be fixed without a decision.")
+        bool, typer.Option("--fix", help="Fix what needs no decision from you.")
     ] = False,
     online: Annotated[
-        bool, typer.Option("--online", help="Send the model a short request, which it bills.")
+        bool,
+        typer.Option("--online", help="Send a short request to the model; it costs a few tokens."),
     ] = False,
 ) -> None:
-    """Look for problems and say how to fix them; exit code 1 when something is broken."""
+    """Find problems and say how to fix them; exit code 1 on errors."""
     findings = run_async(_examine(options_of(ctx), fix=fix, online=online))
     if as_json:
         print_json([finding._asdict() for finding in findings])
@@ -81,7 +82,9 @@ def _configuration(
         status: Status = "warning" if problem.level == "warning" else "error"
         yield Finding("core", name, status, str(problem))
     if loaded.path is None:
-        yield Finding("core", name, "warning", "there is no file", "run nanobot onboard")
+        yield Finding(
+            "core", name, "warning", "no configuration file exists", "run nanobot onboard"
+        )
         return
     if not loaded.path.exists():
         return
@@ -90,9 +93,11 @@ def _configuration(
     if stat.S_IMODE(loaded.path.stat().st_mode) & 0o077:
         if fix:
             loaded.path.chmod(0o600)
-            yield Finding("core", "secrets", "ok", f"{loaded.path} is now for its owner alone")
+            yield Finding(
+                "core", "secrets", "ok", f"{loaded.path} is now readable by its owner only"
+            )
         else:
-            message = f"{loaded.path} can be read by others"
+            message = f"other accounts can read {loaded.path}"
             yield Finding("core", "secrets", "warning", message, f"chmod 600 {loaded.path}")
 
 
@@ -102,18 +107,18 @@ def _home(home: Path, *, fix: bool) -> Iterator[Finding]:
     yield from _writable(home)
     if is_loose(home):
         if fix and tighten(home):
-            yield Finding("core", "home", "ok", f"{home} is now for its owner alone")
+            yield Finding("core", "home", "ok", f"{home} is now readable by its owner only")
         else:
-            message = f"other accounts can look into {home}"
+            message = f"other accounts can read {home}"
             yield Finding("core", "home", "warning", message, f"chmod 700 {home}")
     for file in damaged_files(home):
-        message = f"a damaged file is kept as {file}; not everything in it could be saved"
-        remedy = "the log of its day says what was saved; remove it when you no longer need it"
+        message = f"a damaged file is kept as {file}; a part of it could not be recovered"
+        remedy = "the log of that day says what was recovered; delete the file afterwards"
         yield Finding("core", "damage", "warning", message, remedy)
 
 
 def _writable(home: Path) -> Iterator[Finding]:
-    """Write a file as a session would: a full or read-only disk stops everything else."""
+    """Write a file as a session does: on a full or read-only disk nothing else works."""
     if not home.is_dir():
         return
     try:
@@ -133,12 +138,14 @@ def _workspace(loaded: LoadedConfig) -> Finding:
         message = f"{folder} does not exist"
         return Finding("core", "workspace", "warning", message, "run nanobot onboard")
     if not os.access(folder, os.W_OK):
-        return Finding("core", "workspace", "error", f"{folder} cannot be written", "chmod u+w it")
+        return Finding(
+            "core", "workspace", "error", f"{folder} is not writable", f"chmod u+w {folder}"
+        )
     return Finding("core", "workspace", "ok", str(folder))
 
 
 def _scripts() -> Iterator[Finding]:
-    """The command of nanobot-ai has the same name: the one installed later replaced the other."""
+    """Yield a warning if another distribution, such as nanobot-ai, installs the same command."""
     from importlib.metadata import entry_points
 
     scripts = entry_points(group="console_scripts", name="nanobot")
@@ -148,7 +155,7 @@ def _scripts() -> Iterator[Finding]:
             "core",
             "command",
             "warning",
-            f"the command 'nanobot' also comes with {' and '.join(owners)}",
+            f"the command 'nanobot' is also installed by {' and '.join(owners)}",
             f"pip uninstall {owners[0]}, then reinstall nanobot-core; until then use "
             "python -m nanobot_core",
         )

@@ -1,4 +1,4 @@
-"""``nanobot gateway``: run it, look at it, stop it."""
+"""``nanobot gateway``: run it, show its state, reload and stop it."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ from nanobot_core.tasks import EXIT_END_S, KILL_RESERVE_S
 if TYPE_CHECKING:
     from nanobot_core.app.client import ControlClient
     from nanobot_core.config.loading import LoadedConfig
-    from nanobot_core.contracts.service import GatewayStatus, GatewayTotals, RunStatus
+    from nanobot_core.contracts.service import GatewayStatus, RunStatus
     from nanobot_core.plugins.catalogue import Catalogue
 
-app: typer.Typer = typer.Typer(help="Run the gateway: channels and services, for months.")
+app: typer.Typer = typer.Typer(help="Run the gateway, or control the running one.")
 STOP_POLL_S = 0.2
 FOLLOW_POLL_S = 0.5
 
 
 @app.callback(invoke_without_command=True)
 def gateway(ctx: typer.Context) -> None:
-    """Run the gateway, or command the one that runs.
+    """Run the gateway, or control the running one.
 
     For example:
 
     \b
       nanobot gateway                    run it until Ctrl-C
-      nanobot gateway status             is it well?
-      nanobot gateway install-service    have it started with the machine
+      nanobot gateway status             show turns, channels and problems
+      nanobot gateway install-service    start it at each login
     """  # noqa: D301 - a line of its own with \b keeps the lines below it as they are
     if ctx.invoked_subcommand is None:
         run(ctx)
@@ -102,7 +102,7 @@ def _warn(loaded: LoadedConfig) -> None:
 
 
 def _leave_soon(code: int) -> None:
-    """End the process also where a task or thread of a plugin does not; all is stored by now."""
+    """End the process even if a task or thread of a plugin does not end; everything is stored."""
     timer = threading.Timer(EXIT_END_S, os._exit, (code,))
     timer.daemon = True
     timer.start()
@@ -113,26 +113,28 @@ def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show how the running gateway is."""
+    """Show the state of the running gateway."""
     found = gateway_status(ctx)
     if as_json:
         print_json(asdict(found))
         return
-    depth, totals = found.depth, found.totals
+    depth, totals, usage = found.depth, found.totals, found.totals.usage
+    mean_s = totals.turns_s / max(totals.turns, 1)
     print_facts(
         {
             "version": found.version,
             "process": found.pid,
             "started": _local(found.started_at),
-            "state": "ready" if found.ready else "starting or ending",
-            "turns": {
-                "now": found.turns,
-                "ended": totals.turns,
-                "failed": totals.failed_turns,
-            },
-            "time": _durations(totals),
+            "state": "ready" if found.ready else "starting or stopping",
+            "turns": {"now": found.turns, "ended": totals.turns, "failed": totals.failed_turns},
+            "time": {"s per turn": f"{mean_s:.1f}", "s at most": f"{totals.slowest_turn_s:.1f}"},
             "tools": {"calls": totals.tool_calls, "failed": totals.failed_tool_calls},
-            "model": _spent(totals),
+            "model": {
+                "calls": totals.model_calls,
+                "tokens sent": f"{usage.prompt_tokens:,}",
+                "received": f"{usage.completion_tokens:,}",
+                "US dollars, as far as known": f"{usage.cost_usd or 0:.4f}",
+            },
             "waiting": {"in": depth.inbound, "out": depth.outbound, "dead": depth.dead},
             "trouble": [
                 *(f"{name}: {reason}" for name, reason in found.plugins_in_trouble),
@@ -144,25 +146,8 @@ def status(
     print_running(found.running)
 
 
-def _durations(totals: GatewayTotals) -> str:
-    """Return how long turns took, empty before the first."""
-    if not totals.turns:
-        return ""
-    mean_s = totals.turns_s / totals.turns
-    return f"{mean_s:.1f} s per turn on average, {totals.slowest_turn_s:.1f} s at most"
-
-
-def _spent(totals: GatewayTotals) -> str:
-    usage = totals.usage
-    cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
-    return (
-        f"{totals.model_calls} calls, {usage.prompt_tokens:,} tokens sent, "
-        f"{usage.completion_tokens:,} received{cost}"
-    )
-
-
 def gateway_status(ctx: typer.Context) -> GatewayStatus:
-    """Return how the running gateway is; errors as `ControlClient.call`."""
+    """Return the state of the running gateway; errors as `ControlClient.call`."""
     from nanobot_core.app.wire import from_json
     from nanobot_core.contracts.service import GatewayStatus
 
@@ -205,7 +190,7 @@ async def _stop(client: ControlClient, limit_s: float) -> None:
         await client.call("stop")
         try:
             async with asyncio.timeout(limit_s):
-                # Its socket and its lock are gone some time before the process.
+                # The process ends some time after its socket and its lock are gone.
                 while client.pid == pid is not None or not has_ended():  # noqa: ASYNC110 - another process, which nothing here can await
                     await asyncio.sleep(STOP_POLL_S)
         except TimeoutError:
@@ -217,13 +202,13 @@ async def _stop(client: ControlClient, limit_s: float) -> None:
 
 @contextmanager
 def _watched(pid: int | None) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether a process has ended or is unknown."""
+    """Yield a function that says whether a process has ended; an unknown one counts as ended."""
     try:
-        # A number may be given to another process at once, and a descriptor may not.
+        # The number can be reused by another process at once; a descriptor cannot.
         descriptor = os.pidfd_open(pid) if pid is not None else None
     except ProcessLookupError:
         descriptor = pid = None
-    except (AttributeError, OSError):  # another system than Linux, or one that forbids it
+    except (AttributeError, OSError):  # not Linux, or forbidden there
         descriptor = None
     try:
         yield partial(_has_ended, pid, descriptor)
@@ -247,12 +232,12 @@ def _has_ended(pid: int | None, descriptor: int | None) -> bool:
 
 @app.command("reload")
 def reload_(ctx: typer.Context) -> None:
-    """Have the gateway read its configuration and plugins again, and apply the difference."""
+    """Read configuration and plugins again, and apply the changes."""
     from nanobot_core.app.client import CHANGE_LIMIT_S
 
     done = run_async(gateway_client(ctx).call("reload", limit_s=CHANGE_LIMIT_S))
     if not isinstance(done, dict):
-        fail("the gateway has another version; restart it")
+        fail("the running gateway has another version; restart it")
     typer.echo(done["text"])
     if done["failed"]:
         raise typer.Exit(1)
@@ -269,7 +254,7 @@ def logs(
     """Show the end of the log."""
     file = home_of(ctx) / "logs" / "nanobot.log"
     if not file.exists():
-        fail(f"there is no log yet at '{file}'; the gateway writes it")
+        fail(f"no log at '{file}' yet; the gateway writes it")
     with suppress(KeyboardInterrupt):
         for line in _tail(file, lines, follow=follow):
             typer.echo(line)
@@ -279,10 +264,10 @@ def logs(
 def install_service(
     ctx: typer.Context,
     show: Annotated[
-        bool, typer.Option("--print", help="Only print what would be written.")
+        bool, typer.Option("--print", help="Print the file instead of writing it.")
     ] = False,
 ) -> None:
-    """Write a systemd user unit (on macOS a launchd agent) that runs the gateway."""
+    """Write a systemd user unit, or a launchd agent on macOS, that runs the gateway."""
     from nanobot_core.cli.service_file import service_file
 
     loaded = load_settings(options_of(ctx), lenient=True)
@@ -299,11 +284,11 @@ def install_service(
     file.path.write_text(file.content, "utf-8")
     typer.echo(f"Written: {file.path}\nStart it with: {file.start}")
     if file.environment is not None:
-        typer.echo(f"Variables such as secrets: one NAME=VALUE in each line of {file.environment}")
+        typer.echo(f"For variables such as secrets, write NAME=VALUE lines to {file.environment}")
 
 
 def _as_arguments(options: Options) -> list[str]:
-    """Return the options before the command as they are written."""
+    """Return the options before the command as arguments."""
     arguments = ["--config", str(options.config.absolute())] if options.config else []
     arguments += ["--profile", options.profile] if options.profile else []
     arguments += ["--safe"] if options.safe else []
@@ -317,13 +302,13 @@ def _local(instant: datetime) -> str:
 
 
 def _tail(file: Path, lines: int, *, follow: bool) -> Iterator[str]:
-    """Yield the last lines, then new ones also from the file that follows a rotated one."""
+    """Yield the last lines, then new ones, also after the file is rotated."""
     opened = file.open(encoding="utf-8", errors="replace")
     try:
         yield from (line.rstrip("\n") for line in deque(opened, maxlen=lines))
         begun = ""
         while follow:
-            # Looked at before the read that finds no more: afterwards nothing is added to it.
+            # Before the read that finds no more: nothing is added to a rotated file afterwards.
             is_rotated = _is_other(file, opened)
             if text := opened.readline():
                 begun += text
@@ -340,7 +325,7 @@ def _tail(file: Path, lines: int, *, follow: bool) -> Iterator[str]:
 
 
 def _is_other(file: Path, opened: TextIO) -> bool:
-    """Whether there is another file now where `opened` was."""
+    """Whether `file` is now another file than `opened`."""
     try:
         return not os.path.samestat(file.stat(), os.fstat(opened.fileno()))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""LazyGroup: a group of commands whose modules are imported when they are typed."""
+"""LazyGroup: a group of commands whose modules are imported when they run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command that is known without its module.
+    """A command whose module is not imported yet.
 
     Attributes:
-        name: the word that is typed.
         summary: its line in ``--help``.
         target: ``package.module:name`` of a `typer.Typer`, or of a function for one command.
-        plugin: id of the plugin that contributes it; empty for the core's own.
+        plugin: id of the plugin that provides it; empty for commands of the core.
     """
 
     name: str
@@ -52,8 +51,7 @@ class LazyGroup(TyperGroup):
 
     Attributes:
         table: the core's lazy commands; more may be registered on the Typer as usual.
-        extends: the value of `CliGroup.parent` whose groups are listed here, or ``None`` where
-            plugins add nothing.
+        extends: the `CliGroup.parent` of the groups that plugins add here; ``None`` for none.
     """
 
     table: ClassVar[Sequence[Entry]] = ()
@@ -78,14 +76,14 @@ class LazyGroup(TyperGroup):
         """Return the command, its module imported; ``None`` if the name is unknown.
 
         Raises:
-            PluginError: the plugin that contributes it is disabled or broken.
+            PluginError: the plugin that provides it is disabled or broken.
         """
         if cmd_name in self.commands:
             return self.commands[cmd_name]
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
-        # Completion must not import plugins; what lies below their names is not completed.
+        # Completion must not import plugins; their subcommands are not completed.
         if self._only_names or (entry.plugin and ctx.resilient_parsing):
             return TyperCommand(cmd_name, help=entry.summary, rich_markup_mode=None)
         return _plugin_command(ctx, entry) if entry.plugin else _core_command(entry)
@@ -125,9 +123,9 @@ class LazyGroup(TyperGroup):
 def plugin_entries(parent: str) -> Iterator[Entry]:
     """Yield the groups that installed plugins add below `parent`, without importing any.
 
-    A mistake in the configuration never breaks ``--help``, since it is read only to examine a
-    new plugin that has no manifest: a group of a disabled plugin is listed and says so when it is
-    typed. A name that several plugins claim becomes ``plugin__name`` for each of them.
+    A mistake in the configuration never breaks ``--help``, because it is read only to examine a new
+    plugin without a manifest. A group of a disabled plugin is listed, and fails with the reason. A
+    name that several plugins claim becomes ``plugin__name`` for each of them.
     """
     from nanobot_core.config.environment import process_environment, resolve_home
     from nanobot_core.plugins.index import load_declarations

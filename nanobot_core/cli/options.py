@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for before the command's name.
+    """The options before the command.
 
     Attributes:
         config: configuration file, or ``None`` for the usual places.
@@ -58,12 +58,12 @@ def load_settings(
     *,
     lenient: bool = False,
 ) -> LoadedConfig:
-    """Return the configuration that applies, and send the log to where it says.
+    """Return the configuration that applies, and configure the log.
 
     Args:
         options: the options given.
-        overrides: key path to value, over everything else.
-        lenient: for commands that need no secret; leave out values whose placeholder has no value.
+        overrides: key path to value; they override all other values.
+        lenient: leave out values whose placeholder has no value, for commands that need no secret.
 
     Raises:
         ConfigError: the configuration cannot be used.
@@ -79,9 +79,9 @@ def load_settings(
 def read_settings(
     options: Options, overrides: Mapping[str, JsonValue] | None = None
 ) -> LoadedConfig:
-    """Return what is valid of the configuration; its `findings` say what is not.
+    """Return the valid part of the configuration; `findings` has the problems.
 
-    For commands that report, and for those that work with any file.
+    For commands that report on it, and those that work with any file.
     """
     from nanobot_core.config.loading import read_config
 
@@ -97,7 +97,7 @@ def _with_log(options: Options, loaded: LoadedConfig) -> LoadedConfig:
 
 
 def home_of(ctx: Context) -> Path:
-    """Return nanobot's folder, also if the configuration is wrong."""
+    """Return nanobot's folder, also if the configuration is invalid."""
     return read_settings(options_of(ctx)).home
 
 
@@ -109,12 +109,12 @@ def gateway_client(ctx: Context) -> ControlClient:
 
 
 def running_gateway(options: Options) -> ControlClient | None:
-    """Return the gateway that runs here, which owns the sessions; ``None`` when none does.
+    """Return the running gateway, which owns the sessions; ``None`` if none runs.
 
-    Its configuration counts, which is not read here: that would be half of a command's time.
+    It uses its own configuration, which is not read here to save half of a command's time.
 
     Raises:
-        ControlError: it runs, and the options ask for another configuration than its own.
+        ControlError: it runs, and the options name another configuration.
     """
     from nanobot_core.config.environment import process_environment, resolve_home
 
@@ -129,7 +129,7 @@ def running_gateway(options: Options) -> ControlClient | None:
         return None
     if options.config or options.profile or options.safe or options.without:
         msg = (
-            "a gateway runs here and owns the sessions, with options of its own; leave out "
+            "a running gateway owns the sessions and has its own options; leave out "
             "--config, --profile, --safe and --without, stop it with nanobot gateway stop, or "
             "name another home with NANOBOT_HOME"
         )
@@ -138,7 +138,7 @@ def running_gateway(options: Options) -> ControlClient | None:
 
 
 def load_catalogue(options: Options, loaded: LoadedConfig) -> Catalogue:
-    """Return what is installed and what of it may run."""
+    """Return the installed plugins, and which of them may run."""
     from nanobot_core.plugins.catalogue import Catalogue
 
     cache = loaded.home / "cache"
@@ -163,7 +163,7 @@ def open_agent(
 
 
 def agent_of(options: Options, loaded: LoadedConfig) -> Nanobot:
-    """Return an agent that is not started, for a configuration that is loaded."""
+    """Return an agent that is not started, for a loaded configuration."""
     from nanobot_core.app.application import Nanobot
 
     return Nanobot(loaded, plugin_filter=_filter(options))
@@ -171,7 +171,7 @@ def agent_of(options: Options, loaded: LoadedConfig) -> Nanobot:
 
 @asynccontextmanager
 async def plugin_context(options: Options, plugin_id: str) -> AsyncIterator[PluginContext]:
-    """Start one plugin for a command of its own, and stop it afterwards.
+    """Start one plugin for its own command, and stop it afterwards.
 
     Raises:
         PluginError: it is disabled or its code fails.

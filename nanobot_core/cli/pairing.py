@@ -1,4 +1,4 @@
-"""``nanobot pairing``: admit unknown senders."""
+"""``nanobot pairing``: approve people who wrote to a channel."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from nanobot_core.cli.output import fail, print_json, render_table
 if TYPE_CHECKING:
     from nanobot_core.channels.pairing import PairingStore
 
-app: typer.Typer = typer.Typer(
-    help="Admit unknown senders who wrote to a channel.", no_args_is_help=True
-)
+app: typer.Typer = typer.Typer(help="Approve people who wrote to a channel.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -22,22 +20,22 @@ def list_(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List pending codes and admitted senders."""
+    """List pending codes and approved senders."""
     store = _store(ctx)
-    waiting, let_in = store.pending(), store.everyone()
+    pending, approved = store.pending(), store.everyone()
     if as_json:
         print_json(
             {
                 "pending": [
                     {"code": item.code, "channel": item.channel, "sender_id": item.sender_id}
-                    for item in waiting
+                    for item in pending
                 ],
-                "approved": [{"channel": name, "sender_id": who} for name, who in let_in],
+                "approved": [{"channel": name, "sender_id": who} for name, who in approved],
             }
         )
         return
-    rows = [(item.channel, item.sender_id, f"code {item.code}") for item in waiting]
-    rows += [(channel, sender, "may write") for channel, sender in let_in]
+    rows = [(item.channel, item.sender_id, f"code {item.code}") for item in pending]
+    rows += [(channel, sender, "approved") for channel, sender in approved]
     if rows:
         render_table(("Channel", "Sender", "State"), rows)
     else:
@@ -46,11 +44,11 @@ def list_(
 
 @app.command()
 def approve(ctx: typer.Context, code: Annotated[str, typer.Argument(help="The code.")]) -> None:
-    """Admit the person who has this code."""
+    """Approve the sender who has this code."""
     asked = _store(ctx).approve(code)
     if asked is None:
-        fail("no such code is valid; codes live for an hour, see nanobot pairing list")
-    typer.echo(f"{asked.sender_id} may write on {asked.channel}.")
+        fail("unknown or expired code; codes are valid for an hour, see nanobot pairing list")
+    typer.echo(f"{asked.sender_id} can now write on {asked.channel}.")
 
 
 @app.command()
@@ -59,9 +57,9 @@ def revoke(
     channel: Annotated[str, typer.Argument(help="Name of the channel.")],
     sender_id: Annotated[str, typer.Argument(help="Id of the sender.")],
 ) -> None:
-    """Remove a sender who was admitted by a code."""
+    """Remove a sender who was approved with a code."""
     if not _store(ctx).revoke(channel, sender_id):
-        fail(f"'{sender_id}' is not an admitted sender of '{channel}'; see nanobot pairing list")
+        fail(f"'{sender_id}' is not approved on '{channel}'; see nanobot pairing list")
 
 
 def _store(ctx: typer.Context) -> PairingStore:

@@ -1,4 +1,4 @@
-"""The file with which the system starts the gateway."""
+"""The systemd unit or launchd agent that starts the gateway."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ LABEL = "nanobot.gateway"
 
 @dataclass(frozen=True, slots=True)
 class ServiceFile:
-    """A unit or agent.
+    """A systemd unit or a launchd agent.
 
     Attributes:
-        path: its place.
-        content: the file.
-        start: command that starts it, now and with each login.
-        environment: file with the variables of the gateway, which may be missing; ``None`` if the
-            system has no such files.
+        path: where to write it.
+        start: command that starts the gateway now and at each login.
+        environment: optional file with variables of the gateway; ``None`` if the system does not
+            support one.
     """
 
     path: Path
@@ -42,10 +41,9 @@ def service_file(
     """Return the file for this system.
 
     Args:
-        python: interpreter that has nanobot.
-        home: nanobot's folder.
-        options: options before the command, such as another configuration file.
-        grace_s: seconds that turns have to end when the gateway stops.
+        python: interpreter that nanobot is installed for.
+        options: options before the command, such as ``--config``.
+        grace_s: seconds that turns have to finish when the gateway stops.
         platform: as in `sys.platform`.
     """
     command = [str(python), "-m", "nanobot_core", *options, "gateway", "run"]

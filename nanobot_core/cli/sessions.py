@@ -1,4 +1,4 @@
-"""``nanobot sessions``: what was said, on disk."""
+"""``nanobot sessions``: list, show, export, search and delete sessions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the messages of a session, and what gave each tool result."""
+    """Show the messages of a session, with the plugin of each tool result."""
     messages = run_async(_read(options_of(ctx), key, last))
     if as_json:
         print_json([message_to_json(message) for message in messages])
@@ -103,11 +103,11 @@ def delete(
     key: Key,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete a session for good."""
+    """Delete a session permanently."""
     if not yes:
         if not sys.stdin.isatty():
-            fail("nobody can be asked here: add --yes to delete the session", 2)
-        typer.confirm(f"Delete session '{key}' for good?", abort=True)
+            fail("cannot ask without a terminal; add --yes to delete the session", 2)
+        typer.confirm(f"Delete session '{key}' permanently?", abort=True)
 
     if not run_async(_delete(options_of(ctx), key)):
         fail(_unknown(key))
@@ -116,10 +116,10 @@ def delete(
 @app.command()
 def search(
     ctx: typer.Context,
-    text: Annotated[str, typer.Argument(help="Words to look for, in any case.")],
+    text: Annotated[str, typer.Argument(help="Text to find; case is ignored.")],
     as_json: AsJson = False,
 ) -> None:
-    """Find messages in all sessions; exit code 1 when there are none."""
+    """Find messages in all sessions; exit code 1 if none matches."""
     found = run_async(_search(options_of(ctx), text))
     if as_json:
         print_json([{"session": key, **message_to_json(message)} for key, message in found])
@@ -135,7 +135,7 @@ def search(
 
 @asynccontextmanager
 async def _store(options: Options) -> AsyncIterator[SessionStore]:
-    """Open the store alone; plugins start only if one of them contributes it."""
+    """Open the store only; no plugin starts, unless it provides the store."""
     from nanobot_core.app.slots import create_session_store
     from nanobot_core.clock import SystemClock
 
@@ -149,13 +149,13 @@ async def _store(options: Options) -> AsyncIterator[SessionStore]:
 
 
 async def _delete(options: Options, key: str) -> bool:
-    """Have the running gateway delete a session, which it may have in memory; else do it here."""
+    """Delete a session through the running gateway, which may have it in memory, or here."""
     from nanobot_core.app.lock import GatewayLock
     from nanobot_core.config.environment import process_environment, resolve_home
 
     if client := running_gateway(options):
         return await client.call("delete_session", key=key) is True
-    # A gateway that starts meanwhile must not open what is being deleted.
+    # A gateway that starts meanwhile must not open the session.
     lock = GatewayLock.acquire(resolve_home(process_environment()) / "gateway")
     try:
         async with _store(options) as store:
@@ -184,11 +184,11 @@ async def _search(options: Options, text: str) -> list[tuple[str, Message]]:
 
 
 def _unknown(key: str) -> str:
-    return f"there is no session '{key}'; nanobot sessions list shows them all"
+    return f"unknown session '{key}'; nanobot sessions list shows all"
 
 
 def _plain(message: Message) -> str:
-    """A message as a passage: who, when and from where, then what."""
+    """Return a message as text: role, origin and time, then content and calls."""
     who = message.name if message.role == "tool" and message.name else message.role
     origin = f" from {message.origin}" if message.origin else ""
     calls = [f"↳ {call.name} {call.arguments}" for call in message.tool_calls]

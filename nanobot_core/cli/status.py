@@ -1,4 +1,4 @@
-"""``nanobot status``: configuration, model, keys, plugins and gateway at a glance."""
+"""``nanobot status``: configuration, model, keys, plugins and gateway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show configuration, model, keys, plugins and gateway at a glance; nothing is started."""
+    """Show configuration, model, keys, plugins and gateway; nothing is started."""
     options = options_of(ctx)
     agent = agent_of(options, read_settings(options))
     print_facts(_facts(agent), as_json=as_json)
@@ -49,7 +49,7 @@ def _facts(agent: Nanobot) -> dict[str, object]:
         "keys_missing": ", ".join(name for name, has_key in keys.items() if not has_key) or "none",
         "gateway": _gateway(loaded.home),
         "plugins": dict(Counter(report.state for report in agent.plugins.reports())),
-        "trouble": list(_trouble(agent)),
+        "trouble": list(_problems(agent)),
     }
 
 
@@ -71,7 +71,7 @@ def _gateway(home: Path) -> str:
     return f"{state}, process {found.pid}, {found.turns} turns running{names}"
 
 
-def _trouble(agent: Nanobot) -> Iterator[str]:
+def _problems(agent: Nanobot) -> Iterator[str]:
     from nanobot_core.app.checks import find_problems
 
     problems = find_problems(agent.loaded, agent.plugins.catalogue)

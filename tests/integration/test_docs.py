@@ -157,7 +157,7 @@ def test_the_configuration_of_the_readme_is_understood(reader: Reader) -> None:
         file.write(shown[1])
 
     reader.follow(Command("nanobot config check", "...: valid..."))
-    reader.follow(Command("nanobot channels status", "...telegram...switched on..."))
+    reader.follow(Command("nanobot channels status", "...telegram...enabled..."))
 
 
 def test_each_page_is_listed_in_a_table_of_contents() -> None:

@@ -268,7 +268,7 @@ async def test_nothing_of_an_answer_with_too_many_calls_is_run(tmp_path: Path) -
     )
     async with serving(tmp_path, Reply(calls=calls), Reply(text="hello")) as (bot, server):
         outcome = await bot.run("add")
-        assert "requests more than 128 tool calls" in (outcome.error or "")
+        assert "asks for more than 128 tool calls" in (outcome.error or "")
         assert outcome.tools_used == ()
         assert (await bot.run("and now?")).reply == "hello"
     assert len(server.requests) == 2

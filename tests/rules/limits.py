@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 19_857
+CORE: Final = 19_600
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 22
@@ -31,7 +31,7 @@ MODULES: Final = {
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     "agent": Size(1100, 1750),
-    "app": Size(1500, 2350),
+    "app": Size(1500, 2345),
     "cli": Size(2300, 3150),
     "bus": Size(1000, 1275),
     "channels": Size(900, 1130),

@@ -138,5 +138,5 @@ def test_a_script_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_script_of_an_unknown_user_is_an_error_of_the_configuration(tmp_path: Path) -> None:
     context = FakePluginContext(tmp_path)
     (spec,) = contribute_providers(context)
-    with pytest.raises(ConfigUnreadable, match=r"demo\.yaml': the path names an unknown user"):
+    with pytest.raises(ConfigUnreadable, match=r"demo\.yaml': there is no such user"):
         create_provider(context, spec, OfflineSettings(script="~nobody-here/demo.yaml"))

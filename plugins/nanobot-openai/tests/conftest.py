@@ -18,7 +18,7 @@ from nanobot_openai.vendors import VENDORS
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[..., LLMProvider]:
     """Builds a provider as the host does: ``build(vendor, environment=…, **section)``."""
-    specs = {vendor.spec.name: vendor.spec for vendor in VENDORS}
+    specs = {spec.name: spec for spec in VENDORS}
 
     def build(
         vendor: str = "custom", *, environment: Mapping[str, str] | None = None, **section: Any

@@ -12,7 +12,7 @@ from nanobot_core.testing import FakePluginContext
 from nanobot_openai.endpoint import Endpoint, chat_url, key_hint, resolve_endpoint
 from nanobot_openai.vendors import VENDORS
 
-SPECS = {vendor.spec.name: vendor.spec for vendor in VENDORS}
+SPECS = {spec.name: spec for spec in VENDORS}
 
 
 def _resolve(

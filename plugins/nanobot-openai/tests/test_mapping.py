@@ -21,11 +21,12 @@ from nanobot_core import (
     ToolCall,
     ToolDefinition,
 )
+from nanobot_openai.dialect import dialect_of
 from nanobot_openai.encoding import BodyEncoder
 from nanobot_openai.mapping import body_of
-from nanobot_openai.vendors import VENDORS, dialect_of
+from nanobot_openai.vendors import VENDORS
 
-SPECS = {vendor.spec.name: vendor.spec for vendor in VENDORS}
+SPECS = {spec.name: spec for spec in VENDORS}
 IMAGE = ImageBlock("image/png", "QUJD")
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
 TOOL = ToolDefinition(name="look", description="Look.", parameters={"type": "object"})

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from nanobot_core.testing import FakePluginContext
 from nanobot_openai import plugin
-from nanobot_openai.vendors import VENDORS, dialect_of
+from nanobot_openai.dialect import dialect_of
+from nanobot_openai.vendors import VENDORS
 
-_SPECS = [vendor.spec for vendor in VENDORS]
 _NAMES = (
     "custom openai openrouter deepseek groq zhipu dashscope vllm ollama gemini moonshot minimax "
     "aihubmix siliconflow volcengine mistral xai"
@@ -24,7 +24,7 @@ def test_every_vendor_is_contributed_once(tmp_path: Path) -> None:
 
 
 def test_every_vendor_can_be_reached_as_it_is_or_says_what_is_missing() -> None:
-    for spec in _SPECS:
+    for spec in VENDORS:
         assert spec.api_key_env
         assert spec.summary
         assert spec.default_base or spec.is_local
@@ -47,13 +47,13 @@ def test_well_known_models_go_to_their_vendor() -> None:
         "minimax-m2": "minimax",
     }
     for model, vendor in models.items():
-        found = next(spec for spec in _SPECS if any(word in model for word in spec.keywords))
+        found = next(spec for spec in VENDORS if any(word in model for word in spec.keywords))
         assert found.name == vendor, model
 
 
 def test_only_gateways_are_recognised_by_keys() -> None:
-    assert {spec.name for spec in _SPECS if spec.key_prefixes} == {"openrouter"}
-    assert all(spec.is_gateway for spec in _SPECS if spec.key_prefixes)
+    assert {spec.name for spec in VENDORS if spec.key_prefixes} == {"openrouter"}
+    assert all(spec.is_gateway for spec in VENDORS if spec.key_prefixes)
 
 
 def test_an_unknown_vendor_speaks_the_common_form() -> None:

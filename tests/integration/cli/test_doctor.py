@@ -114,7 +114,7 @@ def test_the_doctor_shows_remedies_to_people(nanobot: CommandLine) -> None:
     (nanobot.home / "config.yaml").unlink()
     shown = nanobot("doctor", code=1).stdout
 
-    assert "warning configuration: there is no file" in shown
+    assert "warning configuration: no configuration file exists" in shown
     assert "→ run nanobot onboard" in shown
 
 
@@ -168,7 +168,7 @@ def test_the_doctor_goes_on_where_a_required_plugin_cannot_run(
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        ("return Health(ok=True)", "ok", "well"),
+        ("return Health(ok=True)", "ok", "healthy"),
         ("return Health(ok=False, message='the mast has fallen')", "error", "the mast has fallen"),
         ("raise OSError('no mast')", "error", "OSError: no mast"),
         ("await asyncio.Event().wait()", "warning", "did not end within 2 seconds"),

@@ -29,11 +29,11 @@ def test_a_code_lets_in_once_and_can_be_taken_back(bare: CommandLine) -> None:
     listed = json.loads(bare("pairing", "list", "--json").stdout)
     assert [item["code"] for item in listed["pending"]] == [code]
 
-    assert "may write on telegram" in bare("pairing", "approve", code).stdout
-    assert "no such code is valid" in bare("pairing", "approve", code, code=1).stderr
+    assert "can now write on telegram" in bare("pairing", "approve", code).stdout
+    assert "unknown or expired code" in bare("pairing", "approve", code, code=1).stderr
     (let_in,) = json.loads(bare("pairing", "list", "--json").stdout)["approved"]
     assert let_in["channel"] == "telegram"
 
     bare("pairing", "revoke", "telegram", "5")
-    assert "is not an admitted sender" in bare("pairing", "revoke", "telegram", "5", code=1).stderr
+    assert "is not approved" in bare("pairing", "revoke", "telegram", "5", code=1).stderr
     assert json.loads(bare("pairing", "list", "--json").stdout)["approved"] == []

@@ -60,7 +60,7 @@ def test_a_single_answer_without_onboarding_leaves_nothing_open(
 
 def test_a_start_closes_a_home_that_others_could_look_into(nanobot: CommandLine) -> None:
     nanobot.home.chmod(0o755)
-    assert "other accounts can look into" in _finding(nanobot, "home")["message"]
+    assert "other accounts can read" in _finding(nanobot, "home")["message"]
     assert stat.S_IMODE(nanobot.home.stat().st_mode) == 0o755  # looking changes nothing
 
     done = nanobot("agent", "-m", "hello")

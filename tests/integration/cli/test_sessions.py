@@ -64,12 +64,12 @@ def test_a_search_finds_words_in_any_case_and_else_fails(nanobot: CommandLine) -
 def test_a_session_is_deleted_after_a_yes(nanobot: CommandLine) -> None:
     nanobot("agent", "-m", "say a")
     with nanobot.on_terminal("sessions", "delete", "cli:direct") as terminal:
-        terminal.expect("Delete session 'cli:direct' for good? [y/N]")
+        terminal.expect("Delete session 'cli:direct' permanently? [y/N]")
         terminal.send("y\r")
 
         assert terminal.wait() == 0
     done = nanobot("sessions", "show", "cli:direct", code=1)
-    assert "there is no session 'cli:direct'" in done.stderr
+    assert "unknown session 'cli:direct'" in done.stderr
 
 
 def test_a_session_is_not_deleted_where_nobody_can_be_asked(nanobot: CommandLine) -> None:

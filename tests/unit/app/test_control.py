@@ -76,12 +76,12 @@ async def test_commands_name_those_of_the_gateway_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (b'{"do": "dance"}\n', "knows no 'dance'"),
+        (b'{"do": "dance"}\n', "unknown request 'dance'"),
         (b'{"do": 1}\n', "'do' is missing"),
         (b"{}\n", "'do' is missing"),
-        (b"[]\n", "no object"),
-        (b"\xff\xfe garbage\n", "no JSON"),
-        (b"[" * 100_000 + b"\n", "no JSON"),
+        (b"[]\n", "not an object"),
+        (b"\xff\xfe garbage\n", "not JSON"),
+        (b"[" * 100_000 + b"\n", "not JSON"),
         (b'{"do": "turn"}\n', "is missing"),
         (b'{"do": "turn", "text": "", "session": "a"}\n', "'text' is missing"),
         (b'{"do": "retry"}\n', "'id' is missing"),
@@ -122,7 +122,7 @@ async def test_half_a_line_and_silence_are_ended_after_a_while(
     async with gateway(tmp_path) as (_, client):
         answer = await tell(tmp_path, b'{"do": "sta')
 
-        assert "nothing was asked for within" in answer["error"]
+        assert "no request was received within" in answer["error"]
         assert await client.call("status")
 
 
@@ -298,7 +298,7 @@ async def test_rubbish_instead_of_an_answer_stops_the_turn_and_is_told(tmp_path:
             writer.write(b"rubbish\n")
             async with asyncio.timeout(10):
                 lines = (await reader.read()).decode().splitlines()
-        assert "no JSON" in json.loads(lines[-1])["error"]
+        assert "not JSON" in json.loads(lines[-1])["error"]
         assert (await client.turn(asked("say on"), ignore_event)).reply == "on"
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 from loguru import logger
 
-from nanobot_core.app import log_thread as module
-from nanobot_core.app.log_thread import MAX_WAITING, ThreadedSink
+from nanobot_core.app import logging as module
+from nanobot_core.app.logging import MAX_WAITING, ThreadedSink
 
 if TYPE_CHECKING:
     from loguru import Logger
@@ -73,7 +73,7 @@ def test_who_logs_never_waits_and_what_is_lost_is_told(writer: Logger) -> None:
 
     assert written % len(LINE) == 0
     lost = 3 * MAX_WAITING - written // len(LINE)
-    assert told == [f"{lost} lines were not logged: what takes them was too slow"]
+    assert told == [f"{lost} lines were not logged, because the log is read or written too slowly"]
     assert lost >= MAX_WAITING
 
 

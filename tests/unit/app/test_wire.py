@@ -80,7 +80,7 @@ def test_a_field_of_a_newer_version_is_left_out() -> None:
 
 @pytest.mark.parametrize("content", [None, 1, "x", [], {}, {"turn": 1}, {"turn": {"id": 1}}])
 def test_what_does_not_fit_is_told(content: object) -> None:
-    with pytest.raises(ControlError, match="is no TurnOutcome"):
+    with pytest.raises(ControlError, match="invalid TurnOutcome"):
         from_json(TurnOutcome, content)
 
 

@@ -1,4 +1,4 @@
-"""The answers of the offline provider, which depend on the request only."""
+"""What the offline provider answers, decided from the request alone."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ _EXAMPLES: dict[str, JsonValue] = {
 
 
 def answer(request: ChatRequest) -> LLMResponse:
-    """Return the next step of the newest user message.
+    """Return the next step of what the newest user message asks for.
 
-    Each call parses the message again; its position in the plan is the number of responses with
-    tool calls that follow the message. So no state is kept between calls.
+    The plan is read again from the message at each call, and its position is the number of
+    responses with tool calls that follow it. So nothing is kept between calls.
     """
     words, following = newest_words(request)
     if re.search(r"(?:^|\n)[^\w\n]*help\W*$", words, re.IGNORECASE):
@@ -101,9 +101,9 @@ def answer(request: ChatRequest) -> LLMResponse:
 
 
 def newest_words(request: ChatRequest) -> tuple[str, Sequence[Message]]:
-    """Return the newest text of the user, and the messages after it.
+    """Return what the user wrote last, and the messages after it.
 
-    The context block that the core puts before the user's text is removed.
+    The block of facts that the core puts before the user's words is left out.
     """
     messages = request.messages
     for index in range(len(messages) - 1, -1, -1):
@@ -117,8 +117,8 @@ def newest_words(request: ChatRequest) -> tuple[str, Sequence[Message]]:
 def _read(words: str, tools: Container[str]) -> Reading:
     """Read the shortest end of `words` that is a plan, paragraph by paragraph.
 
-    Plugins may put text of their own before the user's, and nothing marks its end. Starting at the
-    end prevents such text from becoming part of the plan.
+    Plugins may put passages of their own before the user's words, and nothing marks where those
+    end. Beginning at the end keeps such a passage from adding to what the user asked for.
     """
     starts = [0, *(gap.end() for gap in _GAP.finditer(words))][-_MAX_PARAGRAPHS:]
     misread: Reading = None
@@ -141,7 +141,7 @@ def _ask_for(calls: Sequence[PlannedCall], history_length: int) -> LLMResponse:
 
 
 def _report(following: Sequence[Message]) -> str:
-    """Return the results of the turn, each below its call."""
+    """The results of the turn, each under its call."""
     calls = {call.id: call for message in following for call in message.tool_calls}
     parts = [INTRODUCTION]
     for message in following:
@@ -155,13 +155,13 @@ def _report(following: Sequence[Message]) -> str:
 
 
 def _code(text: str) -> str:
-    """Return `text` as inline code, even if it contains back-ticks."""
+    """`text` as inline code, whatever back-ticks it holds."""
     mark = "`" * (_longest_run(text) + 1)
     return f"{mark}{text}{mark}" if text else ""
 
 
 def _fenced(text: str) -> str:
-    """Return `text` as a code block, even if it contains fences."""
+    """`text` as a code block, whatever fences it holds."""
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}\n{text}\n{fence}"
 
@@ -198,7 +198,7 @@ def _example_arguments(tool: ToolDefinition) -> JsonObject:
 
 
 def _type_of(schema: JsonValue) -> str:
-    """Return the type of a parameter in words, such as ``integer or null``."""
+    """The type of a parameter in words, such as ``integer or null``."""
     if not isinstance(schema, dict):
         return "any"
     kinds = schema.get("type")

@@ -44,7 +44,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Misread:
-    """A message that looks like a call and is invalid; `reason` is a sentence for the user."""
+    """A message that looks like a call and is not valid; `reason` is a sentence for the user."""
 
     reason: str
 
@@ -57,14 +57,14 @@ class _MisreadError(ValueError):
 
 
 def parse_message(text: str, tools: Container[str]) -> Reading:
-    """Parse the text of the user.
+    """Read what the user wrote.
 
     Args:
         tools: names of the tools that are offered.
 
     Returns:
-        The plan; a `Misread` if a name is followed by an object and one of them is invalid;
-        ``None`` for any other text.
+        The plan; what is wrong, when a name is followed by an object and one of the two is
+        unusable; ``None`` where the text is something else.
     """
     try:
         return _parse(text, tools)
@@ -100,7 +100,7 @@ def _parse_call(text: str, position: int, tools: Container[str]) -> tuple[Planne
             return None
         position = word.end()
         start = _after_space(text, position)
-        # Before another word, a verb is a verb, even if a tool has its name.
+        # Before another word a verb is a verb, even where a tool has its name.
         if word[0].lower() not in _VERBS or not _WORD.match(text, start):
             break
     has_object = text.startswith("{", start)

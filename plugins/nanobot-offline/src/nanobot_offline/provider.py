@@ -1,4 +1,4 @@
-"""The provider that carries out calls, unless the settings name a script."""
+"""The provider, and the choice between it and the replay of a script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nanobot_offline.settings import OfflineSettings
 def create_provider(
     ctx: PluginContext, spec: ProviderSpec, settings: OfflineSettings
 ) -> LLMProvider:
-    """Return the provider that `settings` select. Blocks while it reads the script.
+    """Return the provider that `settings` ask for. Reads the script, so it blocks for a moment.
 
     Raises:
         ConfigError: the script cannot be used.
@@ -35,19 +35,19 @@ def create_provider(
     try:
         file = ctx.workspace / Path(settings.script).expanduser()
     except RuntimeError as error:
-        raise ConfigUnreadable(settings.script, "the path names an unknown user") from error
+        raise ConfigUnreadable(settings.script, "there is no such user") from error
     return ScriptedProvider(spec.name, ctx.clock, str(file), load_script(file))
 
 
 class OfflineProvider(LLMProvider):
-    """Carries out the calls that the user writes. It has no state."""
+    """Carries out the calls that the user writes; keeps nothing between calls."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
         self._clock = clock
 
     async def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
-        """Yield the next step of the newest user message."""
+        """Yield the next step of what the newest user message asks for."""
         response = answer(request)
         for piece in text_pieces(response.content or ""):
             yield piece

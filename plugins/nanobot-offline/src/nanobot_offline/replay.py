@@ -49,7 +49,7 @@ _ERRORS: dict[ErrorName, type[ProviderError]] = {
 
 
 class ScriptedProvider(LLMProvider):
-    """Replays a script: each call takes the next step, in any session.
+    """Replays a script: each call takes its next step, whichever session it comes from.
 
     Args:
         clock: source of time for delays.
@@ -67,7 +67,7 @@ class ScriptedProvider(LLMProvider):
         """Yield the next step of the script.
 
         Raises:
-            ProviderError: as the script says; `BadRequest` after the last step.
+            ProviderError: as the script says; `BadRequest` when it is at its end.
         """
         position = self._position
         self._position += 1
@@ -87,7 +87,7 @@ class ScriptedProvider(LLMProvider):
 
 
 def _events(provider: str, parts: Sequence[Part], words: str) -> Iterator[StreamEvent | DelayPart]:
-    """Yield events and waits in order; raise the error if the script has one."""
+    """Yield the events in order, and the waits between; raise where the script has an error."""
     calls = 0
     for part in parts:
         match part:

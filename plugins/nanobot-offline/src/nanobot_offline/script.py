@@ -68,7 +68,7 @@ class DelayPart(_Part):
 
 
 class ErrorPart(_Part):
-    """An error of that class, which ends the call."""
+    """The end of the call with an error of that class; nothing may follow."""
 
     error: ErrorName
     reason: str = "the script says so"
@@ -80,7 +80,7 @@ _KINDS = ("text", "think", "call", "delay_s", "error")
 
 
 def _kind_of(part: object) -> str | None:
-    """Return the tag of a part; brackets distinguish tags from keys in the location of an error."""
+    """Tag of a part; the brackets keep tags apart from keys where an error names its place."""
     if not isinstance(part, dict):
         return None
     return next((f"<{kind}>" for kind in _KINDS if kind in part), None)
@@ -106,7 +106,7 @@ Part: TypeAlias = Annotated[
 
 def _error_last(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     if any(isinstance(part, ErrorPart) for part in parts[:-1]):
-        msg = "an error ends the call; remove what follows it"
+        msg = "an error ends the call, nothing may follow it"
         raise ValueError(msg)
     return parts
 
@@ -121,7 +121,7 @@ def load_script(file: Path) -> tuple[Step, ...]:
 
     Raises:
         ConfigUnreadable: the file cannot be read or is not YAML.
-        ConfigInvalid: a step is invalid; the error lists all problems by line.
+        ConfigInvalid: something in it is not a step; each finding with its line.
     """
     try:
         node = yaml.compose(text := file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
@@ -142,7 +142,7 @@ def load_script(file: Path) -> tuple[Step, ...]:
 
 
 def _locate(node: yaml.Node | None, location: Sequence[int | str]) -> tuple[str, int]:
-    """Return path and line of a problem; skips parts of `location` that are not in the file."""
+    """Return path and line of a finding; steps that have no place in the file are skipped."""
     path: list[str] = []
     for step in location:
         children = _children(node)

@@ -36,23 +36,23 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "content_filter": "content_filter",
     "sensitive": "content_filter",  # Zhipu
 }
-"""Other reasons mean a normal end."""
+"""Other reasons are a plain end; whether tools were called is seen in the answer."""
 
 _NO_ARGUMENTS = ("", "null")
 """Arguments that models write for a tool without parameters, apart from an empty object."""
 _REPAIR_CHARS = 100_000
-"""Longer arguments are not repaired, because repairing takes too long."""
+"""The arguments of one answer are repaired when all of them are no longer: it takes its time."""
 
 _TOO_MANY = 1 << 53
-"""No service means so many tokens or dollars, and larger numbers cannot be stored."""
+"""Tokens or dollars that no service can mean; larger numbers do not fit into what counts them."""
 
 FAILED_REASONS = frozenset({"error", "network_error", "insufficient_system_resource"})
-"""Reasons for a failure of the service: OpenRouter and Mistral, Zhipu, DeepSeek."""
+"""Ends that mean the service failed: OpenRouter and Mistral, Zhipu, DeepSeek."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """A tool call that is being received."""
+    """A tool call in the making."""
 
     id: str = ""
     name: str = ""
@@ -61,15 +61,15 @@ class _Call:
 
 
 class Answer:
-    """An answer that is being received.
+    """One answer in the making.
 
     Attributes:
-        finish_reason: why the service stopped, in its own words; ``None`` until it says so.
-        begun: a chunk with a choice has arrived.
+        finish_reason: the service's own word for why it stopped, once it has said so.
+        begun: a chunk with a choice has come.
 
     Args:
-        provider: name of the provider, kept in blocks that are returned only to it.
-        cost_field: field of ``usage`` with the price in US dollars, or ``None``.
+        provider: name of the provider, kept in blocks that only it may get back.
+        cost_field: field of ``usage`` that holds US dollars, or ``None``.
     """
 
     def __init__(self, provider: str, cost_field: str | None = None) -> None:
@@ -86,10 +86,10 @@ class Answer:
         self._usage = Usage()
 
     def feed(self, chunk: dict[str, Any]) -> Iterator[StreamEvent]:
-        """Process one chunk and yield what it adds.
+        """Take in one chunk and yield what it adds.
 
         Raises:
-            AnswerTooLong: the answer requests more tool calls than it may.
+            AnswerTooLong: with it the answer asks for more calls than an answer may.
         """
         choices = chunk.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else {}
@@ -167,10 +167,10 @@ class Answer:
         return text
 
     def _position(self, index: object, identity: str, name: str) -> int:
-        """Return the position of the call that a fragment belongs to; a new one if it begins one.
+        """Return the place of the call that a fragment belongs to, a new one where it opens one.
 
-        Some vendors omit the index or give all calls the same. For these, a new call begins with a
-        name and another id, or with a name and neither id nor index.
+        Some vendors leave out the index or give every call the same; there another name with
+        another id, or with none and no index, shows that the next call has begun.
         """
         known = len(self._calls) - 1
         if isinstance(index, int):
@@ -181,7 +181,7 @@ class Answer:
             if not (is_other and name and call.name):
                 return known
         if len(self._calls) == MAX_TOOL_CALLS:
-            reason = f"its answer requests more than {MAX_TOOL_CALLS} tool calls"
+            reason = f"its answer asks for more than {MAX_TOOL_CALLS} tool calls"
             raise AnswerTooLong(self._provider, reason)
         self._calls.append(_Call())
         if isinstance(index, int):
@@ -189,7 +189,7 @@ class Answer:
         return len(self._calls) - 1
 
     def _finished_calls(self, *, is_cut: bool) -> Iterator[ToolCall]:
-        """Yield the calls; arguments that the service may have truncated are not repaired."""
+        """Yield the calls; arguments that the service may have cut are never completed by guess."""
         is_repaired = not is_cut and self._argument_chars <= _REPAIR_CHARS
         for call in self._calls:
             text = "".join(call.arguments)
@@ -202,7 +202,7 @@ class Answer:
             yield ToolCall(call.id, call.name, arguments or {}, unparsed)
 
     def _blocks(self) -> Iterator[JsonObject]:
-        """Yield what must be sent back unchanged: OpenRouter's reasoning, Gemini's signatures."""
+        """Yield what must be handed back unchanged: OpenRouter's reasoning, Gemini's signatures."""
         if self._details:
             yield {BLOCK_OWNER: self._provider, "reasoning_details": list(_joined(self._details))}
         for position, call in enumerate(self._calls):
@@ -215,7 +215,7 @@ class Answer:
 
 
 def read_usage(usage: dict[str, Any], cost_field: str | None = None) -> Usage:
-    """Return a usage object as `Usage`.
+    """Return a usage object in our terms.
 
     xAI and Gemini count thinking in the total only; the contract counts it as completion.
     """
@@ -235,7 +235,7 @@ def read_usage(usage: dict[str, Any], cost_field: str | None = None) -> Usage:
 def parse_payload(text: str | bytes | bytearray) -> object:
     """Return the JSON in `text`; NaN and infinite numbers, which are not JSON, become ``None``.
 
-    They can be neither stored nor sent back.
+    They could neither be stored nor sent back.
 
     Raises:
         ValueError: it is not JSON.
@@ -282,7 +282,7 @@ def _split_content(content: object) -> tuple[str, str]:
 
 
 def _joined(details: list[JsonObject]) -> Iterator[JsonObject]:
-    """Yield reasoning details with the streamed pieces of each passage joined."""
+    """Yield reasoning details with the streamed pieces of one passage put together."""
     pieces: list[JsonObject] = []
     for detail in details:
         if pieces and not _same_passage(pieces[0], detail):

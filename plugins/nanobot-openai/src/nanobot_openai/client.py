@@ -1,4 +1,4 @@
-"""Sends requests with httpx and turns its errors into ours."""
+"""Sends requests over httpx and turns its errors into ours; only `transport.py` knows it too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nanobot_openai.transport import DirectTransport
 
 _CONNECT_LIMIT_S = 10.0
 _KEEPALIVE_S = 60.0
-"""While tools run, a turn sends nothing; a TLS handshake for each iteration would cost more."""
+"""Turns pause while tools run; a new TLS handshake for each iteration would cost more."""
 _DRAIN_LIMIT_S = 0.25
 _ERROR_BODY_BYTES = 65_536
 _HEADERS = {
@@ -40,7 +40,7 @@ _STREAM_BYTES = 64_000_000
 class Client:
     """Sends chat requests to one endpoint over connections that are kept.
 
-    Create it in a thread and in an empty context: it takes tens of milliseconds of CPU time.
+    To be made in a thread, in an empty context: it takes tens of milliseconds of CPU.
     """
 
     def __init__(self, endpoint: Endpoint, failures: FailureReader) -> None:
@@ -54,9 +54,9 @@ class Client:
 
     @asynccontextmanager
     async def post(self, body: bytes) -> AsyncIterator[Response]:
-        """Send `body`, JSON, and yield the response once its headers arrive with status 200.
+        """Send `body`, JSON, and give the response once its head has come with a status of 200.
 
-        Failures of the connection, also those within the block, are raised as our errors.
+        Every failure of the connection is raised as ours, those within the block included.
 
         Raises:
             ProviderError: its class says what the caller should do.
@@ -72,7 +72,7 @@ class Client:
             extensions={"timeout": self._limits},
         )
         try:
-            # A client of httpx would add cookies, redirects and authentication.
+            # Cookies, redirects and log-ins, which a client adds, have no place here.
             async with aclosing(await self._transport.handle_async_request(request)) as answer:
                 response = Response(answer, self._failures.provider)
                 if answer.status_code != httpx.codes.OK:
@@ -97,7 +97,7 @@ class Client:
 
 
 def _transport(url: httpx.URL, proxy: str | None) -> httpx.AsyncBaseTransport:
-    # Loading the certificates takes 20 ms; without TLS none are used.
+    # Loading the certificates takes 20 ms; without TLS any context will do.
     is_tls = url.scheme == "https"
     context = httpx.create_ssl_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if proxy is None:
@@ -113,7 +113,7 @@ def _transport(url: httpx.URL, proxy: str | None) -> httpx.AsyncBaseTransport:
 
 
 def _not_connected(error: Exception, url: httpx.URL) -> str:
-    """Return why there is no connection, naming the host, and what to do."""
+    """Say why there is no connection, with the host by its name, and what to do."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__
@@ -136,16 +136,16 @@ class Response:
 
     def __init__(self, answer: httpx.Response, provider: str) -> None:
         self._provider = provider
-        # Compression is not requested, but some proxies compress anyway.
+        # Not asked for, but some proxies pack what they pass on.
         self._bytes = unpacked_body(answer, _STREAM_BYTES)
         self._received_bytes = 0
         self.media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     async def read_piece(self) -> bytes:
-        """Return the next bytes of the body as they arrive; empty at its end.
+        """Return the next bytes of the body as they come; nothing means its end.
 
         Raises:
-            AnswerTooLong: the body is longer than a stream may be.
+            AnswerTooLong: the body grows beyond what a stream may hold.
         """
         piece = await anext(self._bytes, b"")
         self._received_bytes += len(piece)
@@ -157,7 +157,7 @@ class Response:
 
         Raises:
             AnswerTooLong: it is longer than an answer may be.
-            ProviderProtocolError: it is empty or not JSON.
+            ProviderProtocolError: it is empty or no JSON.
         """
         body = bytearray()
         async for chunk in self._bytes:
@@ -171,7 +171,7 @@ class Response:
         return parsed
 
     async def read_beginning(self, max_bytes: int) -> bytes:
-        """Return the first `max_bytes` of the body."""
+        """Return at most `max_bytes` of the body, whatever follows."""
         body = bytearray()
         async for chunk in self._bytes:
             body += chunk
@@ -180,7 +180,7 @@ class Response:
         return bytes(body[:max_bytes])
 
     async def drain(self) -> None:
-        """Read briefly what follows a complete answer, so that the connection can be kept."""
+        """Read what follows a complete answer, briefly, so that the connection can be kept."""
         with suppress(TimeoutError, httpx.HTTPError):
             async with asyncio.timeout(_DRAIN_LIMIT_S):
                 async for _ in self._bytes:

@@ -1,4 +1,4 @@
-"""How a vendor's form of the OpenAI protocol differs from the common one."""
+"""Where a vendor's form of the OpenAI protocol departs from the common one, as data."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """The differences of one vendor.
+    """One vendor's departures.
 
     Attributes:
         max_tokens_field: name of the limit on the answer.
         thinking: how thinking is steered: ``effort`` by ``reasoning_effort``, ``type`` by
             ``thinking.type``, ``flag`` by ``enable_thinking``.
-        return_reasoning: which messages of the model contain its thinking as
+        return_reasoning: which messages of the model hand its thinking back as
             ``reasoning_content``: none, those with tool calls, or all.
-        absent_reasoning: the value of that field for messages without thinking, such as those of
-            another model, if the service refuses them without the field; ``None`` omits it.
+        absent_reasoning: what those of them hand back that have no thinking, such as messages of
+            another model, because the service refuses them without the field; ``None`` leaves it
+            out.
         mistral: ids of tool calls must be nine letters and digits, and the model must answer
             the results of its tools before the user writes again.
         alternating: the service refuses two neighbouring messages of the user or of the model, so
             they are merged.
-        stream_usage: the service accepts ``stream_options`` (the others always report usage).
-        cost_field: field of ``usage`` with the price in US dollars, or ``None``.
+        stream_usage: the service takes ``stream_options`` (the others report usage unasked).
+        cost_field: field of ``usage`` that holds the price in US dollars, or ``None``.
     """
 
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -36,6 +37,23 @@ class Dialect:
     cost_field: str | None = None
 
 
+_COMMON = Dialect()
+_DIALECTS = {
+    "openai": Dialect(max_tokens_field="max_completion_tokens"),
+    "openrouter": Dialect(cost_field="cost"),
+    "mistral": Dialect(stream_usage=False, mistral=True, alternating=True),
+    # Since V3.2 refused without the field in turns with tool calls, and left unread in others.
+    "deepseek": Dialect(thinking="type", return_reasoning="all", absent_reasoning=""),
+    # An empty text counts as absent there.
+    "moonshot": Dialect(thinking="type", return_reasoning="calls", absent_reasoning=" "),
+    "zhipu": Dialect(thinking="type", return_reasoning="calls"),
+    "volcengine": Dialect(thinking="type", return_reasoning="calls"),
+    "dashscope": Dialect(thinking="flag", return_reasoning="calls"),
+    "siliconflow": Dialect(thinking="flag", return_reasoning="calls"),
+    # The model behind these is unknown; servers of open models want it or leave it unread.
+    "custom": Dialect(return_reasoning="calls"),
+    "vllm": Dialect(return_reasoning="calls"),
+}
 _MISTRAL_FAMILY = (
     "mistral",
     "ministral",
@@ -45,6 +63,11 @@ _MISTRAL_FAMILY = (
     "devstral",
     "pixtral",
 )
+
+
+def dialect_of(provider: str) -> Dialect:
+    """Return the dialect of the vendor named `provider`; unknown ones speak the common form."""
+    return _DIALECTS.get(provider, _COMMON)
 
 
 def speaks_mistral(dialect: Dialect, model: str) -> bool:

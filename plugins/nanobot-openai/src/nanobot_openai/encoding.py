@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BodyEncoder:
-    """Encodes bodies; the tools, their largest part, are encoded only when they change."""
+    """Encodes bodies, of which the tools are the largest part and the same from call to call."""
 
     def __init__(self) -> None:
         self._tools: tuple[ToolDefinition, ...] = ()
@@ -22,7 +22,7 @@ class BodyEncoder:
         self._encoded = "[]"
 
     def schemas(self, tools: Sequence[ToolDefinition]) -> list[JsonValue]:
-        """Return `tools` as they appear in a body. Do not change the list."""
+        """Return what a body says of `tools`. The list is kept and must not be changed."""
         is_known = len(tools) == len(self._tools) and all(map(operator.is_, tools, self._tools))
         if not is_known:
             self._tools = tuple(tools)
@@ -31,7 +31,7 @@ class BodyEncoder:
         return self._schemas
 
     def encode(self, body: JsonObject) -> bytes:
-        """Return `body` as JSON; the list that `schemas` returned last is not encoded again."""
+        """Return `body` as JSON; a list that `schemas` gave last is not encoded again."""
         if not self._schemas or body.get("tools") is not self._schemas:
             return _json(body).encode()
         rest = _json({key: value for key, value in body.items() if key != "tools"})

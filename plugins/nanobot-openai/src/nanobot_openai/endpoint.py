@@ -1,4 +1,7 @@
-"""The address, headers and proxy of a provider, from its spec, settings and the environment."""
+"""Where requests go and what goes with each.
+
+Settled from the spec, the settings and the environment before anything is sent.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One service as it is configured.
+    """One service as the owner has set it up.
 
     Attributes:
         url: address of chat completions.
         headers: sent with each request, credentials included.
         proxy: URL of the proxy, or ``None``.
-        timeout_s: longest wait for data, in seconds.
+        timeout_s: longest silence to wait through, in seconds.
         secrets: texts that must not appear in logs or errors.
         alternating_roles: see `ProviderSettings`.
     """
@@ -127,7 +130,7 @@ def _check_headers(headers: Mapping[str, str], spec: ProviderSpec) -> None:
         if not (f"{name}{value}".isascii() and f"{name}{value}".isprintable()):
             setting = "api_key" if name == "authorization" else "extra_headers"
             msg = (
-                f"provider '{spec.name}' cannot send its header '{name}': it contains characters "
+                f"provider '{spec.name}' cannot send its header '{name}': it holds characters "
                 f"that are not printable ASCII; correct providers.{spec.name}.{setting}"
             )
             raise ConfigError(msg)

@@ -1,7 +1,7 @@
-"""Turns status codes, headers and error objects of a service into typed errors.
+"""Refusals of a service: status, headers and error objects → typed errors.
 
-The status and the vendor's codes decide. Some vendors have no code for a prompt that is too long;
-for these, one table lists the documented sentences.
+Decisions follow the status and the vendor's codes. Where a vendor gives neither for a prompt that
+is too long, its documented sentence decides; those sentences are in one table here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TOO_LONG_SENTENCES = (
     ("ollama", "exceeds the context length"),
     ("minimax", "context window exceeds limit"),
 )
-"""Vendors without a code for prompts that are too long, and a part of their message."""
+"""(vendor, part of its message in lower case) where no code says that a prompt is too long."""
 
 _NO_CREDIT_CODES = frozenset({"insufficient_quota", "insufficient_balance", "1113", "1008"})
 """OpenAI and others, DeepSeek, Zhipu, MiniMax: waiting does not help, the owner must pay."""
@@ -66,11 +66,11 @@ _CLASS_BY_CODE: Mapping[str, type[ProviderError]] = {
     "2013": BadRequest,  # MiniMax
     "timeout": ProviderTimeout,
 }
-"""For errors with status 200; any other code is a failure of the service."""
+"""For errors that come with a status of 200; what is not named is a failure of the service."""
 
 
 @dataclass(frozen=True, slots=True)
-class _ErrorBody:
+class _Told:
     """The content of an error body."""
 
     message: str = ""
@@ -80,11 +80,11 @@ class _ErrorBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureReader:
-    """Turns the errors of one service into typed errors without secrets.
+    """Turns what one service says into typed errors without any secret in them.
 
     Attributes:
         provider: name of the provider.
-        key_hint: how to set its key, for errors about credentials.
+        key_hint: where its key is set, for the error about credentials.
         secrets: texts that must not appear in an error.
         clock: for dates in ``Retry-After``.
     """
@@ -99,17 +99,17 @@ class FailureReader:
 
         Args:
             headers: names in lower case.
-            body: its beginning; it may be truncated or not JSON.
+            body: its beginning; it may be cut or be no JSON.
         """
-        error = replace(_read(_parse(body)), status=status)
-        found = _class_of_status(status, error)
-        reason = f"HTTP {status}{self._quote(error)}"
+        told = replace(_read(_parse(body)), status=status)
+        found = _class_of_status(status, told)
+        reason = f"HTTP {status}{self._quote(told)}"
         if found is AuthenticationFailed:
-            reason = self._refused_credentials(f"HTTP {status}", error)
+            reason = self._refused_credentials(f"HTTP {status}", told)
         elif status == 404:
             reason += "; check the model's name and api_base"
         elif 300 <= status < 400:
-            reason += ": it redirects to another address; correct api_base"
+            reason += ": it answers from another address; correct api_base"
         return found(
             self.provider,
             reason,
@@ -129,16 +129,16 @@ class FailureReader:
 
     def from_error(self, payload: object) -> ProviderError:
         """Return the error for an error object in an answer of status 200."""
-        error = _read(payload)
-        if error.status is not None:
-            found = _class_of_status(error.status, error)
+        told = _read(payload)
+        if told.status is not None:
+            found = _class_of_status(told.status, told)
         else:
-            found = _class_of_codes(error) or Overloaded
+            found = _class_of_codes(told) or Overloaded
         if found is AuthenticationFailed:
-            reason = self._refused_credentials("an error in its answer", error)
+            reason = self._refused_credentials("an error in its answer", told)
         else:
-            reason = f"an error in its answer{self._quote(error)}"
-        return found(self.provider, reason, status=error.status)
+            reason = f"an error in its answer{self._quote(told)}"
+        return found(self.provider, reason, status=told.status)
 
     def clean(self, text: str) -> str:
         """Return `text` on one line, without secrets, of bounded length."""
@@ -146,26 +146,26 @@ class FailureReader:
             text = text.replace(secret, "[secret]")
         return shorten(text, _MESSAGE_LIMIT_CHARS)
 
-    def _quote(self, error: _ErrorBody) -> str:
-        codes = ", ".join(sorted(error.codes))
-        parts = [self.clean(part) for part in (codes, error.message) if part]
+    def _quote(self, told: _Told) -> str:
+        codes = ", ".join(sorted(told.codes))
+        parts = [self.clean(part) for part in (codes, told.message) if part]
         return f": {': '.join(parts)}" if parts else ""
 
-    def _refused_credentials(self, where: str, error: _ErrorBody) -> str:
+    def _refused_credentials(self, where: str, told: _Told) -> str:
         """Vendors quote parts of the key in this message, so it is not repeated."""
-        codes = self.clean(", ".join(sorted(error.codes)))
+        codes = self.clean(", ".join(sorted(told.codes)))
         said = f"{where} ({codes})" if codes else where
-        if error.status == 402 or error.codes & _NO_CREDIT_CODES:
+        if told.status == 402 or told.codes & _NO_CREDIT_CODES:
             return f"{said}: the account has no credit; top it up or choose another provider"
         return f"{said}: the key is missing or not accepted; {self.key_hint}"
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return how many seconds a response asks to wait, or ``None``.
+    """Return the seconds that a response asks to wait, or ``None``.
 
     ``Retry-After`` holds seconds or a date (RFC 9110, 10.2.3); ``retry-after-ms`` is OpenAI's.
     """
-    # Imported with httpx, after the first response.
+    # With httpx, which has sent the response.
     from nanobot_core.net import retry_after_s as parse_retry_after
 
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
@@ -176,10 +176,10 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
     return None
 
 
-def _class_of_status(status: int, error: _ErrorBody) -> type[ProviderError]:
-    if status in (400, 413, 422) and _is_too_long(error):
+def _class_of_status(status: int, told: _Told) -> type[ProviderError]:
+    if status in (400, 413, 422) and _is_too_long(told):
         return ContextTooLong
-    if status in (401, 402, 403) or error.codes & _NO_CREDIT_CODES:
+    if status in (401, 402, 403) or told.codes & _NO_CREDIT_CODES:
         return AuthenticationFailed
     by_status: dict[int, type[ProviderError]] = {
         408: ProviderTimeout,
@@ -193,18 +193,18 @@ def _class_of_status(status: int, error: _ErrorBody) -> type[ProviderError]:
     return BadRequest if status >= 300 else ProviderProtocolError
 
 
-def _class_of_codes(error: _ErrorBody) -> type[ProviderError] | None:
-    if _is_too_long(error):
+def _class_of_codes(told: _Told) -> type[ProviderError] | None:
+    if _is_too_long(told):
         return ContextTooLong
-    if error.codes & _NO_CREDIT_CODES:
+    if told.codes & _NO_CREDIT_CODES:
         return AuthenticationFailed
-    found = (_CLASS_BY_CODE.get(code.lower()) for code in sorted(error.codes))
-    return next((kind for kind in found if kind is not None), None)
+    found = (_CLASS_BY_CODE.get(code.lower()) for code in sorted(told.codes))
+    return next((error for error in found if error is not None), None)
 
 
-def _is_too_long(error: _ErrorBody) -> bool:
-    message = error.message.lower()
-    return bool(error.codes & _TOO_LONG_CODES) or any(
+def _is_too_long(told: _Told) -> bool:
+    message = told.message.lower()
+    return bool(told.codes & _TOO_LONG_CODES) or any(
         sentence in message for _, sentence in _TOO_LONG_SENTENCES
     )
 
@@ -217,7 +217,7 @@ def _parse(body: bytes) -> object:
     return parsed
 
 
-def _read(payload: object) -> _ErrorBody:
+def _read(payload: object) -> _Told:
     """Read the error forms in use.
 
     These are OpenAI's object, a list of one (Gemini), a bare text (Ollama), fields at the top
@@ -226,16 +226,16 @@ def _read(payload: object) -> _ErrorBody:
     if isinstance(payload, list):
         payload = payload[0] if payload else None
     if not isinstance(payload, dict):
-        return _ErrorBody()
+        return _Told()
     error = payload.get("error") or payload.get("base_resp") or payload
     if isinstance(error, str):
-        return _ErrorBody(message=error)
+        return _Told(message=error)
     if not isinstance(error, dict):
-        return _ErrorBody()
+        return _Told()
     message = error.get("message") or error.get("status_msg") or error.get("detail")
     values = [error.get(key) for key in ("code", "type", "status", "status_code")]
     numbers = [value for value in values if isinstance(value, int) and 400 <= value < 600]
-    return _ErrorBody(
+    return _Told(
         message=message if isinstance(message, str) else "",
         codes=frozenset(str(value) for value in values if isinstance(value, (str, int)) and value),
         status=numbers[0] if numbers else None,

@@ -23,7 +23,7 @@ DONE = "Done."
 """The model's answer to the results of its tools where the history has none."""
 
 BLOCK_OWNER = "provider"
-"""Key of a provider block that names its provider; only that provider gets it back."""
+"""Key of a provider block that names who made it; only that provider gets it back."""
 
 _SHORT_CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 _CACHE_HERE: JsonObject = {"type": "ephemeral"}
@@ -39,8 +39,8 @@ def body_of(
 ) -> JsonObject:
     """Return the body for `request`, whose tools are `tools` on the wire.
 
-    ``extra`` of the request replaces derived fields. The spec's overrides for the model replace
-    both, because the service refuses the request without them.
+    The request's ``extra`` goes over what is derived here, and the spec's overrides for the model
+    go over both, because the service refuses the request without them.
     """
     history, is_mistral = request.messages, speaks_mistral(dialect, request.model)
     if is_mistral:
@@ -59,7 +59,7 @@ def body_of(
         body["temperature"] = request.temperature
     if tools:
         body["tools"] = tools
-        # `auto` is the default, and some services refuse the field while the model thinks.
+        # `auto` is what services do unasked, and some refuse the field while the model thinks.
         if request.tool_choice != "auto":
             body["tool_choice"] = request.tool_choice
     body |= _thinking(request, dialect)
@@ -126,7 +126,7 @@ def _short_call_id(call_id: str) -> str:
 
 
 def _with_answered_results(messages: list[JsonObject]) -> list[JsonObject]:
-    """Insert an answer between a tool result and a user message, as Mistral requires."""
+    """Put an answer between the result of a tool and a user message, which Mistral demands."""
     answered: list[JsonObject] = []
     for message in messages:
         if message["role"] == "user" and answered and answered[-1]["role"] == "tool":
@@ -165,7 +165,7 @@ def _joined(first: JsonValue, second: JsonValue) -> JsonValue:
 def _tool_message(message: Message) -> JsonObject:
     text = message.text or EMPTY
     if message.is_error and not text.lower().startswith("error"):
-        # The protocol has no field for a failure.
+        # The protocol has no field for it.
         text = f"Error: {text}"
     return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": text}
 
@@ -187,17 +187,17 @@ def _assistant_message(message: Message, provider: str, dialect: Dialect) -> Jso
     if message.tool_calls:
         wire["content"] = message.text or None
         calls = [_tool_call(call) for call in message.tool_calls]
-        _restore_blocks(message.provider_blocks, provider, wire, calls)
+        _hand_back(message.provider_blocks, provider, wire, calls)
         wire["tool_calls"] = list[JsonValue](calls)
     else:
-        _restore_blocks(message.provider_blocks, provider, wire, [])
+        _hand_back(message.provider_blocks, provider, wire, [])
     return wire
 
 
-def _restore_blocks(
+def _hand_back(
     blocks: Sequence[JsonObject], provider: str, wire: JsonObject, calls: list[JsonObject]
 ) -> None:
-    """Put back the blocks that `answer.py` kept of this provider's answer."""
+    """Put the blocks that `answer.py` kept of this provider's answer back in their place."""
     for block in blocks:
         if block.get(BLOCK_OWNER) != provider:
             continue
@@ -221,7 +221,7 @@ def _tool_call(call: ToolCall) -> JsonObject:
 def _content(content: Content) -> JsonValue:
     """Return the content of a user message.
 
-    It is a text if it has no images, because some servers of open models accept no list.
+    It is a text where there are no images, because some servers of open models take no list.
     """
     if isinstance(content, str):
         return content or EMPTY
@@ -251,9 +251,9 @@ def _image(block: ImageBlock) -> JsonObject:
 
 
 def _mark_for_cache(messages: list[JsonObject]) -> None:
-    """Mark the end of the stable part and the newest message for the prompt cache.
+    """Mark the end of the stable part and the newest message.
 
-    The form is that of Anthropic, which OpenRouter passes on.
+    This is Anthropic's prompt caching, as OpenRouter passes it on.
     """
     stable = [message for message in messages[:1] if message["role"] == "system"]
     for message in [*stable, messages[-1]] if messages else []:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @on.contribute_providers
 def contribute_providers(ctx: PluginContext) -> Iterable[ProviderSpec]:
-    """Contribute a provider for each vendor."""
+    """Give the vendors of the table."""
     from nanobot_openai.vendors import VENDORS
 
-    return [vendor.spec for vendor in VENDORS]
+    return VENDORS

@@ -1,4 +1,4 @@
-"""The provider: makes one attempt at a chat completion."""
+"""The provider: one attempt at a chat completion, streamed or whole."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from nanobot_core import (
     StreamEvent,
 )
 from nanobot_openai.answer import FAILED_REASONS, Answer, parse_payload
+from nanobot_openai.dialect import dialect_of
 from nanobot_openai.encoding import BodyEncoder
 from nanobot_openai.endpoint import Endpoint, key_hint, resolve_endpoint
 from nanobot_openai.failure import FailureReader
 from nanobot_openai.mapping import body_of
 from nanobot_openai.sse import EventParser, EventTooLargeError, ServerEvent
-from nanobot_openai.vendors import dialect_of
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext, ProviderSettings, ProviderSpec
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _EVENT_BYTES = 8_000_000
 _LONGEST_CALL = 10
-"""One answer may take this many times `timeout_s`, even if data keeps arriving."""
+"""Times the limit on silence that one answer may take, however little comes at a time."""
 _DONE = "[DONE]"
 
 
@@ -41,8 +41,8 @@ class OpenAIProvider(LLMProvider):
     """An OpenAI-compatible service.
 
     Args:
-        spec: how the vendor is reached.
-        failures: turns errors of the service into typed ones.
+        spec: the vendor's row of the table.
+        failures: turns what the service says into errors.
     """
 
     def __init__(self, spec: ProviderSpec, endpoint: Endpoint, failures: FailureReader) -> None:
@@ -79,13 +79,13 @@ class OpenAIProvider(LLMProvider):
                     reason = "the stream ended before the answer was complete"
                     raise ProviderProtocolError(self.name, reason)
             else:
-                # Some services answer without a stream, or with an error.
+                # Some services answer whole, or with an error, whatever was asked for.
                 for event in answer.feed(await self._read_whole(response)):
                     yield event
         yield Completed(self._complete(answer))
 
     async def chat(self, request: ChatRequest) -> LLMResponse:
-        """Make one call without a stream; see `LLMProvider.chat`."""
+        """Make one call that is answered whole; see `LLMProvider.chat`."""
         client = await self._open()
         answer = Answer(self.name, self._dialect.cost_field)
         async with client.post(self._body(request, stream=False)) as response:
@@ -106,8 +106,8 @@ class OpenAIProvider(LLMProvider):
         if self._client is None:
             async with self._opening:
                 if self._client is None:
-                    # For a proxy, the client runs an event loop of its own. In this context
-                    # sniffio would mistake it for the running one.
+                    # In an empty context: for a proxy the client warms up in a loop of its own,
+                    # and sniffio would take it for the one that runs here.
                     self._client = await asyncio.to_thread(
                         Context().run, _open_client, self._endpoint, self._failures
                     )
@@ -120,7 +120,7 @@ class OpenAIProvider(LLMProvider):
         return self._encoder.encode(body)
 
     def _payloads(self, parser: EventParser, piece: bytes) -> Iterator[dict[str, Any] | None]:
-        """Yield the chunks that `piece` completes; ``None`` marks the end of the stream.
+        """Yield the chunks that `piece` completes; ``None`` is the service's mark of the end.
 
         Raises:
             ProviderError: the stream holds an error or something that is not a chunk.
@@ -152,23 +152,23 @@ class OpenAIProvider(LLMProvider):
             raise failure
         if not isinstance(payload, dict):
             raise ProviderProtocolError(
-                self.name, "its answer contains something that is not an object"
+                self.name, "its answer holds something that is not an object"
             )
         return payload
 
     def _complete(self, answer: Answer) -> LLMResponse:
         if answer.finish_reason in FAILED_REASONS:
-            reason = f"it failed within the answer ({answer.finish_reason})"
+            reason = f"it gave up within the answer ({answer.finish_reason})"
             raise Overloaded(self.name, reason)
         if not answer.begun:
-            raise ProviderProtocolError(self.name, "its answer contains no choice")
+            raise ProviderProtocolError(self.name, "its answer holds no choice")
         return answer.response()
 
 
 def build_provider(
     ctx: PluginContext, spec: ProviderSpec, settings: ProviderSettings
 ) -> OpenAIProvider:
-    """Return the provider that `spec` describes, as `settings` and the environment configure it.
+    """Return the provider that `spec` describes, as `settings` and the environment set it up.
 
     Raises:
         ConfigError: the key or the base URL is missing, or a value cannot be sent.

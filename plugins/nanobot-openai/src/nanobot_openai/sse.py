@@ -29,10 +29,10 @@ class ServerEvent:
 class EventParser:
     """Turns the bytes of one event stream into events.
 
-    Time is linear in the number of bytes.
+    Each byte is looked at a bounded number of times.
 
     Args:
-        max_event_bytes: maximum size of an event, line ends included.
+        max_event_bytes: most bytes of one event, line ends included.
     """
 
     def __init__(self, max_event_bytes: int) -> None:
@@ -48,8 +48,8 @@ class EventParser:
     def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
         """Yield the events that `chunk` completes.
 
-        An event whose closing empty line never comes is dropped, as the standard requires.
-        Exhaust the iterator before the next call.
+        An event whose closing empty line never comes is dropped, as the standard demands. The
+        iterator must be used up before the next call.
 
         Raises:
             EventTooLargeError: an event is longer than the limit.

@@ -1,8 +1,8 @@
 """Direct HTTP/1.1 connections to one service, under httpx's interface.
 
 httpx's own transport looks through all its connections and all waiting requests for each request,
-and passes each read and write through two more layers. It takes a third of the CPU time of a
-turn, and with 100 requests in flight all of it. Both use h11 for the protocol.
+and passes each read and write through two more layers. It takes a third of the CPU of a turn; at
+100 requests in flight it took all of it. h11 does here, as there, what HTTP asks for.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ import httpx
 from aiohappyeyeballs import start_connection
 
 _MAX_IDLE = 100
-"""Kept after a burst of that many sessions; each takes some kilobytes."""
+"""A burst of that many sessions keeps its connections; each takes some kilobytes."""
 _HEAD_BYTES = 100 * 1024
 _UNREAD_BYTES = 256 * 1024
 _PARTS_AT_ONCE = 256
-"""Received parts are yielded without waiting; after this many, other tasks run."""
+"""What has come is taken without waiting; others get their turn in between."""
 _ATTEMPT_DELAY_S = 0.25
-"""Delay before a host's next address is tried in parallel, RFC 8305 section 5."""
+"""Until a host's next address is tried beside the first one, RFC 8305 section 5."""
 
 
 class DirectTransport(httpx.AsyncBaseTransport):
     """Gives each request in flight a connection of its own, and keeps it for the next one.
 
-    Free connections are used last in, first out: the one used last is the most likely to be open
-    still, and a quiet program uses few. Time limits come from the request.
+    Free connections are taken last in, first out: the one used last is the likeliest to be still
+    open, and a quiet program keeps to a few. Limits of time are those of the request.
 
     Args:
-        url: an address of the service; requests go to its host and port.
+        url: an address of the service; all requests go to its host and port.
         context: TLS settings, for ``https``.
         keepalive_s: seconds that a free connection is kept.
     """
@@ -50,10 +50,10 @@ class DirectTransport(httpx.AsyncBaseTransport):
         self._is_closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send `request`; its connection is free again when the response is read and closed.
+        """Send `request`; its connection is free again when the response has been read and closed.
 
         Raises:
-            httpx.TransportError: a subclass for each kind of failure.
+            httpx.TransportError: by what failed.
 
         Cancellation:
             The connection is closed at once.
@@ -74,8 +74,8 @@ class DirectTransport(httpx.AsyncBaseTransport):
         )
 
     def release(self, connection: _Connection) -> None:
-        """Take back the connection of a response that is closed, even if it was not read."""
-        if self._is_closed or len(self._idle) >= _MAX_IDLE or not connection.start_next():
+        """Take a connection back whose response is done with, whatever has been read of it."""
+        if self._is_closed or len(self._idle) >= _MAX_IDLE or not connection.begin_anew():
             connection.abort()
         else:
             connection.free_since_s = time.monotonic()
@@ -90,7 +90,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
         await asyncio.sleep(0)  # the loop closes the sockets in its next round
 
     def _take(self) -> _Connection | None:
-        """Return the free connection used last; connections that cannot be used are closed."""
+        """Return the free connection used last; those that are of no use any more are closed."""
         oldest_s = time.monotonic() - self._keepalive_s
         while self._idle:
             connection = self._idle.pop()
@@ -120,7 +120,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of a response; closing it releases the connection."""
+    """The body of a response, and with its end the end of the use of a connection."""
 
     def __init__(
         self, connection: _Connection, limit_s: float | None, transport: DirectTransport
@@ -149,7 +149,7 @@ class _Connection(asyncio.Protocol):
     """One connection, used by one request at a time.
 
     Attributes:
-        free_since_s: when it was last used, by the monotonic clock.
+        free_since_s: when it was used last, by the monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class _Connection(asyncio.Protocol):
     async def ask(
         self, request: httpx.Request, write_limit_s: float | None, read_limit_s: float | None
     ) -> h11.Response:
-        """Send `request` and return the status and headers of the answer."""
+        """Send `request` and return the head of the answer."""
         method, target, headers = request.method, request.url.raw_path, request.headers.raw
         events = (
             h11.Request(method=method, target=target, headers=headers),
@@ -204,27 +204,27 @@ class _Connection(asyncio.Protocol):
         self._transport.write(b"".join(self._http.send(event) or b"" for event in events))
         while self._is_full:
             try:
-                await self._wait(write_limit_s)
+                await self._news(write_limit_s)
             except TimeoutError as error:
-                raise httpx.WriteTimeout("the service did not read the request in time") from error
+                raise httpx.WriteTimeout("the request was not taken in time") from error
         while not isinstance(event := await self._event(read_limit_s), h11.Response):
             pass
         return event
 
     async def read(self, limit_s: float | None) -> bytes:
-        """Return the next part of the body; empty at its end."""
+        """Return the next part of the body; nothing means its end."""
         event = await self._event(limit_s)
         return bytes(event.data) if isinstance(event, h11.Data) else b""
 
-    def start_next(self) -> bool:
-        """Prepare for another request; ``False`` if the answer was not read completely."""
+    def begin_anew(self) -> bool:
+        """Get ready for another request; False unless the answer was read to its end."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
         return self.is_quiet()
 
     def is_quiet(self) -> bool:
-        """Whether the service has neither closed the connection nor sent unrequested data."""
+        """Tell whether the service has neither hung up nor said anything unasked."""
         return not (self._has_ended or self._received or self._http.trailing_data[0])
 
     def abort(self) -> None:
@@ -237,12 +237,12 @@ class _Connection(asyncio.Protocol):
         return event
 
     async def _receive(self, limit_s: float | None) -> None:
-        """Wait for data and pass it to the parser."""
+        """Hand on what has come, once something has."""
         while not self._received and not self._has_ended:
             try:
-                await self._wait(limit_s)
+                await self._news(limit_s)
             except TimeoutError as error:
-                raise httpx.ReadTimeout("no data arrived in time") from error
+                raise httpx.ReadTimeout("nothing came in time") from error
         if self._received:
             self._http.receive_data(bytes(self._received))
             self._received.clear()
@@ -250,15 +250,15 @@ class _Connection(asyncio.Protocol):
         elif self._failure is not None:
             raise httpx.ReadError(str(self._failure)) from self._failure
         elif self._http.their_state is h11.SEND_RESPONSE:
-            raise httpx.RemoteProtocolError("the service closed the connection without an answer")
+            raise httpx.RemoteProtocolError("the service hung up without an answer")
         else:
             self._http.receive_data(b"")
 
-    async def _wait(self, limit_s: float | None) -> None:
-        """Wait for an event of the connection.
+    async def _news(self, limit_s: float | None) -> None:
+        """Wait until the loop reports something.
 
         Raises:
-            TimeoutError: none occurred in time.
+            TimeoutError: it did not in time.
         """
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()

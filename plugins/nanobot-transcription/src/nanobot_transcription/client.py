@@ -1,4 +1,4 @@
-"""Sends recordings with httpx and turns its errors into ours."""
+"""Sends one recording over httpx and turns its errors into ours; only this module knows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ANSWER_BYTES = 4_000_000
 
 
 class Client:
-    """Sends recordings to one endpoint. Creating it takes tens of milliseconds of CPU time.
+    """Sends recordings to one endpoint. Making it takes tens of milliseconds of CPU.
 
     Args:
         proxy: URL of the proxy, or ``None``.
@@ -30,7 +30,7 @@ class Client:
     def __init__(self, endpoint: Endpoint, proxy: str | None, clock: Clock) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        # Loading the certificates takes 20 ms; without TLS none are used.
+        # Loading the certificates takes 20 ms; without TLS any context will do.
         is_tls = endpoint.url.startswith("https:")
         context = httpx.create_ssl_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         headers = {"authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
@@ -38,13 +38,13 @@ class Client:
             verify=context,
             proxy=proxy,
             headers={"accept-encoding": "identity", **headers},
-            # The caller limits the total time; a service sends nothing while it transcribes.
+            # The caller bounds the whole; a service may be silent for as long as it listens.
             timeout=httpx.Timeout(None, connect=_CONNECT_LIMIT_S),
             trust_env=False,
         )
 
     async def send(self, recording: Recording) -> str:
-        """Make one attempt and return the words in `recording`.
+        """Make one attempt and return what is said in `recording`.
 
         Raises:
             ProviderError: its class says what the caller should do.

@@ -1,4 +1,4 @@
-"""The address and form fields of a service, from the settings and the environment."""
+"""Where recordings go and what goes with them, settled before anything is sent."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _VERSION = re.compile(r"v\d+\w*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One service as it is configured.
+    """One service as the owner has set it up.
 
     Attributes:
         provider: name of the service.
         url: address of transcriptions.
-        key: key of the service, or an empty string.
-        fields: form fields sent with each recording.
+        key: key of the service, or an empty text.
+        fields: form fields that go with each recording.
     """
 
     provider: str
@@ -45,7 +45,7 @@ def resolve_endpoint(ctx: PluginContext, settings: TranscriptionSettings) -> End
     """Return the endpoint that the settings and the environment describe.
 
     Raises:
-        AuthenticationFailed: the key is missing or contains characters that cannot be sent.
+        AuthenticationFailed: the service needs a key and none is set, or it cannot be sent.
     """
     service = SERVICES[settings.provider]
     hint = key_hint(settings.provider)
@@ -56,7 +56,7 @@ def resolve_endpoint(ctx: PluginContext, settings: TranscriptionSettings) -> End
         raise AuthenticationFailed(settings.provider, f"its key is missing; {hint}")
     if not (key.isascii() and key.isprintable()):
         # The HTTP library would quote it in its error.
-        reason = f"the key contains characters that are not printable ASCII; {hint}"
+        reason = f"the key holds characters that are not printable ASCII; {hint}"
         raise AuthenticationFailed(settings.provider, reason)
     fields = {"model": settings.model or service.model, "response_format": "json"}
     if settings.language:
@@ -70,7 +70,7 @@ def resolve_endpoint(ctx: PluginContext, settings: TranscriptionSettings) -> End
 
 
 def key_hint(provider: str) -> str:
-    """Return the remedy for a key that is missing or refused."""
+    """Return what to do about a key that is missing or refused."""
     return f"set transcription.api_key or {SERVICES[provider].key_variable}"
 
 

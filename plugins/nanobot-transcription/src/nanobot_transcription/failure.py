@@ -1,4 +1,4 @@
-"""Turns answers of a service into typed errors, or into text."""
+"""Refusals of a service, as typed errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def failure_of_status(
 
     Args:
         headers: names in any case.
-        body: its beginning; it may be truncated or not JSON.
+        body: its beginning; it may be cut or be no JSON.
     """
     message, code = _read(body)
     waits = headers.get("retry-after")
@@ -46,12 +46,12 @@ def failure_of_status(
     if code == _NO_CREDIT:
         kind, reason = AuthenticationFailed, "the account has no credit; top it up"
     elif kind is AuthenticationFailed:
-        # Services quote parts of the key here, so the message is not repeated.
+        # Services quote parts of the key here, so nothing of the message is repeated.
         reason = f"the key is missing or not accepted; {key_hint(endpoint.provider)}"
     elif status == 413:
         reason = "the recording is too large for the service; lower transcription.max_bytes"
     elif 300 <= status < 400:
-        reason = "it redirects to another address; correct transcription.api_base"
+        reason = "it answers from another address; correct transcription.api_base"
     elif status == 404:
         reason = _quote(endpoint, message) or "the address or the model does not exist"
         reason += "; check transcription.api_base and transcription.model"

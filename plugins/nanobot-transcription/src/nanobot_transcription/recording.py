@@ -1,4 +1,4 @@
-"""Recordings for a service: in memory, with a name whose extension is the format."""
+"""Recordings as services take them: in memory, under a name whose extension shows the format."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (4, b"ftypM4A", "m4a"),
     (4, b"ftyp", "mp4"),
 )
-"""Offset, bytes and extension; the first match counts.
+"""(offset, bytes, extension), the first that matches counts.
 
-Services check the extension only and refuse those that they do not know: voice messages of Telegram
-and WhatsApp are Ogg files with the extensions ``.oga`` and ``.opus``.
+Services go by the extension and refuse, with the very same content, what they do not know: voice
+messages of Telegram and WhatsApp are Ogg files called ``.oga`` and ``.opus``.
 """
 _MEDIA_TYPES = {
     "flac": "audio/flac",
@@ -53,7 +53,7 @@ class Recording:
 
 
 def load_recording(path: Path, max_bytes: int, provider: str) -> Recording:
-    """Read a recording for `provider`. Blocks.
+    """Read a recording that `provider` is to get. Blocks.
 
     Raises:
         BadRequest: it cannot be read, is not a file, is empty, or is too large.

@@ -1,4 +1,4 @@
-"""The services, one row for each."""
+"""The services, a row of data for each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class TranscriptionService:
 
     Attributes:
         base: base URL; empty if the owner must set it.
-        host: host of that URL, which the owner sees before enabling the plugin.
-        model: default model.
+        host: host of that URL, for the owner to read before it is used.
+        model: model to ask for.
         key_variable: environment variable that holds the key.
         needs_key: it requires a key.
     """
@@ -38,7 +38,7 @@ SERVICES: Mapping[str, TranscriptionService] = {
         model="gpt-4o-mini-transcribe",
         key_variable="OPENAI_API_KEY",
     ),
-    # Local servers accept this name for the model that they run.
+    # Local servers take this name for the model they were started with, or have it as an alias.
     "custom": TranscriptionService(
         model="whisper-1", key_variable="TRANSCRIPTION_API_KEY", needs_key=False
     ),

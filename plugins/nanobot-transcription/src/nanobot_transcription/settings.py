@@ -37,7 +37,7 @@ class TranscriptionSettings(PluginSettings):
     """Service that recordings go to."""
 
     api_key: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = None
-    """Key of the service; if absent, its environment variable is used."""
+    """Key of the service; its environment variable counts when this is absent."""
 
     api_base: Annotated[
         Annotated[str, AfterValidator(_check_address)] | None, BeforeValidator(_none_if_empty)
@@ -45,12 +45,12 @@ class TranscriptionSettings(PluginSettings):
     """Base URL instead of the service's own."""
 
     model: Annotated[str | None, BeforeValidator(_none_if_empty)] = None
-    """Model instead of the service's default."""
+    """Model instead of the service's usual one."""
 
     language: Annotated[
         Annotated[str, Field(pattern="^[a-z]{2,3}$")] | None, BeforeValidator(_none_if_empty)
     ] = None
-    """Language that is spoken, ISO 639-1 such as ``de``; if ``None``, the service detects it."""
+    """Language that is spoken, ISO 639-1 such as ``de``; ``None`` lets the service find out."""
 
     proxy: Annotated[
         Annotated[str, AfterValidator(_check_proxy)] | None, BeforeValidator(_none_if_empty)
@@ -58,7 +58,7 @@ class TranscriptionSettings(PluginSettings):
     """URL of an HTTP or SOCKS5 proxy."""
 
     timeout_s: float = Field(default=60.0, gt=0, le=600)
-    """Limit for one recording in seconds, retries included."""
+    """Seconds until a recording is given up, retries included."""
 
     max_bytes: int = Field(default=25_000_000, ge=1)
     """Largest recording that is sent."""

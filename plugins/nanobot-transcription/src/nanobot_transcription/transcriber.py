@@ -1,4 +1,4 @@
-"""The transcriber: reads a recording, sends it, and retries."""
+"""The transcriber: reads a recording, sends it, and tries again where that may help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _RETRIES = 2
 _FIRST_WAIT_S = 1.0
 _AT_ONCE = 4
-"""Recordings in memory at the same time; others wait."""
+"""Recordings that are held in memory at the same time; more wait."""
 
 
 class Transcriber(TranscriptionProvider):
@@ -32,10 +32,10 @@ class Transcriber(TranscriptionProvider):
         self._places = asyncio.Semaphore(_AT_ONCE)
 
     async def transcribe(self, recording: Path) -> str:
-        """Return the words in `recording`; empty if there are none.
+        """Return what is said in `recording`; empty where nothing is said.
 
         Args:
-            recording: file in a format that the service supports; the name does not matter.
+            recording: file in a format that the service knows; the content decides, not the name.
 
         Raises:
             AuthenticationFailed: the key is missing or refused, or the account has no credit.
