@@ -90,7 +90,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
         await asyncio.sleep(0)  # the loop closes the sockets in its next round
 
     def _take(self) -> _Connection | None:
-        """Return the free connection used last; those that are of no use any more are closed."""
+        """Return the free connection used last; those that can no longer be used are closed."""
         oldest_s = time.monotonic() - self._keepalive_s
         while self._idle:
             connection = self._idle.pop()
@@ -224,7 +224,7 @@ class _Connection(asyncio.Protocol):
         return self.is_quiet()
 
     def is_quiet(self) -> bool:
-        """Tell whether the service has neither hung up nor said anything unasked."""
+        """Whether the service has neither closed the connection nor sent anything unasked."""
         return not (self._has_ended or self._received or self._http.trailing_data[0])
 
     def abort(self) -> None:

@@ -46,7 +46,7 @@ def failure_of_status(
     if code == _NO_CREDIT:
         kind, reason = AuthenticationFailed, "the account has no credit; top it up"
     elif kind is AuthenticationFailed:
-        # Services quote parts of the key here, so nothing of the message is repeated.
+        # Services quote parts of the key here, so the message is not repeated.
         reason = f"the key is missing or not accepted; {key_hint(endpoint.provider)}"
     elif status == 413:
         reason = "the recording is too large for the service; lower transcription.max_bytes"
