@@ -180,11 +180,11 @@ def _entry_module(plugin: InstalledPlugin) -> Iterator[Finding]:
     del on, _sample
     before = set(sys.modules)
     load_entry(plugin)
+    loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
     module = plugin.target.partition(":")[0]
     # A plugin may import another one that it extends, whose entry module has the same limits.
     own = {each.target.partition(":")[0].partition(".")[0] for each in (plugin, *scan_installed())}
     own |= {"nanobot_core", "pydantic", "tzdata"}
-    loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
     others = sorted(
         name
         for name in loaded - own - sys.stdlib_module_names

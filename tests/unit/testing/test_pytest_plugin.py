@@ -115,7 +115,7 @@ def test_a_manifest_that_is_out_of_date_is_found(pytester: pytest.Pytester, site
 
     result = run(pytester, "--nanobot-plugin", "stale", "-k", "description")
 
-    result.assert_outcomes(failed=1, deselected=1)
+    result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*nanobot-plugin.json is out of date; run nanobot plugins build*"])
 
 
@@ -131,7 +131,7 @@ def test_a_plugin_that_is_not_installed_is_named(pytester: pytest.Pytester) -> N
     result = run(pytester, "--nanobot-plugin", "absent")
 
     assert result.ret != 0
-    result.stdout.fnmatch_lines(["*--nanobot-plugin absent: it is not installed; installed:*"])
+    result.stderr.fnmatch_lines(["*--nanobot-plugin absent: it is not installed; installed:*"])
 
 
 def test_without_the_option_nothing_is_added(pytester: pytest.Pytester) -> None:
