@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from nanobot_core import Nanobot
+from nanobot_core import Message, Nanobot, ToolCall
 from nanobot_core.clock import Clock
 from nanobot_core.config.loading import load_config
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.testing import FakeStep
 from nanobot_core.testing.scripted import ScriptedPlugin
 
+KEY = "sdk:default"
 Start = Callable[..., AbstractAsyncContextManager[Nanobot]]
 
 
@@ -57,3 +58,11 @@ def start(tmp_path: Path) -> Start:
         return started(tmp_path, script, *options.pop("plugins", ()), **options)
 
     return begin
+
+
+async def history(bot: Nanobot, key: str = KEY) -> list[Message]:
+    return [message async for message in bot.sessions.read(key)]
+
+
+def call(name: str, call_id: str = "c1", **arguments: Any) -> ToolCall:
+    return ToolCall(call_id, name, arguments)

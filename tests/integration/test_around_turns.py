@@ -1,0 +1,363 @@
+"""What surrounds the turns of a whole agent: summaries, hooks of a run, memory, commands."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from nanobot_core import (
+    AgentHook,
+    ChatRequest,
+    ConfigInvalid,
+    ContentReady,
+    ContextTooLong,
+    InboundMessage,
+    LLMResponse,
+    MemoryBackend,
+    Message,
+    ModelCallRequested,
+    Nanobot,
+    PluginRejected,
+    StreamEnded,
+    TextStreamed,
+    ToolCallProposed,
+    TurnOutcome,
+    on,
+)
+from nanobot_core.app import application
+from nanobot_core.contracts.memory import MemorySpec
+from nanobot_core.contracts.plugin import CommandCall, ContextBlock, Deny, SlashCommand
+from nanobot_core.contracts.store import SessionState
+from nanobot_core.hooks.agent_hook import CompositeHook
+from nanobot_core.testing.scripted import ScriptedPlugin
+from nanobot_core.turns.pipeline import TurnRequest
+from tests.integration.conftest import KEY, Start, agent, call, started
+
+pytestmark = pytest.mark.anyio
+
+
+# --- compaction ------------------------------------------------------------------------------
+
+
+async def fill(bot: Nanobot, messages: Sequence[Message], **metadata: Any) -> None:
+    state = SessionState(
+        created_at=bot._clock.now(), updated_at=bot._clock.now(), metadata=dict(metadata)
+    )
+    await bot.sessions.append(KEY, messages, state)
+
+
+def talk(turns: int, size: int = 300) -> list[Message]:
+    return [
+        message
+        for number in range(turns)
+        for message in (
+            Message(role="user", content=f"question {number} " + "q" * size),
+            Message(role="assistant", content=f"answer {number} " + "a" * size),
+        )
+    ]
+
+
+@pytest.mark.parametrize("summary", ["", "what was before"])
+async def test_a_summary_is_kept_and_the_next_turn_begins_with_it(
+    start: Start, summary: str
+) -> None:
+    script = ScriptedPlugin(ContextTooLong("p", "too long"), "notes", "hello", "again")
+    async with start(script) as bot:
+        # A stored message that repair leaves out must not move the boundary.
+        await fill(bot, [*talk(10), Message(role="user"), *talk(20)], summary=summary)
+        assert (await bot.run("now")).reply == "hello"
+        assert (await bot.run("next")).reply == "again"
+    compacted, after = (request.messages for request in script.provider.requests[2:])
+    assert after[1] == compacted[1]
+    assert after[1].text.endswith("\nnotes")
+    assert [m.text for m in after[2:-3]] == [m.text for m in compacted[2:-1]]
+    assert [m.text for m in after[-3:-1]] == ["now", "hello"]
+
+
+async def test_a_history_whose_turns_all_went_begins_with_the_message(start: Start) -> None:
+    script = ScriptedPlugin(ContextTooLong("p", "too long"), "notes", "hello", "again")
+    async with start(script) as bot:
+        await fill(bot, talk(1, 9_000))
+        await bot.run("now")
+        await bot.run("next")
+    after = script.provider.requests[3].messages
+    assert [m.text for m in after[2:-1]] == ["now", "hello"]
+
+
+# --- hooks of a run, memory, commands ----------------------------------------------------------
+
+
+async def test_hooks_of_a_run_hear_that_run_alone(start: Start) -> None:
+    heard: list[str] = []
+
+    class Listens(AgentHook):
+        async def on_stream(self, event: TextStreamed) -> None:
+            await asyncio.sleep(0)
+            heard.append(event.text)
+
+        async def on_stream_end(self, event: StreamEnded) -> None:
+            heard.append("end")
+
+    class Shouts(AgentHook):
+        async def finalize_content(self, event: ContentReady) -> str | None:
+            heard.append("final")
+            return event.content.upper()
+
+        async def wrap_model_call(
+            self,
+            event: ModelCallRequested,
+            call_next: Callable[[ChatRequest], Awaitable[LLMResponse]],
+        ) -> LLMResponse:
+            extra = Message(role="user", content="be brief")
+            return await call_next(
+                replace(event.request, messages=(*event.request.messages, extra))
+            )
+
+        async def authorize_tool_call(self, event: ToolCallProposed) -> Deny:
+            return Deny("not today")
+
+    script = ScriptedPlugin(call("act"), "done", "quiet")
+    async with start(script) as bot:
+        outcome = await bot.run("hi", hooks=[CompositeHook(Listens(), Shouts())])
+        assert (await bot.run("hi")).reply == "quiet"
+    assert outcome.reply == "DONE"
+    assert heard == ["end", "done", "end", "final"]
+    sent = [request.messages[-1].text for request in script.provider.requests]
+    assert [text.endswith("be brief") for text in sent] == [True, True, False]
+
+
+class Recall(MemoryBackend):
+    """Remembers one thing, or fails."""
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.archived: list[int] = []
+        self.taken = 0
+        self.closed = False
+
+    async def context(self, session_key: str) -> Sequence[ContextBlock]:
+        if self.fails:
+            raise LookupError("memory is gone")
+        return [ContextBlock(name="Memory", text="likes tea", placement="stable")]
+
+    async def consolidate(
+        self, session_key: str, messages: Sequence[Message], token_budget: int
+    ) -> int:
+        if self.fails:
+            raise LookupError("memory is gone")
+        taken, self.taken = self.taken, 0
+        return taken
+
+    async def archive(self, session_key: str, messages: Sequence[Message]) -> None:
+        self.archived.append(len(messages))
+
+    async def aclose(self) -> None:
+        self.closed = True
+        raise LookupError("does not close either")
+
+
+RECALLS: list[Recall] = []
+
+
+def create_recall(ctx: object) -> Recall:
+    RECALLS.append(Recall())
+    return RECALLS[-1]
+
+
+class Remembers:
+    @on.contribute_memory
+    def contribute_memory(self, ctx: object) -> list[MemorySpec]:
+        return [
+            MemorySpec(name="recall", factory=f"{__name__}:create_recall"),
+            MemorySpec(name="rubbish", factory=f"{__name__}:KEY"),
+        ]
+
+
+@asynccontextmanager
+async def remembering(
+    home: Path, script: ScriptedPlugin, backend: str = "recall"
+) -> AsyncIterator[Nanobot]:
+    bot = agent(home, script, memory__backend=backend)
+    await bot.plugins.register(script, "scripted")
+    await bot.plugins.register(Remembers(), "remembers")
+    async with bot:
+        yield bot
+
+
+async def test_memory_is_asked_and_takes_up_the_oldest_messages(tmp_path: Path) -> None:
+    script = ScriptedPlugin("one", "two")
+    async with remembering(tmp_path, script) as bot:
+        memory = RECALLS[-1]
+        await bot.run("hi")
+        memory.taken = 2
+        await bot.run("again")
+        await bot.run("/new")
+    assert "# Memory\n\nlikes tea" in script.provider.requests[0].messages[0].text
+    assert len(script.provider.requests[1].messages) == 2
+    assert memory.archived == [2]
+    assert memory.closed
+
+
+async def test_a_memory_that_fails_costs_recall_and_never_the_answer(tmp_path: Path) -> None:
+    script = ScriptedPlugin("one")
+    async with remembering(tmp_path, script) as bot:
+        RECALLS[-1].fails = True
+        assert (await bot.run("hi")).reply == "one"
+
+
+@pytest.mark.parametrize(("backend", "error"), [("rubbish", PluginRejected), ("no", ConfigInvalid)])
+async def test_a_start_that_fails_closes_what_was_begun(
+    tmp_path: Path, backend: str, error: type[Exception]
+) -> None:
+    stopped: list[str] = []
+
+    class Begins:
+        @on.stop
+        def stop(self, ctx: object, reason: str) -> None:
+            stopped.append(reason)
+
+    script = ScriptedPlugin()
+    bot = agent(tmp_path, script, memory__backend=backend)
+    await bot.plugins.register(Remembers(), "remembers")
+    await bot.plugins.register(Begins(), "begins")
+    with pytest.raises(error):
+        await bot.__aenter__()
+    assert stopped == ["shutdown"]
+
+
+async def test_an_unknown_session_store_is_told_with_those_there_are(tmp_path: Path) -> None:
+    bot = agent(tmp_path, ScriptedPlugin(), agents__defaults__session_store="cloud")
+    with pytest.raises(ConfigInvalid, match="expected one of: none, found cloud"):
+        await bot.__aenter__()
+
+
+async def test_what_fails_to_stop_does_not_hold_up_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "PART_END_S", 0.01)
+    script, other = ScriptedPlugin("x"), ScriptedPlugin("y")
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async with started(tmp_path, script, other) as bot:
+        await bot.run("hi")
+        await bot.run("hi", model=other.model)
+        monkeypatch.setattr(other.provider, "aclose", hang)
+        store = bot.sessions
+        closed = asyncio.Event()
+        monkeypatch.setattr(store, "aclose", lambda: _set(closed))
+    assert closed.is_set()
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
+
+
+async def test_results_kept_in_files_go_after_their_time(tmp_path: Path) -> None:
+    folder = tmp_path / "workspace" / ".nanobot" / "tool-results" / "session"
+    folder.mkdir(parents=True)
+    for name, age_days in (("old", 8), ("young", 6)):
+        (folder / f"{name}.txt").write_text("x")
+        then = time.time() - age_days * 86_400
+        os.utime(folder / f"{name}.txt", (then, then))
+    async with started(tmp_path, ScriptedPlugin("hello")) as bot:
+        for task in list(bot._tasks._tasks):
+            await asyncio.wait({task}, timeout=5)
+        assert [file.name for file in folder.iterdir()] == ["young.txt"]
+
+
+async def test_the_work_of_a_turn_does_not_grow_with_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: dict[int, int] = {}
+    for count in (100, 5_000):
+        script = ScriptedPlugin("warm", call("nope"), "hello")
+        async with started(tmp_path / str(count), script) as bot:
+            await fill(bot, talk(count // 2, 1))
+            await bot.run("first")
+            (file,) = (bot.loaded.workspace / "sessions").glob("*.jsonl")
+            before = file.stat().st_size
+            with monkeypatch.context() as patched:
+
+                def refuse(path: Path, *args: Any, **options: Any) -> NoReturn:
+                    raise AssertionError(path)
+
+                patched.setattr(Path, "open", refuse)
+                patched.setattr(Path, "read_text", refuse)
+                outcome = await bot.run("second")
+            assert outcome.reply == "hello"
+            written[count] = file.stat().st_size - before
+    assert abs(written[5_000] - written[100]) < 200, "only numbers have more digits"
+
+
+async def answer(ctx: object, call: CommandCall) -> str:
+    return f"{call.name} heard {call.text}"
+
+
+def fail(ctx: object, call: CommandCall) -> str:
+    raise SystemExit(1)
+
+
+class HasCommands:
+    @on.contribute_commands
+    def contribute_commands(self, ctx: object) -> list[SlashCommand]:
+        return [
+            SlashCommand(name="shout", summary="shouts", handler=f"{__name__}:answer"),
+            SlashCommand(name="break", summary="breaks", handler=f"{__name__}:fail"),
+            SlashCommand(name="odd", summary="is none", handler=f"{__name__}:KEY"),
+            SlashCommand(
+                name="rule", summary="rules", handler=f"{__name__}:answer", owner_only=True
+            ),
+        ]
+
+
+async def say(bot: Nanobot, text: str, *, is_owner: bool = True) -> TurnOutcome:
+    message = InboundMessage(channel="t", sender_id="me", chat_id="1", content=text)
+    return await bot.process_direct(TurnRequest(message=message, is_owner=is_owner))
+
+
+async def test_commands_are_answered_without_the_model(start: Start) -> None:
+    script = ScriptedPlugin("no command")
+    async with start(script, plugins=(HasCommands(),)) as bot:
+        assert (await say(bot, "/shout  loud ")).reply == "shout heard loud"
+        assert "`/shout`: shouts" in ((await say(bot, "/help")).reply or "")
+        assert (await say(bot, "/rule", is_owner=False)).reply == "/rule is for the owner only."
+        assert (await say(bot, "/rule")).reply == "rule heard "
+        broken = await say(bot, "/break")
+        assert "plugin 'kit0': its command /break failed with SystemExit" in (broken.error or "")
+        odd = await say(bot, "/odd")
+        assert "cannot be called" in (odd.error or "")
+        assert (await say(bot, "/unknown")).reply == "no command"
+        assert "shout" in bot.commands.names()
+    assert len(script.provider.requests) == 1
+
+
+async def test_model_status_and_new_change_the_conversation(start: Start) -> None:
+    script, other = ScriptedPlugin("first", "third"), ScriptedPlugin("second")
+    async with start(script, plugins=(other,)) as bot:
+        await say(bot, "one")
+        assert (await say(bot, "/model")).reply == "Model: model"
+        assert (await say(bot, f"/model {other.model}")).reply
+        assert (await say(bot, "two")).reply == "second"
+        status = (await say(bot, "/status")).reply or ""
+        assert other.model in status
+        assert "4 messages in context" in status
+        await say(bot, f"/model {script.model}")
+        await say(bot, "/new")
+        assert (await say(bot, "three")).reply == "third"
+    assert len(script.provider.requests[1].messages) == 2
+
+
+async def test_status_names_plugins_in_trouble(start: Start) -> None:
+    async with start("x", plugins__enabled=["ghost"]) as bot:
+        status = (await say(bot, "/status")).reply or ""
+    assert "Problems:\n- ghost: not-installed" in status
