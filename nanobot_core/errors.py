@@ -12,14 +12,14 @@
     │   ├── PluginLoadFailed         its code does not import or start
     │   ├── PluginRejected           what it contributes breaks a rule
     │   └── NameConflict             two plugins claim one name
-    ├── HookError                    a hook implementation failed where failing closed is the rule
+    ├── HookError                    a failed implementation refuses its action
     ├── ProviderError                the model service
     │   ├── ProviderTimeout
     │   ├── RateLimited              retry_after_s
     │   ├── Overloaded               retry_after_s
     │   ├── Unreachable
-    │   ├── ProviderProtocolError    an answer that is no answer
-    │   │   └── AnswerTooLong        more, or for longer, than an answer may
+    │   ├── ProviderProtocolError    an unusable answer
+    │   │   └── AnswerTooLong        it exceeds a limit of size or time
     │   ├── AuthenticationFailed
     │   ├── BadRequest
     │   └── ContextTooLong
@@ -36,7 +36,7 @@
     └── LimitError                   a budget or limit that the owner set
         └── BudgetExceeded
 
-A class takes fields and builds its own message: what was wanted, what was found, what to do.
+A class takes fields and builds its message: what was expected, what was found, what to do.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class ConfigProblem:
         path: key path such as ``tools.exec.timeout_s``.
         expected: what would be accepted, in words.
         file: file that holds the value, or the name of another source such as ``environment``.
-        line: line in that file, from 1; ``None`` where the source has no lines.
-        found: the value as text; ``None`` where it is absent or may be a secret.
-        remedy: what to do, or an empty string where ``expected`` says it all.
+        line: line in that file, from 1; ``None`` if the source has no lines.
+        found: the value as text; ``None`` if it is absent or may be a secret.
+        remedy: what to do; empty if ``expected`` suffices.
         level: an ``error`` forbids every use; ``missing`` is a placeholder without a value, which
             forbids the use of this value; a ``warning`` is a key without effect.
     """
@@ -165,7 +165,7 @@ class NameConflict(PluginError):
 
 
 class HookError(NanobotError):
-    """A hook implementation failed in a place that fails closed."""
+    """A hook implementation failed."""
 
     def __init__(self, hook: str, plugin: str, reason: str) -> None:
         self.hook: str = hook
@@ -178,8 +178,7 @@ class ProviderError(NanobotError):
     """A model service did not give a usable answer.
 
     Attributes:
-        retryable: the same request may succeed later; what the class says, unless the service
-            says otherwise.
+        retryable: the same request may succeed later; by default as the class says.
         retry_after_s: seconds the service asked to wait, or ``None``.
     """
 
@@ -228,15 +227,15 @@ class Unreachable(ProviderError):
 
 
 class ProviderProtocolError(ProviderError):
-    """The service answered with something that is no model response."""
+    """The answer of the service is not a model response."""
 
     retryable = True
 
 
 class AnswerTooLong(ProviderProtocolError):
-    """The answer holds more than an answer may, or takes longer; it is not used.
+    """The answer exceeds a limit of size or time; none of its parts is used.
 
-    The same request would most likely end the same way, so only another model is tried.
+    The same request would most likely fail again, so only another model is tried.
     """
 
     retryable = False
@@ -320,12 +319,12 @@ class BusError(NanobotError):
 
 
 class BusFull(BusError):
-    """So many messages wait that no more are taken for now."""
+    """Too many messages are waiting."""
 
     def __init__(self, waiting: int, limit: int) -> None:
         self.waiting: int = waiting
         self.limit: int = limit
-        super().__init__(f"{waiting} messages wait, and no more than {limit} may; try again later")
+        super().__init__(f"{waiting} messages are waiting, the limit is {limit}; try again later")
 
 
 class LimitError(NanobotError):
@@ -340,5 +339,5 @@ class BudgetExceeded(LimitError):
         self.used: str = used
         self.limit: str = limit
         super().__init__(
-            f"the {scope} budget is used up ({used} of {limit}); raise budgets.{scope} to continue"
+            f"the {scope} budget is used up ({used} of {limit}); to continue, raise budgets.{scope}"
         )

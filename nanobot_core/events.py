@@ -1,4 +1,4 @@
-"""Events: what happened, for hooks and for programs that watch a turn. Frozen plain data.
+"""Events for hooks and for programs that watch a turn. Frozen plain data.
 
 A new fact is a new field with a default, so that the signature of a hook never changes.
 """
@@ -21,7 +21,7 @@ from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
 TurnSource: TypeAlias = Literal["chat", "cli", "sdk", "cron", "heartbeat", "subagent", "api"]
-"""``chat`` is whatever came through the message queue from a channel."""
+"""``chat`` means: through the message queue from a channel."""
 StopReason: TypeAlias = Literal[
     "completed", "iteration_limit", "token_limit", "budget", "repetition", "cancelled", "failed"
 ]
@@ -39,7 +39,7 @@ class TurnInfo:
         sender_id: who wrote.
         source: what started the turn.
         message_id: platform id of the inbound message, or ``None``.
-        is_owner: the owner wrote: in a chat one of ``owner``, elsewhere who sits at the machine.
+        is_owner: the owner wrote: in a chat one of ``owner``, elsewhere the user of the machine.
     """
 
     id: str

@@ -1,8 +1,8 @@
-"""The normal form of what people, models and tools say.
+"""The common form of messages from people, models and tools.
 
 Everything here is frozen plain data. Channels translate their wire objects into it, providers
-translate it into theirs, sessions store it. Each text is repaired where it enters, by the base
-`Repaired`, so that none of them meets half a character.
+translate it into theirs, sessions store it. The base `Repaired` repairs each text on creation, so
+that none of them has to handle half a character.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ImageBlock(Repaired):
 
 
 NO_ARGUMENTS = frozenset({"", "null"})
-"""What models write as the arguments of a tool that has none, besides an empty object."""
+"""Texts that models write as the arguments of a tool without parameters."""
 
 ContentBlock: TypeAlias = TextBlock | ImageBlock
 Content: TypeAlias = str | tuple[ContentBlock, ...]
@@ -58,7 +58,7 @@ class ToolCall(Repaired):
         id: unique within its history; results refer to it.
         name: name of the tool as the model wrote it.
         arguments: parsed arguments; empty when they could not be parsed.
-        unparsed: the argument text when no object could be made of it, else ``None``.
+        unparsed: the argument text if it is not an object, else ``None``.
     """
 
     id: str
@@ -74,11 +74,11 @@ class Message(Repaired):
     Attributes:
         role: who speaks.
         content: text, or text and images in order.
-        tool_calls: what an assistant message asks for.
+        tool_calls: requested by an assistant message.
         tool_call_id: the call that a tool message answers.
         name: name of the tool in a tool message.
         reasoning: the model's thinking, kept apart from what users read.
-        provider_blocks: opaque parts that the provider wants back unchanged (signed thinking).
+        provider_blocks: opaque parts that the provider expects back unchanged (signed thinking).
         timestamp: when it was said, aware.
         inbound_id: id of the inbound message that a user entry came from.
         origin: ``plugin@version`` that produced a tool message.
@@ -107,14 +107,14 @@ class Message(Repaired):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a model call consumed.
+    """The consumption of a model call.
 
     Attributes:
         prompt_tokens: tokens sent, cached ones included.
         completion_tokens: tokens received, reasoning included.
         cached_tokens: part of `prompt_tokens` that the provider had cached.
         reasoning_tokens: part of `completion_tokens` that was thinking.
-        cost_usd: price in US dollars, or ``None`` where it is not known.
+        cost_usd: price in US dollars, or ``None`` if it is unknown.
     """
 
     prompt_tokens: int = 0
@@ -141,7 +141,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboundMessage(Repaired):
-    """What came in from a channel, the command line or a program.
+    """A message from a channel, the command line or a program.
 
     Attributes:
         channel: name of the channel.
@@ -153,7 +153,7 @@ class InboundMessage(Repaired):
             admitted.
         id: unique id of this message within nanobot.
         media: local paths of attached files.
-        timestamp: when it was written, aware; ``None`` where unknown.
+        timestamp: when it was written, aware; ``None`` if unknown.
         metadata: facts of the platform, plain data.
         session_key_override: session to use instead of ``channel:chat_id``.
         dedupe_key: the platform's own message id, or ``None``.
@@ -192,8 +192,8 @@ class Button(Repaired):
 
     Attributes:
         label: what people read.
-        value: what comes in as the content of a message when it is pressed, at most 64 bytes in
-            UTF-8 (the limit of Telegram's ``callback_data``).
+        value: content of the message that arrives when it is pressed, at most 64 bytes in UTF-8
+            (the limit of Telegram's ``callback_data``).
     """
 
     label: str
@@ -262,8 +262,8 @@ def message_to_json(message: Message) -> JsonObject:
 def message_from_json(record: JsonObject) -> Message:
     """Return the message that `record` describes; unknown fields go to ``extra``.
 
-    Fields of a wrong type are read as absent, because histories come from disks and from other
-    programs and one bad field must not cost the text beside it.
+    Fields of a wrong type count as absent: histories may come from other programs, and one invalid
+    field must not make the rest unreadable.
 
     Raises:
         ValueError: the role is missing or unknown.

@@ -15,7 +15,7 @@ _REPAIR_LIMIT_CHARS = 100_000
 MAX_JSON_DEPTH = 100
 """Levels of arguments; deeper ones end in a `RecursionError` wherever they are written as JSON."""
 _MAX_PARSED_DEPTH = 3 * MAX_JSON_DEPTH
-"""Arguments stand within calls within messages; Python writes almost a thousand levels."""
+"""Arguments are nested in calls and messages; Python can write almost a thousand levels."""
 _BRACKETS = re.compile(r"[\[\]{}]")
 
 
@@ -30,7 +30,7 @@ class Repaired:
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __post_init__(self) -> None:
-        """Repair each field; where there is nothing to repair, it stays the same object."""
+        """Repair each field; a field without errors stays the same object."""
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
             repaired = repair_texts(value)
@@ -45,7 +45,7 @@ class PairJoiner:
         self._half = ""
 
     def feed(self, piece: str) -> str:
-        """Return what of the text so far is certain and was not returned before."""
+        """Return the part of the text that is certain and was not returned before."""
         text = self._half + piece
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return repair_text(text[: len(text) - len(self._half)])
@@ -57,9 +57,9 @@ class PairJoiner:
 
 
 def repair_text(text: str) -> str:
-    """Return `text` in whole characters; the same object where it has no others.
+    """Return `text` in whole characters; the same object if it has no others.
 
-    Halves of a surrogate pair that follow each other are joined, each other half becomes U+FFFD.
+    Adjacent halves of a surrogate pair are joined; any other half becomes U+FFFD.
     """
     if text.isascii():
         return text
@@ -73,8 +73,8 @@ def repair_text(text: str) -> str:
 def repair_texts(value: object) -> object:
     """Return `value`, a text or plain data, with each text in it repaired.
 
-    The same object comes back where there is nothing to repair. Data that needs repair and is
-    nested too deeply for it comes back empty.
+    Data without errors is returned as the same object. Data that needs repair but is nested too
+    deeply is returned empty.
     """
     if isinstance(value, str):
         return repair_text(value)
@@ -130,7 +130,7 @@ def _inside(item: object) -> Sequence[object]:
 
 
 def truncate_middle(text: str, max_chars: int) -> str:
-    """Return `text` cut to about `max_chars`, head and tail kept, with a note about the gap.
+    """Return `text` cut to about `max_chars`, with head and tail, and a note about the gap.
 
     Args:
         text: any text.
@@ -166,7 +166,8 @@ def nearest(word: str, known: Iterable[str], limit: int = 3, cutoff: float = 0.6
 def parse_json_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object in `text`, or ``None`` where it is something else.
 
-    What is nested so deeply that writing it again may end in a `RecursionError` is none.
+    An object that is nested too deeply to be written again without a `RecursionError` counts as
+    something else.
     """
     try:
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
@@ -177,13 +178,13 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
 
 
 def _refuse_constant(name: str) -> None:
-    """NaN and the infinities are no JSON; services refuse requests that hold them."""
-    msg = f"{name} is no JSON value"
+    """Refuse NaN and the infinities, which are not JSON: services refuse such requests."""
+    msg = f"{name} is not a JSON value"
     raise ValueError(msg)
 
 
 def _finite(digits: str) -> float:
-    """``1e999`` is JSON, and what Python makes of it is not."""
+    """Return a number; refuse ``1e999``, which is JSON but infinite in Python."""
     number = float(digits)
     if not math.isfinite(number):
         _refuse_constant(digits)
@@ -200,13 +201,13 @@ def repair_json_object(
 ) -> dict[str, Any] | None:
     """Return the object that `text` was meant to be, or ``None`` if that is uncertain.
 
-    Strict JSON is taken as it is; the rest goes through json-repair, whose answer counts only when
-    it is an object. An object of more than `MAX_JSON_DEPTH` levels is none.
+    Strict JSON is accepted unchanged; json-repair repairs the rest, if the result is an object of
+    at most `MAX_JSON_DEPTH` levels.
 
     Args:
-        text: what a model wrote.
-        max_repair_chars: longer text is taken as strict JSON only; json-repair takes a second for
-            some hundred thousand characters.
+        text: as the model wrote it.
+        max_repair_chars: longer text must be strict JSON; json-repair takes a second for some
+            hundred thousand characters.
     """
     parsed = parse_json_object(text)
     if parsed is None and len(text) <= max_repair_chars and _is_repairable(text):

@@ -1,4 +1,4 @@
-"""Thoughts set apart from an answer, in the forms in which models write them, in linear time.
+"""Separates thinking from an answer, in the forms that models use, in linear time.
 
 A model's server should give its thinking in a separate field. If it does not, the thinking is part
 of the text, between tags that depend on the model. An answer may speak of such tags as well,
@@ -38,7 +38,7 @@ Seed, Mistral's Magistral, Kimi, Gemma and gpt-oss have tags of their own.
 _MARKS = ("</think>", "</thinking>", "</thought>", "</reasoning>", *_CHANNEL_ENDS)
 """Left out at the beginning of an answer."""
 _IN_LINES = ("<think>", "<thinking>")
-"""Tags that may stand further down."""
+"""Tags that may appear further down."""
 _LONE = tuple(f"{tag}{end}" for tag in ("</think>", "</thinking>") for end in ("", "\n", "\r"))
 """What makes thinking of everything before it."""
 _AT_START = (*_CLOSINGS, *_MARKS)
@@ -87,14 +87,14 @@ class ThoughtFilter:
     """Separates the thinking from an answer that arrives in pieces.
 
     Feed it deltas of any size; a tag may be split anywhere. A passage at the beginning that is
-    never closed is thought to its end. Each character is looked at a bounded number of times.
+    never closed is thinking to its end. Each character is examined a limited number of times.
     """
 
     def __init__(self) -> None:
         self._pending = ""
         self._opening = ""
         self._held: list[str] | None = None
-        """A passage further down, an answer's own words unless it is closed."""
+        """A passage further down, which belongs to the answer unless it is closed."""
         self._is_at_start = True
         self._is_line_start = True
         self._indent = 0
@@ -103,7 +103,7 @@ class ThoughtFilter:
         self._has_thought = False
 
     def feed(self, delta: str) -> Portion:
-        """Return what of the text so far has become certain."""
+        """Return the part of the text that has become certain."""
         parts = _Parts()
         text, self._pending = self._pending + delta, ""
         position = 0
@@ -133,7 +133,7 @@ class ThoughtFilter:
         return parts.portion()
 
     def _think(self, text: str, position: int, parts: _Parts) -> int:
-        """Take in thinking up to its end, or up to what may be the beginning of its end."""
+        """Consume thinking up to its closing tag, or up to what may be the beginning of one."""
         thought = parts.thought if self._held is None else self._held
         found = _PATTERNS[self._opening].search(text, position)
         if found is None:
@@ -149,7 +149,7 @@ class ThoughtFilter:
         return found.end()
 
     def _speak(self, text: str, position: int, parts: _Parts) -> int:
-        """Take in the rest of a line."""
+        """Consume the rest of a line."""
         end = text.find("\n", position) + 1 or len(text)
         piece = text[position:end]
         parts.visible.append(piece)
@@ -159,7 +159,7 @@ class ThoughtFilter:
         return end
 
     def _indented(self, text: str, space: re.Match[str], parts: _Parts) -> int:
-        """Take in white space at the beginning of a line; at that of the answer all of it."""
+        """Consume white space at the beginning of a line; of the answer, all of it."""
         if self._is_at_start:
             parts.visible.append(space[0])
             return space.end()
@@ -174,7 +174,7 @@ class ThoughtFilter:
         return position + 1
 
     def _begin(self, text: str, position: int, parts: _Parts) -> int:
-        """Look for a tag where one counts; what may become one waits for more text."""
+        """Look for a tag; text that may become one waits for more text."""
         rest = text[position : position + _MAX_TAG_CHARS]
         tags = self._tags()
         if any(tag.startswith(rest) and tag != rest for tag in tags):
@@ -190,7 +190,7 @@ class ThoughtFilter:
         return position + len(found)
 
     def _tags(self) -> tuple[str, ...]:
-        """Return what counts here, at the beginning of a line."""
+        """Return the tags that count at the beginning of this line."""
         if self._is_at_start:
             return _AT_START
         if self._fence:
@@ -232,7 +232,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def _partial_start(text: str, start: int, tags: tuple[str, ...]) -> int:
-    """Return where the end of `text` may be the beginning of a tag, its length where nowhere."""
+    """Return where a tag may begin at the end of `text`; the length of `text` if nowhere."""
     for position in range(max(start, len(text) - _MAX_TAG_CHARS), len(text)):
         if text[position] in _FIRST and any(tag.startswith(text[position:]) for tag in tags):
             return position

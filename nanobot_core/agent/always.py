@@ -29,11 +29,11 @@ class AllowedCall:
 class AlwaysAllowed:
     """Keeps the calls in a file of nanobot's own folder, which no tool can write.
 
-    Every question reads the file, so that processes share it and an entry that the owner takes out
-    counts at once.
+    Every check reads the file, so that processes share it and an entry that the owner removes no
+    longer counts.
 
     Args:
-        file: where they are kept; it need not exist.
+        file: created with the first call.
     """
 
     def __init__(self, file: Path) -> None:
@@ -42,7 +42,7 @@ class AlwaysAllowed:
 
     @classmethod
     def below(cls, home: Path) -> Self:
-        """Return those of nanobot's folder."""
+        """Return the calls that are kept in nanobot's folder."""
         return cls(home / "allowed.json")
 
     async def has(self, call: AllowedCall) -> bool:
@@ -53,13 +53,13 @@ class AlwaysAllowed:
         """Allow the call from now on.
 
         Raises:
-            OSError: that cannot be stored.
+            OSError: the file cannot be written.
         """
         async with self._writing:
             await finish_in_thread(lambda: self._write([*self.read(), call]))
 
     def remove(self, call: AllowedCall) -> bool:
-        """Ask about the call again; False when it was not allowed. Blocks."""
+        """Require approval again; False if the call was not allowed. Blocks."""
         found = self.read()
         if call not in found:
             return False
@@ -76,7 +76,9 @@ class AlwaysAllowed:
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             from loguru import logger
 
-            logger.warning("{} cannot be read, so every call is asked about: {}", self._file, error)
+            logger.warning(
+                "cannot read {}, so the owner is asked about every call: {}", self._file, error
+            )
             return []
 
     def _write(self, calls: list[AllowedCall]) -> None:

@@ -34,12 +34,12 @@ REVIEW_LIMIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPolicy:
-    """What the owner has decided beforehand.
+    """The owner's decisions that do not depend on the call.
 
     Attributes:
-        rules: the first that matches counts.
-        timeout_s: seconds until no answer means no.
-        always: calls that were allowed for good; ``None`` where nothing can be kept.
+        rules: the first that matches applies.
+        timeout_s: seconds after which a missing answer means no.
+        always: calls that are permanently allowed; ``None`` if there is no place to keep them.
     """
 
     rules: Sequence[ApprovalRule] = ()
@@ -49,14 +49,7 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A call that the approver decides on.
-
-    Attributes:
-        call: the call, arguments cast and valid.
-        entry: its tool, as registered.
-        tool: the tool itself.
-        context: the circumstances of the call.
-    """
+    """A call to decide on; its arguments are cast and valid."""
 
     call: ToolCall
     entry: RegisteredTool
@@ -70,7 +63,7 @@ class Approved:
 
     Attributes:
         call: the call, with the arguments to run with.
-        paths: what it may reach besides what needs no approval.
+        paths: what it may reach besides the paths that need no approval.
     """
 
     call: ToolCall
@@ -78,13 +71,7 @@ class Approved:
 
 
 class Approver:
-    """Decides on the calls of one turn.
-
-    Args:
-        turn: the turn.
-        hooks: call points.
-        policy: what the owner has decided beforehand.
-    """
+    """Decides on the calls of one turn."""
 
     def __init__(self, turn: TurnInfo, hooks: Hooks, policy: ApprovalPolicy) -> None:
         self._turn = turn
@@ -92,11 +79,10 @@ class Approver:
         self._policy = policy
 
     async def decide(self, proposal: Proposal, tools: ToolRegistry) -> Approved | str:
-        """Return the call to run, or a sentence that tells the model why it cannot run.
+        """Return the call to run, or a sentence for the model that says why it cannot run.
 
-        The strictest answer counts: a policy or the tool refuses, then a rule refuses, then one of
-        them wants the owner to be asked. A rule that allows answers the question of a policy or of
-        the tool.
+        The strictest answer applies: a policy or the tool refuses, a rule refuses, one of them
+        wants the owner to be asked. If a rule allows the call, the owner is not asked.
 
         Args:
             proposal: the call.
@@ -154,7 +140,7 @@ class Approver:
         return approved
 
     async def _review(self, proposal: Proposal) -> Review:
-        """Return what the tool says of the call; a tool that fails to judge it refuses it."""
+        """Return the tool's judgement of the call; if it fails, the call is refused."""
         if type(proposal.tool).review is Tool.review:
             return Review()
         call = proposal.call
@@ -193,7 +179,7 @@ class Approver:
         return self._turn.source == "chat" and not self._turn.is_owner
 
     async def _ask(self, call: ToolCall, question: str, *, may_always: bool) -> Ticket:
-        """Ask; without someone to ask, an answer in time or a working hook the answer is no."""
+        """Ask the owner; the answer is no if nobody can be asked, or nobody answers in time."""
         request = ApprovalRequested(
             turn=self._turn,
             id=uuid4().hex[:8],
@@ -232,14 +218,16 @@ class Approver:
         except OSError as error:
             from loguru import logger
 
-            logger.warning("the next equal call is asked about again: {}", error)
+            logger.warning(
+                "cannot keep the permission, so the same call needs approval again: {}", error
+            )
 
 
 def _names_tool(rule: ApprovalRule, entry: RegisteredTool) -> bool:
-    """Whether a rule is about a tool.
+    """Whether a rule applies to a tool.
 
-    A rule that denies or asks also matches the name that the plugin gave, so that another plugin
-    cannot take a tool out of the rule by taking its short name. A rule that allows matches only
+    A rule that denies or asks also matches the name in the plugin's code, so that another plugin
+    cannot remove a tool from the rule by taking its short name. A rule that allows matches only
     the name that the model uses.
     """
     full = f"{entry.plugin}/{entry.own_name}"

@@ -58,7 +58,7 @@ _NO_TOOL_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """Why a run ends, its final text, and the answer that the text comes from."""
+    """The end of a run: its final text, the reason, and the answer that contains the text."""
 
     content: str
     reason: StopReason
@@ -71,8 +71,8 @@ class AgentRunner:
     Args:
         models: finds the provider of a model.
         clock: source of time.
-        estimator: counts tokens; what it learns serves all runs.
-        policy: what the owner has decided on tool calls.
+        estimator: counts tokens; shared by all runs, because it learns.
+        policy: the owner's decisions on tool calls.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class AgentRunner:
             SessionError: a result could not be stored.
 
         Cancellation:
-            Running tools are cancelled and awaited. Only what ``spec.record`` received is known of
-            the run; report calls without a result as interrupted.
+            Running tools are cancelled and awaited. ``spec.record`` has received all that is known
+            of the run; report calls without a result as interrupted.
         """
         tools = self._tool_runner(spec)
         return await _Run(spec, self._models, self._clock, self.estimator, tools).go()
@@ -165,7 +165,7 @@ class _Run:
         return await self._finish(ending)
 
     async def _step(self, iteration: int) -> _Ending | None:
-        """Make one model call and run the tools that it asks for; ``None`` to continue."""
+        """Make one model call and run the tools that it asks for; ``None`` means continue."""
         answer = await self._iterate(iteration, self.spec.tools.get_definitions())
         response = answer.response
         is_cut = response.finish_reason == "length"
@@ -255,7 +255,7 @@ class _Run:
             self._add(result)
 
     async def _listen(self) -> None:
-        """Add new tools and the messages that the user has sent meanwhile."""
+        """Take over new tools and the messages that the user has sent in the meantime."""
         if (newer := await self.spec.newer_tools()) is not None:
             self.spec = self.tools.spec = replace(self.spec, tools=newer)
         for message in await self.spec.more():
@@ -274,14 +274,14 @@ class _Run:
             self.pieces.append(text)
             self.aside.append(Message(role="user", content=CONTINUE))
 
-    async def _sum_up(self, wish: str, plain: str, reason: StopReason) -> _Ending:
-        """Ask for a summary of the work, without tools; `plain` is the answer if that fails."""
-        self.aside.append(Message(role="user", content=wish))
+    async def _sum_up(self, instruction: str, fallback: str, reason: StopReason) -> _Ending:
+        """Ask for a summary of the work, without tools; if that fails, `fallback` is the answer."""
+        self.aside.append(Message(role="user", content=instruction))
         try:
             answer = await self._iterate(len(self.iteration_s) + 1, ())
         except (ProviderError, PluginError, LimitError):
-            return _Ending(plain, reason)
-        return _Ending((answer.response.content or "").strip() or plain, reason, answer)
+            return _Ending(fallback, reason)
+        return _Ending((answer.response.content or "").strip() or fallback, reason, answer)
 
     async def _finish(self, ending: _Ending) -> AgentRunResult:
         hooks, content, answer = self.spec.hooks, ending.content, ending.answer
@@ -325,7 +325,7 @@ class _Run:
             await self._compact(tools)
 
     async def _compact(self, tools: Sequence[ToolDefinition]) -> bool:
-        """Summarise the oldest part of the request; False when nothing can go."""
+        """Summarise the oldest part of the request; False if nothing can be left out."""
         budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
         budget = max(budget - self.estimator.count_tools(tools), 0)
         # Results that are already omitted stay omitted, although fewer remain after this.
@@ -343,7 +343,7 @@ class _Run:
         return True
 
     async def _summarise(self, messages: Sequence[Message]) -> str:
-        """Return a summary by the model, or a mechanical one when the model has none."""
+        """Return a summary by the model, or a shortened transcript if the model gives none."""
         budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
         transcript = render_transcript(messages, int(budget * self.estimator.chars_per_token / 2))
         question = Message(role="user", content=f"{transcript}\n\n{SUMMARY_INSTRUCTION}")
@@ -369,7 +369,7 @@ def _normalised(
 ) -> tuple[ToolCall, ...]:
     """Return `calls` with names and ids that every provider accepts, ids unique in `request`.
 
-    One service accepts ids that another refuses in every later request of the session.
+    Some services accept ids that another service would refuse later in the same session.
     """
     taken = {call.id for message in request for call in message.tool_calls}
     result: list[ToolCall] = []

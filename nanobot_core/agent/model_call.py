@@ -1,4 +1,4 @@
-"""One model call: model chosen, wrapped, streamed, retried, passed to a fallback, paid for."""
+"""One model call: choose the model, call it with retries and fallbacks, stream, record usage."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ class ModelCaller:
         self._without_images: set[str] = set()
         """Models that have refused a request for its images."""
         self.usage: Usage = Usage()
-        """Sum of all calls that were paid for."""
+        """Of all calls so far."""
 
     async def call(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], iteration: int
     ) -> ModelAnswer:
-        """Return the answer of the chosen model, or of the first fallback that has one.
+        """Return the answer of the chosen model, or of the first fallback that answers.
 
         Args:
             messages: the request's history, system prompt first.
@@ -91,9 +91,9 @@ class ModelCaller:
             iteration: number of this model call, from 1.
 
         Raises:
-            ProviderError: no model answered; of the last one that was tried.
-            PluginError: the plugin of the last provider that was tried failed.
-            NoProvider: the model is not served by anything.
+            ProviderError: no model answered; the error of the last one.
+            PluginError: the plugin of the last provider failed.
+            NoProvider: no provider serves the model.
             LimitError: a hook ended the turn.
         """
         chosen = await self._chosen(iteration)
@@ -165,7 +165,7 @@ class ModelCaller:
             try:
                 response = await hooks.wrap_model_call(event, with_retries)
             except BaseException:
-                # A call that a hook discards was paid for, too.
+                # A call whose answer a hook discards costs money too.
                 for made in paid:
                     self._record_usage(model, made.usage)
                 raise
@@ -177,7 +177,7 @@ class ModelCaller:
     async def _with_images_or_without(
         self, model: Model, attempt: _Attempt, request: ChatRequest
     ) -> LLMResponse:
-        """Make the call; where the model refuses it, once more without its images.
+        """Make the call; if the model refuses it, make it again without its images.
 
         Services report only in free text that a model does not accept images, or not this one.
         """
@@ -246,7 +246,7 @@ class _Attempt:
         self.is_noticed = False
 
     async def restart(self, reason: str) -> None:
-        """Report that what was streamed so far is void, if anything was."""
+        """Report that the text streamed so far is void, if there is any."""
         self._batch = []
         if self._streamed:
             self._streamed = False
@@ -360,20 +360,20 @@ class _Attempt:
 
 
 def _completed(response: object) -> Completed:
-    """Return the last event for `response`, which comes from a plugin."""
+    """Return the last event for the response of a plugin."""
     if not isinstance(response, LLMResponse):
-        msg = f"it gave {type(response).__name__} instead of LLMResponse"
+        msg = f"it returned {type(response).__name__} instead of LLMResponse"
         raise TypeError(msg)
     return Completed(response)
 
 
 def _check_size(model: Model, response: LLMResponse) -> None:
-    """Refuse an answer that holds more than an answer may.
+    """Refuse an answer that exceeds a limit or cannot be stored; none of its calls may run.
 
     Raises:
-        AnswerTooLong: it does; none of its calls may run.
-        ProviderProtocolError: parts of it cannot be stored: they are nested too deeply, or hold
-            numbers that JSON does not know.
+        AnswerTooLong: it exceeds a limit.
+        ProviderProtocolError: parts of it are nested too deeply, or contain numbers that JSON
+            cannot represent.
     """
     kept = [response.content, response.reasoning, *response.provider_blocks]
     _check_length(model, count_chars(kept))
@@ -383,10 +383,10 @@ def _check_size(model: Model, response: LLMResponse) -> None:
     ):
         raise ProviderProtocolError(model.provider_name, "its answer is nested too deeply")
     if not (is_finite(kept) and all(is_finite(call.arguments) for call in calls)):
-        reason = "its answer holds NaN or an infinite number, which JSON cannot represent"
+        reason = "its answer contains NaN or an infinite number, which JSON cannot represent"
         raise ProviderProtocolError(model.provider_name, reason)
     if len(calls) > MAX_TOOL_CALLS:
-        reason = f"its answer asks for {len(calls):,} tool calls; at most {MAX_TOOL_CALLS} may be"
+        reason = f"its answer asks for {len(calls):,} tool calls; the limit is {MAX_TOOL_CALLS}"
         raise AnswerTooLong(model.provider_name, reason)
     chars = sum(count_chars(call.arguments) + len(call.unparsed or "") for call in calls)
     if chars > MAX_ARGUMENT_CHARS:
@@ -401,7 +401,7 @@ def _check_length(model: Model, chars: int) -> None:
 
 
 def _wait_s(error: ProviderError, delay_s: float) -> float:
-    """Seconds to wait: what the service asked for, within a bound, else back-off with jitter."""
+    """Return how long to wait: as long as the service asks, bounded, else back-off with jitter."""
     if error.retry_after_s is not None:
         return min(max(error.retry_after_s, 0.0), LONGEST_RETRY_AFTER_S)
     return delay_s * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, no secret

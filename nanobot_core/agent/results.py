@@ -1,4 +1,4 @@
-"""Tool results as the model reads them: normal in form, bounded in length."""
+"""Tool results as the model reads them: uniform, and of limited length."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def normalise_output(tool: str, output: ToolOutput) -> ToolResult:
 
     Args:
         tool: name of the tool.
-        output: what its ``execute`` returned; anything else becomes an error.
+        output: of its ``execute``; a value of another type becomes an error.
     """
     result = output if isinstance(output, ToolResult) else ToolResult(output)  # type: ignore[arg-type]  # checked below
     content: object = result.content
@@ -74,8 +74,7 @@ class ResultFiles:
     """Keeps results that are too long for the model, one file each, below the workspace.
 
     Args:
-        workspace: the agent's folder. A model may have written its content, so links are not
-            followed.
+        workspace: the agent's folder. A model may have written to it, so links are not followed.
     """
 
     def __init__(self, workspace: Folder) -> None:
@@ -86,16 +85,16 @@ class ResultFiles:
         return self._workspace.path / RESULTS_FOLDER / _safe(session_key)
 
     def bounded(self, text: str, max_chars: int, session_key: str, call_id: str) -> str:
-        """Return `text`, or its head and tail and the place of the whole. Blocks while it writes.
+        """Return `text`, or its head and tail and the file with the whole text. May block.
 
         Args:
             text: the result.
-            max_chars: longest text that stays as it is.
+            max_chars: longest text that is returned unchanged.
             session_key: session of the call.
             call_id: id of the call, for the name of the file.
 
         Raises:
-            OSError: the whole cannot be kept.
+            OSError: the file cannot be written.
         """
         if len(text) <= max_chars:
             return text
@@ -127,7 +126,7 @@ class ResultFiles:
 
 
 def call_hint(name: str, arguments: JsonObject) -> str:
-    """Return a call in a few characters, such as ``web_search("query")``."""
+    """Return a short form of a call, such as ``web_search("query")``."""
     texts = [value for value in arguments.values() if isinstance(value, str)]
     first = texts[0][:60] if texts else next(iter(arguments.values()), "")
     shown = json.dumps(first, ensure_ascii=False) if first != "" else ""
@@ -147,7 +146,7 @@ def _has_image(result: ToolResult) -> bool:
 
 
 def _safe(name: str) -> str:
-    """Return a file name that cannot leave its folder and differs for different names."""
+    """Return a file name that cannot leave its folder and is different for different names."""
     plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:60]
     if plain == name:
         return plain

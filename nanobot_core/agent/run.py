@@ -80,12 +80,12 @@ class AgentRunSpec:
 
     Attributes:
         turn: whose turn it is.
-        messages: history in order, the system prompt first; the user's message last, or behind it
-            what an interrupted run has added.
-        tools: what may be called.
+        messages: history in order, the system prompt first; the user's message last, or before
+            the messages of an interrupted run.
+        tools: those that the model may call.
         hooks: call points, those of the run included.
-        files: what tools may read and write.
-        results: where results go that are too long for the model.
+        files: decides what tools may read and write.
+        results: keeps results that are too long for the model.
         redact: removes secrets from results of tools.
         model: model name, or ``None`` for the configured one.
         fallback_models: models to try, in order, when the first one fails for good.
@@ -96,13 +96,13 @@ class AgentRunSpec:
         reasoning_effort: how hard to think, or ``None``.
         stream: ask the provider for a stream.
         tool_timeout_s: limit for tools without one of their own.
-        max_tool_result_chars: longer results are cut, the whole goes to a file.
+        max_tool_result_chars: longer results are shortened, and the whole goes to a file.
         max_parallel: calls that run at the same time.
-        max_repeats: equal calls with equal results before the call is refused.
+        max_repeats: equal calls with equal results after which the call is refused.
         pending: calls of the last assistant message to run before the first model call.
-        more: asked between iterations for what the user has said meanwhile; recorded by the run.
-        newer_tools: asked between iterations for what may be called from then on; ``None`` where
-            that is what was given last.
+        more: called between iterations; returns new messages of the user, which the run records.
+        newer_tools: called between iterations; returns the tools if they have changed, else
+            ``None``.
         send: see `ToolContext.send`.
     """
 
@@ -138,9 +138,9 @@ class Compaction:
     """The oldest messages of a run's history, replaced in the request by a summary.
 
     Attributes:
-        messages: how many messages after the system prompt are gone; the one behind them is a
-            user message. Iterations of the run itself that the summary covers do not count.
-        summary: their content in short.
+        messages: how many messages after the system prompt are replaced; a user message follows
+            them. Iterations of the run itself that the summary covers do not count.
+        summary: of their content.
     """
 
     messages: int

@@ -1,4 +1,4 @@
-"""Requests that fit: old tool results left out, oldest turns summarised, pairs never split."""
+"""Requests that fit: omit old tool results, summarise the oldest turns, never split pairs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from nanobot_core.text import truncate_middle
 KEEP_RESULTS = 10
 """Newest results of compactable tools that stay in the request."""
 RESULT_STEP = 10
-"""The cut moves by so many results at once, since every move voids the prompt cache."""
+"""The limit moves by this many results at once, because each move voids the prompt cache."""
 KEEP_MESSAGES = 10
 """Newest messages that a summary does not replace."""
 KEEP_AT_LEAST = 1
-"""The same where those would not fit."""
+"""The same if more would not fit."""
 COMPACT_AT = 0.8
 """Part of the budget at which the history is shortened."""
 COMPACT_TO = 0.5
 """Part of the budget that the shortened history may take."""
 MIN_RESULT_CHARS = 200
-"""Shorter results are not worth leaving out."""
+"""Shorter results stay: leaving them out saves too little."""
 
 SUMMARY_HEADING = "[Summary of the conversation so far]"
 SUMMARY_INSTRUCTION = (
@@ -41,7 +41,7 @@ def microcompact(messages: Sequence[Message], compactable: Collection[str]) -> l
 
     Args:
         messages: the request.
-        compactable: names of tools whose results may go.
+        compactable: names of tools whose results may be left out.
     """
     old = [
         index
@@ -72,7 +72,7 @@ def _described(block: ContentBlock) -> ContentBlock:
     if not isinstance(block, ImageBlock):
         return block
     name = f" {block.path}" if block.path else ""
-    return TextBlock(f"[image{name} left out: the model does not take it]")
+    return TextBlock(f"[image{name} left out: the model does not accept it]")
 
 
 def input_budget(context_window_tokens: int, max_tokens: int) -> int:

@@ -1,4 +1,4 @@
-"""How many tokens messages take, estimated and calibrated by what providers report."""
+"""Estimates of the tokens in messages, calibrated by the usage that providers report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RATIO_BOUNDS = (1.5, 6.0)
 
 
 class TokenEstimator:
-    """Counts characters and learns how many of them a token has.
+    """Counts characters and learns how many characters a token has.
 
     Counting takes the lengths of strings only, so its cost does not grow with their content. The
     first estimate is four characters a token; each model call's reported usage moves it.
@@ -48,12 +48,12 @@ class TokenEstimator:
         return int(chars / self.chars_per_token)
 
     def learn(self, messages: Iterable[Message], prompt_tokens: int, tool_tokens: int) -> None:
-        """Move the ratio towards what a provider counted for `messages`.
+        """Move the ratio towards the count that a provider reported for `messages`.
 
         Args:
-            messages: what was sent.
-            prompt_tokens: what the provider reported; below 100 it says too little.
-            tool_tokens: estimate of the tool definitions that were sent along.
+            messages: those of the request.
+            prompt_tokens: as reported; below 100 it is too imprecise.
+            tool_tokens: estimate for the tool definitions of the request.
         """
         measured = [_measure(message) for message in messages]
         chars = sum(length for length, _ in measured)

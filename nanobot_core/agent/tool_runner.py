@@ -1,4 +1,4 @@
-"""Tool calls of one response: found, cast, validated, authorised, run in time, bounded, stored."""
+"""Tool calls of one response: prepare, authorise, run in time, shorten and record each of them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from nanobot_core.tasks import StillRunning, run_bounded
 from nanobot_core.tools.registry import RegisteredTool, with_hint
 
 SPOKE = "spoke"
-"""Mark in `Message.extra` of the result of a call that has written to the chat of the turn."""
+"""Mark in `Message.extra` of the result of a call that has sent a message to the turn's chat."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A call whose tool is loaded and whose arguments are valid, or what is wrong with it."""
+    """A call whose tool is loaded and whose arguments are valid, or the error for the model."""
 
     call: ToolCall
     entry: RegisteredTool | None
@@ -53,7 +53,7 @@ class ToolRunner:
     """Runs the tool calls of one agent run.
 
     Attributes:
-        spec: the run; another one takes its place when the tools change.
+        spec: the run; replaced when the tools change.
     """
 
     def __init__(self, spec: AgentRunSpec, clock: Clock, approver: Approver) -> None:
@@ -63,7 +63,7 @@ class ToolRunner:
         self._repeats: dict[str, tuple[int, int]] = {}
         self._spoke: set[str] = set()
         self.is_stuck: bool = False
-        """A call was refused as a repetition as often as it had been run."""
+        """A call was refused as a repetition as many times as it had run."""
 
     async def run_batch(self, calls: Sequence[ToolCall], iteration: int) -> list[Message]:
         """Run `calls` and return their results in the same order.
@@ -106,11 +106,11 @@ class ToolRunner:
     async def _prepare(self, call: ToolCall) -> _Ready:
         if call.unparsed is not None:
             shown = call.unparsed[:200]
-            error = f"Error: the arguments of {call.name} are no JSON object: {shown}"
+            error = f"Error: the arguments of {call.name} are not a JSON object: {shown}"
             return _Ready(call, None, None, with_hint(error))
         entry = self.spec.tools.get(call.name)
         try:
-            # Loaded before the arguments are checked, since the first check loads things too.
+            # Loaded before the arguments are checked, because the first check imports modules too.
             tool = await entry.tool() if entry else None
         except PluginError as error:
             return _Ready(call, entry, None, with_hint(f"Error: {error}"))
@@ -135,7 +135,7 @@ class ToolRunner:
         return message
 
     async def _send_media(self, call: ToolCall, media: tuple[str, ...]) -> None:
-        """Send files that a tool made for the user; without a chat they only stay on disk."""
+        """Send a tool's files to the user; without a chat they stay on disk."""
         turn = self.spec.turn
         message = OutboundMessage(
             channel=turn.channel,
@@ -149,7 +149,9 @@ class ToolRunner:
         except ToolError as error:
             from loguru import logger
 
-            logger.bind(session=turn.session_key, turn=turn.id).warning("files not sent: {}", error)
+            logger.bind(session=turn.session_key, turn=turn.id).warning(
+                "cannot send the files of a tool: {}", error
+            )
 
     async def _result_of(self, ready: _Ready) -> ToolResult:
         key = _signature(ready.call)
@@ -164,7 +166,7 @@ class ToolRunner:
         return result
 
     async def _allowed_result(self, ready: _Ready) -> ToolResult:
-        """Return what the call gave, or why it may not or cannot run."""
+        """Return the result of the call, or why it must not or cannot run."""
         if ready.error is not None or ready.entry is None or ready.tool is None:
             return ToolResult(ready.error or "", is_error=True)
         context = self._context(ready.call)
@@ -194,7 +196,7 @@ class ToolRunner:
             return _failed(call, str(error))
         except StillRunning:
             reason = (
-                f"it did not finish within {limit_s:g} seconds and ignores being stopped; "
+                f"it did not finish within {limit_s:g} seconds and cannot be stopped; "
                 "it may still take effect"
             )
             return _failed(call, reason)
@@ -202,7 +204,7 @@ class ToolRunner:
             return _failed(call, str(ToolTimeout(call.name, limit_s)))
 
     async def _outcome(self, ready: _Ready, result: ToolResult) -> ToolOutcome:
-        """Return the result's text after the hooks, bounded."""
+        """Return the result as hooks have rewritten it, shortened if it is too long."""
         origin = ready.entry.origin if ready.entry else None
         outcome = ToolOutcome(
             text=self.spec.redact(content_text(result.content)),
@@ -231,7 +233,7 @@ class ToolRunner:
             )
         except OSError as error:
             kept = outcome.text[:max_chars]
-            text = f"{kept}\n[cut; the rest could not be kept: {error.strerror}]"
+            text = f"{kept}\n[shortened; the whole text could not be stored: {error.strerror}]"
         return replace(outcome, text=text)
 
     def _message(self, call: ToolCall, result: ToolResult, outcome: ToolOutcome) -> Message:
@@ -277,7 +279,7 @@ class ToolRunner:
         )
 
     def _repeated_too_often(self, key: str) -> bool:
-        """Count a call that would be one repetition too many, and say whether it is."""
+        """Return whether a call would be one repetition too many, and count it if so."""
         result, count = self._repeats.get(key, (0, 0))
         if count < self.spec.max_repeats:
             return False
@@ -314,7 +316,7 @@ def _signature(call: ToolCall) -> str:
 
 
 def _with_images(result: ToolResult, outcome: ToolOutcome) -> Content:
-    """Return the outcome's text, and the images of a result that no hook has withheld."""
+    """Return the outcome's text, with the result's images unless a hook withheld it."""
     if isinstance(result.content, str) or outcome.is_error:
         return outcome.text
     images = [block for block in result.content if isinstance(block, ImageBlock)]

@@ -60,7 +60,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusDepth:
-    """How many messages wait or are being worked on, by where they stand."""
+    """How many messages wait or are being worked on, by place."""
 
     inbound: int
     outbound: int
@@ -84,12 +84,12 @@ class Bus(ABC):
             message: with an `id`, unique within nanobot.
 
         Returns:
-            False when a message of the same channel and dedupe key was stored within seven days;
-            equal content under another key is another message.
+            False if a message of the same channel and dedupe key was stored within seven days;
+            the same content under another key is another message.
 
         Raises:
             BusFull: too many messages wait; the platform should offer it again later.
-            BusError: it is not stored, because the medium failed.
+            BusError: the medium failed, and the message is not stored.
         """
 
     @abstractmethod
@@ -104,13 +104,13 @@ class Bus(ABC):
     async def take_inbound(self, session_key: str) -> InboundLease | None:
         """Return the next message of a session at once, even while another of it is out.
 
-        For the worker of the session, when it can take more; ``None`` when nothing waits, or what
-        waits is delayed.
+        For the worker of the session, if it can take more; ``None`` if no message waits, or the
+        next one is delayed.
         """
 
     @abstractmethod
     async def publish_outbound(self, message: OutboundMessage) -> bool:
-        """Store a reply; False when its idempotency key was stored within seven days.
+        """Store a reply; False if its idempotency key was stored within seven days.
 
         Raises:
             BusError: it is not stored.
@@ -125,10 +125,10 @@ class Bus(ABC):
 
     @abstractmethod
     async def acknowledge(self, lease: Lease, *, replies: Sequence[OutboundMessage] = ()) -> None:
-        """Say that the work is done; the message is not handed out again.
+        """Mark the work as done; the message is not handed out again.
 
         Args:
-            lease: as received. One that is not out any more is ignored.
+            lease: as received; ignored if it is no longer valid.
             replies: stored in the same step, all or nothing; known idempotency keys are left out.
 
         Raises:
@@ -149,11 +149,11 @@ class Bus(ABC):
 
     @abstractmethod
     async def revive(self, letter_id: str) -> bool:
-        """Put a dead letter back into its queue as a new attempt; False when there is none."""
+        """Put a dead letter back into its queue as a new attempt; False if it does not exist."""
 
     @abstractmethod
     async def drop(self, letter_id: str) -> bool:
-        """Forget a dead letter; False when there is none."""
+        """Delete a dead letter; False if it does not exist."""
 
     @abstractmethod
     async def depth(self) -> BusDepth:
@@ -161,7 +161,7 @@ class Bus(ABC):
 
     @abstractmethod
     async def outbound_channels(self) -> frozenset[str]:
-        """Return the channels that replies wait for, so that those of unknown ones are found."""
+        """Return the channels with waiting replies, to find those of unknown channels."""
 
     async def aclose(self) -> None:
         """Finish writing. Called once at shutdown; waiting receivers have been cancelled."""

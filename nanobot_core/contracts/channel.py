@@ -10,11 +10,11 @@ from nanobot_core.messages import InboundMessage, OutboundMessage
 from nanobot_core.record import dataclass
 
 Complete: TypeAlias = Callable[[InboundMessage], Awaitable[InboundMessage]]
-"""Returns the message with what is costly to get, such as its files on disk."""
+"""Returns the message with the parts that are expensive to get, such as its files on disk."""
 
 
 class Inbox(Protocol):
-    """Where a channel puts what it receives. Each channel is given one of its own."""
+    """Takes the messages that a channel receives. Each channel has one of its own."""
 
     async def publish(self, message: InboundMessage, complete: Complete | None = None) -> bool:
         """Admit and store a message.
@@ -22,20 +22,20 @@ class Inbox(Protocol):
         Who may write is decided here: access lists, pairing, policies of plugins.
 
         Args:
-            message: as received; its `id` and `timestamp` are filled in where they are empty.
-            complete: called once the message is admitted and before it is stored, so that nothing
-                is downloaded for a stranger. What it raises is passed on.
+            message: as received; `id` and `timestamp` are filled in if they are empty.
+            complete: called after the message is admitted and before it is stored, so that nothing
+                is downloaded for strangers. Its exceptions are passed on.
 
         Returns:
-            True when it is stored, False when it is refused for good or was stored before. Either
-            way the platform may receive its acknowledgement.
+            True if it is stored, False if it is refused or was stored before. In both cases
+            acknowledge it to the platform.
 
         Raises:
             BusError: it is not stored. Do not acknowledge it, so that the platform offers it again.
         """
 
     def alive(self) -> None:
-        """Say that the platform has just answered; see `ChannelCapabilities.silence_limit_s`."""
+        """Report that the platform has just answered; see `ChannelCapabilities.silence_limit_s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +45,12 @@ class ChannelCapabilities:
     Attributes:
         max_message_chars: longest text of one message, in the platform's own units.
         markdown: dialect that `Channel.send` translates to, for the format hint to the model.
-        edit_interval_s: least seconds between two `Channel.show_draft` of one chat; ``None`` where
-            an answer cannot be shown while it is written.
-        typing_interval_s: seconds after which `Channel.show_typing` must be repeated; ``None``
-            where there is no such sign.
-        silence_limit_s: most seconds between two `Inbox.alive` of a connection that works; a
-            longer silence restarts the channel. ``None`` where silence means nothing.
+        edit_interval_s: least seconds between two `Channel.show_draft` of one chat; ``None`` if an
+            answer cannot be shown while it is written.
+        typing_interval_s: seconds after which `Channel.show_typing` must be repeated; ``None`` if
+            the platform has no typing indicator.
+        silence_limit_s: most seconds between two `Inbox.alive` of a working connection; a longer
+            silence restarts the channel. ``None`` if silence means nothing.
         threads: chats have topics.
         buttons: messages can carry buttons.
         media: kinds of files that can be sent.
@@ -107,7 +107,7 @@ class Channel(ABC):
     async def send(self, message: OutboundMessage) -> None:
         """Deliver one message, split where the platform needs it.
 
-        A message with a `draft_id` takes the place of the draft, where it was shown and is known.
+        A message with a `draft_id` replaces the draft, if it was shown.
 
         Raises:
             DeliveryError: it was not delivered; the error says whether to try again.
@@ -116,7 +116,7 @@ class Channel(ABC):
     async def show_draft(self, draft: Draft) -> None:
         """Show an answer as far as it has come; only called with an `edit_interval_s`.
 
-        Drafts may be left out; what this raises is logged and costs the draft, not the answer.
+        Drafts may be left out; an exception is logged and affects the draft, not the answer.
 
         Cancellation:
             Comes at any moment, also while the draft is on its way; `send` with its id may follow
@@ -124,7 +124,7 @@ class Channel(ABC):
         """
 
     async def drop_draft(self, chat_id: str, draft_id: str) -> None:
-        """Remove a draft that no answer will take the place of; errors as `show_draft`."""
+        """Remove a draft that no answer will replace; errors as `show_draft`."""
 
     async def show_typing(self, chat_id: str) -> None:
         """Show that an answer is being made; only called with a `typing_interval_s`."""
@@ -146,8 +146,8 @@ class ChannelSpec:
     """A channel as a plugin contributes it.
 
     Attributes:
-        name: channel name; its settings stand under ``channels.<name>``, and the model that the
-            plugin names for them in ``contribute_settings`` derives from `ChannelSettings`.
+        name: channel name; its settings are in ``channels.<name>``, and the model that the plugin
+            names for them in ``contribute_settings`` derives from `ChannelSettings`.
         factory: ``package.module:name`` of a callable ``(ctx)`` that returns a `Channel`.
         summary: one line for ``nanobot channels status``.
         secrets: settings keys that hold secrets.

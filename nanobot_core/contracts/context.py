@@ -1,4 +1,4 @@
-"""PluginContext: all that the host hands to a plugin."""
+"""PluginContext: everything that the host provides to a plugin."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ContributionT_co = TypeVar("ContributionT_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Contributed(Generic[ContributionT]):
-    """One thing that a plugin gave, and the plugin's id."""
+    """A contribution, and the id of its plugin."""
 
     plugin: str
     value: ContributionT
 
 
 class ContributionHook(Protocol[ContributionT_co]):
-    """A hook by which plugins give something to another: what `declare_contribution` makes."""
+    """A hook with which plugins contribute to another plugin, made by `declare_contribution`."""
 
     @property
     def name(self) -> str:
@@ -102,11 +102,11 @@ class PluginContext(Protocol):
 
     @property
     def network(self) -> NetworkPolicy:
-        """What may be reached on the model's wish; see `nanobot_core.net`."""
+        """The addresses that a model's requests may reach; see `nanobot_core.net`."""
 
     @property
     def gateway(self) -> GatewayAccess | None:
-        """The gateway that the plugin runs in; ``None`` in a program that is no gateway."""
+        """The gateway that the plugin runs in; ``None`` outside a gateway."""
 
     @property
     def tools(self) -> ToolSet:
@@ -123,19 +123,19 @@ class PluginContext(Protocol):
         """
 
     def shared(self, make: Callable[[PluginContext], SharedT]) -> SharedT:
-        """Return what ``make(ctx)`` gives, made once for this context.
+        """Return the result of ``make(ctx)``, which is called once for this context.
 
-        Tools and hooks are created apart; this is where those of one plugin in one application
-        meet, without state in a module that two applications would share.
+        The tools and hooks of a plugin are created separately. With this they share an object,
+        without state in a module, which two applications would share.
         """
 
     async def contributed(
         self, hook: ContributionHook[ContributionT]
     ) -> Sequence[Contributed[ContributionT]]:
-        """Return what the enabled plugins give by a hook of this plugin's own, in their order.
+        """Return what the enabled plugins contribute to a hook of this plugin, in their order.
 
-        They are activated if need be; one that fails is reported and left out. Call it when the
-        contributions are needed, not in ``start``: plugins may come and go.
+        They are activated if necessary; one that fails is reported and left out. Call it when the
+        contributions are needed, not in ``start``: plugins may be added and removed.
 
         Args:
             hook: a hook that this plugin named in ``contribute_hookspecs``.
@@ -151,4 +151,4 @@ class PluginContext(Protocol):
         """Run `work` beside the host until it ends or the plugin stops; a failure is reported."""
 
     def on_dispose(self, close: Callable[[], Awaitable[None] | None]) -> None:
-        """Call `close` when the plugin goes, in reverse order of registration."""
+        """Call `close` when the plugin stops, in reverse order of registration."""

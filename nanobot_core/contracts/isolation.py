@@ -40,9 +40,8 @@ class IsolatedPlugin:
         version: version of its distribution in its environment.
         python: interpreter of that environment; nanobot-core is installed there as well.
         variables: the whole environment of the process.
-        setup: what `isolated_agent` makes the plugin's host of, in that process. It holds secrets:
-            neither arguments nor environment are the place for it, since other processes of the
-            same user can read both.
+        setup: input of `isolated_agent` in that process. It contains secrets: do not pass it as
+            arguments or environment, which other processes of the same user can read.
         tools: its tools.
         timeout_s: seconds for a call of a tool without a limit of its own.
     """
@@ -64,7 +63,7 @@ class IsolatorSpec:
     """A way to run plugins in processes of their own.
 
     Attributes:
-        name: what it is called.
+        name: unique name.
         factory: ``package.module:name`` of a `StandInFactory`. What it returns takes the plugin's
             place in this process: an object with hook implementations, such as
             ``contribute_tools``, that is activated under the plugin's id and gets its context.

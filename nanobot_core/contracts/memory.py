@@ -11,13 +11,13 @@ from nanobot_core.record import dataclass
 
 
 class MemoryBackend(ABC):
-    """What the agent remembers beyond the history of a session. One is active."""
+    """Remembers beyond the history of a session. One is active."""
 
     @abstractmethod
     async def context(self, session_key: str) -> Sequence[ContextBlock]:
-        """Return the passages for the prompt; nothing while there is nothing to remember.
+        """Return the passages for the prompt, if any.
 
-        Stable passages must not change unless what they say has changed.
+        Stable passages must not change unless their content has changed.
         """
 
     @abstractmethod

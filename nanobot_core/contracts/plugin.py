@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -14,7 +13,7 @@ from nanobot_core.record import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SettingsSection:
-    """Where a plugin's settings stand and what they are.
+    """The place and the model of a plugin's settings.
 
     Attributes:
         path: key path in the configuration, such as ``tools.exec`` or ``usage``.
@@ -30,10 +29,10 @@ class SettingsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginFacts:
-    """What a plugin says of itself that its code does not show.
+    """Facts about a plugin that its code does not show.
 
     Attributes:
-        summary: one line for ``nanobot plugins list``; the distribution's summary where empty.
+        summary: one line for ``nanobot plugins list``; by default the distribution's summary.
         requires: ids of plugins that must be active for this one to work.
         after: ids of plugins whose hooks run before those of this one.
         before: ids of plugins whose hooks run after those of this one.
@@ -107,9 +106,6 @@ class CheckResult:
     status: Literal["ok", "warning", "error"]
     message: str
     remedy: str = ""
-
-
-CheckFunction: TypeAlias = "Callable[..., Awaitable[CheckResult]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +208,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How a plugin is, in its own words."""
+    """A plugin's report on itself."""
 
     ok: bool
     message: str = ""

@@ -17,7 +17,7 @@ ReasoningEffort: TypeAlias = Literal["none", "low", "medium", "high"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 
 MAX_ANSWER_CHARS: Final = 4_000_000
-"""Characters of text and thinking in one answer; the longest of today's models give a quarter."""
+"""Characters of text and thinking in one answer; four times what today's models can produce."""
 MAX_TOOL_CALLS: Final = 128
 """Tool calls in one answer."""
 MAX_ARGUMENT_CHARS: Final = 1_000_000
@@ -64,12 +64,12 @@ class LLMResponse(Repaired):
     """A complete answer.
 
     Attributes:
-        content: text, or ``None`` when there is none.
+        content: text, or ``None``.
         tool_calls: calls in order, ids as the service gave them (they may be empty or double).
         finish_reason: why the service stopped; ``length`` means that the answer is cut.
-        usage: tokens; zeros where the service does not tell.
+        usage: tokens; zeros if the service does not report them.
         reasoning: thinking text, or ``None``.
-        provider_blocks: opaque parts to hand back in the next request.
+        provider_blocks: opaque parts to return in the next request.
     """
 
     content: str | None = None
@@ -120,10 +120,10 @@ StreamEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | Completed
 class LLMProvider(ABC):
     """An adapter to a model service. One instance serves all sessions, calls run concurrently.
 
-    Retries and fallback are not its business: it makes one attempt and raises a typed error. The
+    The core makes retries and fallbacks: a provider makes one attempt and raises a typed error. The
     core raises `AnswerTooLong` for an answer that exceeds `MAX_ANSWER_CHARS`, `MAX_TOOL_CALLS` or
     `MAX_ARGUMENT_CHARS`, or takes longer than `longest_call_s`. A provider that gathers an answer
-    raises it as soon as the answer exceeds a limit, so that it holds no more than that.
+    raises it as soon as the answer exceeds a limit, so that it does not store more than that.
 
     Attributes:
         name: the provider's name, as in its `ProviderSpec`.
@@ -171,16 +171,16 @@ class ProviderSpec:
     """How models find their provider: a row of data, no code.
 
     Attributes:
-        name: provider name; its settings stand under ``providers.<name>``.
+        name: provider name; its settings are in ``providers.<name>``.
         factory: ``package.module:name`` of a callable ``(ctx, spec, settings)`` that returns an
             `LLMProvider`; `settings` is an instance of the `settings` model.
         summary: one line for ``nanobot providers list``.
         settings: dotted name of the settings model, a subclass of ``ProviderSettings``.
         keywords: parts of model names that belong to this provider.
-        api_key_env: environment variables that hold its key, first found counts.
-        default_base: base URL where the settings have none, or ``None``.
+        api_key_env: environment variables with its key; the first that is set applies.
+        default_base: base URL if the settings have none, or ``None``.
         needs_key: it cannot be used without a key.
-        is_local: it runs on the owner's machine and serves whatever it was given.
+        is_local: it runs on the owner's machine and serves any model name.
         is_gateway: it serves the models of others.
         is_oauth: it logs in interactively and is never chosen as a fallback.
         key_prefixes: beginnings of keys by which a gateway is recognised.
@@ -188,8 +188,8 @@ class ProviderSpec:
         add_prefix: prefix that the service wants before model names, such as ``openrouter/``.
         strip_prefix: whether a vendor prefix (``vendor/model``) is removed before sending.
         model_overrides: (part of a model name, request fields) pairs that are forced.
-        prompt_cache: the service caches prompts at marks in a request.
-        demo: it is no model; used only when asked for by name or when nothing else is configured.
+        prompt_cache: the service caches prompts at marked places.
+        demo: not a real model; used only if it is named or nothing else is configured.
     """
 
     name: str

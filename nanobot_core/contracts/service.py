@@ -67,10 +67,9 @@ class Route:
 
     Attributes:
         plugin: id of the plugin that gives it.
-        mount: where it stands and who may call it.
-        load: returns the application, its plugin activated; a new one for each call.
-        instance: changes when the plugin is loaded again, so that an application that was made
-            before is out of date.
+        mount: its path and who may call it.
+        load: activates the plugin and returns a new instance of the application.
+        instance: changes when the plugin is loaded again; an older application is out of date.
     """
 
     plugin: str
@@ -89,13 +88,13 @@ class RunStatus:
 
     Attributes:
         name: its name.
-        kind: what it is.
-        plugin: id of the plugin that contributes it.
-        state: where it stands. A channel that its platform has not answered is not ``running``.
-        since: when it came into this state, aware.
-        restarts: how often it was started again since the gateway started.
+        kind: channel or service.
+        plugin: id of its plugin.
+        state: a channel whose platform has not answered yet is not ``running``.
+        since: start of this state, aware.
+        restarts: number of restarts since the gateway started.
         last_error: why it last ended, or ``None``.
-        last_contact: when its platform last answered, aware; ``None`` where it never did.
+        last_contact: time of the platform's last answer, aware, or ``None``.
     """
 
     name: str
@@ -161,11 +160,11 @@ class GatewayStatus:
 
 
 class GatewayAccess(Protocol):
-    """What plugins may use of the gateway that they run in."""
+    """The interface of the gateway for plugins that run in it."""
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port that the owner wants its HTTP server on."""
+        """Configured host and port of its HTTP server."""
 
     @property
     def secret(self) -> SecretStr | None:

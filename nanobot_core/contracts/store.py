@@ -14,7 +14,7 @@ from nanobot_core.record import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """How far a turn has come, kept so that a crash loses no finished work.
+    """The progress of a turn, stored so that a crash loses no finished work.
 
     Attributes:
         turn_id: the turn under way.
@@ -54,13 +54,13 @@ class SessionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """What the store hands out of a session.
+    """The part of a session that the store returns.
 
     Attributes:
         key: session key.
         state: its latest state.
         messages: history from ``state.last_consolidated`` on, oldest first; only the newest part
-            where the caller set a limit.
+            if the caller set a limit.
         first_index: number, counted from the session's start, of ``messages[0]``.
         repaired: sentences on damage found and repaired while loading.
     """
@@ -86,9 +86,9 @@ class SessionStore(ABC):
 
     @abstractmethod
     async def load(self, key: str, max_messages: int) -> StoredSession | None:
-        """Return the newest part of a session, or ``None`` when there is none.
+        """Return the newest part of a session, or ``None`` if it does not exist.
 
-        Damage is repaired once, and the damaged part is kept aside; readable text is never
+        Damage is repaired once, and the damaged part is set aside; readable text is never
         lost. The cost depends on `max_messages`, not on the length of the session.
 
         Raises:
@@ -102,8 +102,8 @@ class SessionStore(ABC):
         The cost depends on what is added, not on the size of the session.
 
         Raises:
-            SessionError: the medium cannot be written; the previous content is unchanged. For
-                messages from chats, a temporary failure, such as a full disk, is retried.
+            SessionError: the medium cannot be written; the former content is intact. A temporary
+                error, such as a full disk, is retried for messages from chats.
         """
 
     @abstractmethod
@@ -116,7 +116,7 @@ class SessionStore(ABC):
 
     @abstractmethod
     async def delete(self, key: str) -> bool:
-        """Remove a session; False when there is none."""
+        """Delete a session; False if it does not exist."""
 
     def forget(self, key: str) -> None:
         """Drop cached facts about a session, because another process has changed it."""

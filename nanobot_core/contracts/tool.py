@@ -22,7 +22,6 @@ from nanobot_core.text import Repaired
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from nanobot_core.contracts.context import PluginContext
     from nanobot_core.paths import PathGuard
 
 
@@ -51,18 +50,18 @@ async def _no_progress(text: str) -> None:
 
 
 async def no_chat(message: OutboundMessage) -> None:
-    """Refuse to send: for calls that no chat belongs to.
+    """Refuse to send: for calls outside a chat.
 
     Raises:
         ToolFailed: always.
     """
-    msg = f"there is no way to send a message to {message.channel}:{message.chat_id} from here"
+    msg = f"cannot send a message to {message.channel}:{message.chat_id} from here"
     raise ToolFailed(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """The circumstances of one call. Tools must not store it.
+    """The context of one call. Tools must not store it.
 
     Attributes:
         session_key: session that the call belongs to.
@@ -71,17 +70,17 @@ class ToolContext:
         channel: channel of the turn.
         chat_id: chat of the turn.
         sender_id: who wrote the message.
-        is_owner: the owner speaks. Anyone else is a guest, who has a folder of their own as
-            `workspace` and must not see what belongs to others.
+        is_owner: the owner wrote it. Anyone else is a guest, who has a folder of their own as
+            `workspace` and must not see data of others.
         message_id: platform id of that message, or ``None``.
-        workspace: folder that relative paths refer to, absolute.
-        files: what this call may read and write, approvals included. Every path that the model
-            names goes through it.
+        workspace: base folder of relative paths, absolute.
+        files: decides what this call may read and write, approvals included. Resolve every path
+            from the model with it.
         clock: source of time.
-        progress: tells the user what is being done; never raises.
+        progress: shows the user what is being done; never raises.
         send: sends a message to a chat, this one or another. In a gateway it is stored and
-            delivered later; equal idempotency keys are sent once. Raises `ToolFailed` where the
-            chat does not exist or nothing can be sent.
+            delivered later; messages with equal idempotency keys are sent once. Raises
+            `ToolFailed` if the chat does not exist or nothing can be sent.
     """
 
     session_key: str
@@ -101,15 +100,15 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """What a tool says of one of its calls before the call runs.
+    """A tool's judgement of one of its calls, before the call runs.
 
     Attributes:
-        decision: whether it may run as far as the tool knows. An owner's rule that allows the call
-            answers `Ask`; nothing overrides `Deny`.
-        values: by argument, what the owner's rules compare instead of the argument's text: the
-            path that a spelling stands for, each command of a command line. An ``allow`` rule must
-            match all of them, another one any. ``None`` means that the tool cannot tell: no
-            ``allow`` rule matches, every other one does.
+        decision: whether the call may run. An owner's rule that allows it answers `Ask`; nothing
+            overrides `Deny`.
+        values: by argument, the texts that the owner's rules compare instead of the argument: the
+            resolved path, each command of a command line. An ``allow`` rule must match all of
+            them, another rule any. ``None`` means unknown: no ``allow`` rule matches, every other
+            rule does.
     """
 
     decision: Allow | Ask | Deny = field(default_factory=Allow)
@@ -131,12 +130,12 @@ class Tool(ABC):
         compactable: old results may be left out of later requests.
         idempotent: may be run again after a crash; ``None`` means as `read_only`.
         timeout_s: seconds a call may take; ``None`` means the configured limit.
-        max_result_chars: the model reads so many characters of a longer result, and the name of a
-            file that holds the whole; ``None`` means the configured limit, which is the most.
-        for_guests: offered to senders who are not the owner, too. Such a tool shows and changes
-            nothing but what belongs to the sender; see `ToolContext.is_owner`.
-        source: where it comes from besides its plugin, such as ``MCP server 'time'``; shown to the
-            owner. Tools with a source come after all others in a request.
+        max_result_chars: of a longer result, the model reads this many characters and the name of
+            a file with the whole; ``None`` means the configured limit, which is also the maximum.
+        for_guests: also offered to senders who are not the owner. Such a tool shows and changes
+            only data of the sender; see `ToolContext.is_owner`.
+        source: origin besides its plugin, such as ``MCP server 'time'``; shown to the owner. Tools
+            with a source come after all others in a request.
         parameters_model: the pydantic model that `parameters` describes. Arguments are then
             validated by it; ``None`` validates them by `parameters`.
     """
@@ -168,8 +167,8 @@ class Tool(ABC):
         ``async def execute(self, path, **params)``.
 
         Args:
-            context: the circumstances of the call.
-            arguments: cast and validated against `parameters`; the tool may keep or change it.
+            context: of the call.
+            arguments: cast and validated against `parameters`; the tool may keep or change them.
 
         Returns:
             Text, blocks of text and images, or a `ToolResult`. Empty text is reported to the
@@ -187,11 +186,11 @@ class Tool(ABC):
     async def review(self, context: ToolContext, arguments: JsonObject) -> Review:
         """Judge a call before it runs; changes nothing.
 
-        Override it where the arguments decide whether the owner must be asked. It runs within a
-        limit of five seconds; a failure refuses the call.
+        Override it if the arguments decide whether the owner must be asked. It runs within a limit
+        of five seconds; a failure refuses the call.
 
         Args:
-            context: the circumstances of the call. `ToolContext.files` has no approvals yet.
+            context: of the call; `ToolContext.files` has no approvals yet.
             arguments: as for `execute`.
         """
         return _UNREVIEWED
@@ -248,6 +247,3 @@ class LazyTool:
 
     name: str
     factory: str
-
-
-ToolFactory: TypeAlias = "Callable[[PluginContext], Tool]"

@@ -13,7 +13,7 @@ class TranscriptionProvider(ABC):
 
     @abstractmethod
     async def transcribe(self, recording: Path) -> str:
-        """Return what is said in `recording`; empty where nothing is said.
+        """Return the spoken text of `recording`; empty if there is none.
 
         Raises:
             ProviderError: the service gave no text.

@@ -1,4 +1,4 @@
-"""What each implementation of a hook has cost, and the circuit that leaves a failing one out."""
+"""The cost of each implementation of a hook, and the circuit that leaves out a failing one."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Circuit:
     """Three failures in a row open it; after a pause one trial call decides.
 
     The pause doubles from 30 seconds to 10 minutes while trials fail. Three calls that continue
-    after their time limit open it as well, and there is no trial until one of them has ended, so
-    that calls that cannot be stopped do not accumulate.
+    after their limit open it as well, and no trial begins until one of them has ended, so that
+    calls that cannot be stopped do not accumulate.
     """
 
     now_s: Callable[[], float]
@@ -71,9 +71,9 @@ class Circuit:
         return True
 
     def succeeded(self) -> None:
-        """Count a call that did well; the circuit closes.
+        """Count a successful call; the circuit closes.
 
-        One that began before the circuit opened does not count: only a trial closes it.
+        A call that began before the circuit opened does not count: only a trial closes it.
         """
         if self.opened_at_s is not None and not self.trial_running:
             return
@@ -94,7 +94,7 @@ class Circuit:
         self._open()
 
     def leave_behind(self, call: asyncio.Future[Any]) -> None:
-        """Count a call that continues after its time limit, until it ends."""
+        """Count a call that continues after its limit, until it ends."""
         self.left_behind += 1
         call.add_done_callback(self._ended)
         if self.left_behind >= FAILURES_TO_OPEN and self.opened_at_s is None:
@@ -108,5 +108,5 @@ class Circuit:
         self.on_open()
 
     def released(self) -> None:
-        """Forget a call that the host itself cancelled: it says nothing about the plugin."""
+        """Ignore a call that the host itself cancelled: it says nothing about the plugin."""
         self.trial_running = False

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class AgentHook:
     """The hooks of a run as methods. Override the ones you need; the others cost nothing.
 
-    Each method does what the plugin hook of the same name does, with the same order, time limits
-    and isolation. To change what is sent to the model, override `wrap_model_call`.
+    Each method works like the plugin hook of the same name, with the same order, time limits and
+    isolation. To change the request to the model, override `wrap_model_call`.
     """
 
     async def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock] | None:

@@ -315,7 +315,7 @@ class Hooks:
             await hooks.before_turn(TurnStarted(...))
 
     Args:
-        runtime: what calling needs of the application.
+        runtime: what calls need from the application.
         implementations: by hook name, in calling order.
     """
 
@@ -379,11 +379,11 @@ def declared_hooks() -> dict[str, HookPoint[..., Any]]:
 GATES: frozenset[str] = frozenset(
     name for name, point in declared_hooks().items() if point.kind is Kind.GATE
 )
-"""Hooks that may refuse: a plugin that has one and does not run refuses all that it would judge."""
+"""Hooks that may refuse. If a plugin with such a hook does not run, the hook refuses everything."""
 
 
 def _unable(implementation: Implementation) -> str:
-    """Say that a gate cannot judge, and how its owner does without it."""
+    """Return the reason of a gate that cannot judge, and how to do without it."""
     plugin, last = implementation.plugin, implementation.account.last_error
     is_open = implementation.circuit.state != "closed"
     reason = f"it is left out after repeated failures, the last one: {last}" if is_open else last

@@ -1,4 +1,4 @@
-"""From plugin objects to compiled hooks: pluggy checks them, then is not called again."""
+"""Compiles plugin objects into hooks; pluggy only checks them."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ class HookStats:
 
 
 CompiledPlugin = Mapping[str, Sequence[Implementation]]
-"""By hook name, what one plugin implements, in the order of its code."""
+"""The implementations of one plugin by hook name, in the order of its code."""
 
 
 def compile_plugin(
-    registrant: Registrant, ledger: HookStats, limits: Mapping[str, float] | None = None
+    registrant: Registrant, stats: HookStats, limits: Mapping[str, float] | None = None
 ) -> CompiledPlugin:
     """Check one plugin and return what it implements.
 
     Args:
         registrant: the plugin.
-        ledger: accounts and circuits, shared by all generations.
+        stats: accounts and circuits, shared by all generations.
         limits: seconds by hook, or by ``plugin.hook``, instead of those of the kind.
 
     Raises:
-        PluginRejected: an implementation does not fit its hook, or there is no such hook.
+        PluginRejected: an implementation does not fit its hook, or the hook does not exist.
     """
     manager = _manager_for(registrant)
     points = declared_hooks()
@@ -86,7 +86,7 @@ def compile_plugin(
         for item in found:
             _check_form(registrant, item, point)
         compiled[caller.name] = tuple(
-            _compile(registrant, item, point, ledger, limits or {}) for item in found
+            _compile(registrant, item, point, stats, limits or {}) for item in found
         )
     return compiled
 
@@ -102,16 +102,16 @@ def join_hooks(
 
     Args:
         plugins: compiled plugins in calling order.
-        runtime: what calling needs of the application.
+        runtime: what calls need from the application.
         order: by hook, ids of plugins that come first, in this order.
-        queues: existing queues of detached hooks.
+        queues: those of the former generation.
     """
     joined: dict[str, list[Implementation]] = {}
     for plugin in plugins:
         for name, implementations in plugin.items():
             joined.setdefault(name, []).extend(implementations)
     for name, implementations in joined.items():
-        # Sorting is stable: among equals the order of the plugins stands.
+        # Sorting is stable: equal implementations stay in the order of the plugins.
         implementations.sort(key=_place_among((order or {}).get(name, ())))
     return Hooks(runtime, joined, queues)
 
@@ -119,18 +119,18 @@ def join_hooks(
 def build_hooks(
     registrants: Sequence[Registrant],
     runtime: HookRuntime,
-    ledger: HookStats,
+    stats: HookStats,
     *,
     limits: Mapping[str, float] | None = None,
     order: Mapping[str, Sequence[str]] | None = None,
 ) -> Hooks:
     """Compile plugins and return them as one generation; arguments as above."""
-    plugins = [compile_plugin(registrant, ledger, limits) for registrant in registrants]
+    plugins = [compile_plugin(registrant, stats, limits) for registrant in registrants]
     return join_hooks(plugins, runtime, order=order)
 
 
 def _place_among(first: Sequence[str]) -> Callable[[Implementation], tuple[int, int]]:
-    """Return the sorting key of a hook whose owner wants the plugins `first` in front."""
+    """Return the sorting key that puts the plugins `first` in front."""
     places = {plugin: place for place, plugin in enumerate(first)}
     return lambda each: (places.get(each.plugin, len(places)), each.priority)
 
@@ -139,10 +139,10 @@ def _compile(
     registrant: Registrant,
     found: pluggy.HookImpl,
     point: HookPoint[..., Any],
-    ledger: HookStats,
+    stats: HookStats,
     limits: Mapping[str, float],
 ) -> Implementation:
-    account, circuit = ledger.entry(registrant.id, point.name)
+    account, circuit = stats.entry(registrant.id, point.name)
     of_hook = limits.get(point.name, point.limit_s)
     return Implementation(
         plugin=registrant.id,
@@ -158,7 +158,7 @@ def _compile(
 
 
 def _manager_for(registrant: Registrant) -> pluggy.PluginManager:
-    """Register one plugin, which is where pluggy checks names and signatures."""
+    """Register one plugin; pluggy checks its names and signatures."""
     manager = pluggy.PluginManager(PROJECT)
     declarations = ModuleType("nanobot hooks")
     for name, point in declared_hooks().items():
@@ -194,10 +194,9 @@ def _unknown_argument(registrant: Registrant) -> tuple[str, str] | None:
 def _point_of_another(
     manager: pluggy.PluginManager, registrant: Registrant, caller: pluggy.HookCaller
 ) -> HookPoint[..., Any] | None:
-    """Return the hook of another plugin that is implemented, checked as pluggy checks ours.
+    """Return the hook of another plugin that the function implements, checked by pluggy.
 
-    The decorator that marked the function is the declaration, so that no plugin need be active
-    for another to be compiled against it.
+    Its decorator is the declaration, so the plugin that declares the hook need not be active.
     """
     point = point_of(caller.get_hookimpls()[0].function)
     if point is None or point.name != caller.name or point.kind is not Kind.CONTRIBUTE:
@@ -212,7 +211,7 @@ def _point_of_another(
 
 
 def _check_form(registrant: Registrant, found: pluggy.HookImpl, point: HookPoint[..., Any]) -> None:
-    """Refuse what pluggy accepts and nanobot cannot call, with the form that works."""
+    """Refuse functions that pluggy accepts and nanobot cannot call; show a valid form."""
     function, hook = found.function, point.name
     form = f"write def {hook}({', '.join(inspect.signature(point.declaration).parameters)})"
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ ModelCall = Callable[["ChatRequest"], Awaitable["LLMResponse"]]
 CANCEL_GRACE_S = 1.0
 """Seconds that a call has to end after it was cancelled."""
 NAMED_AFTER_S = 4.0
-"""Seconds after which a call that may take longer is named: a person may be waiting for it."""
+"""Seconds after which a call that may take longer is reported, because a person may be waiting."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -39,7 +39,7 @@ class Implementation:
         function: called with the declared arguments in order.
         options: options of the implementation.
         priority: -1 to come before the others (``tryfirst``), 1 to come after them, else 0.
-        limit_s: seconds one call may take, or ``None`` where a person is waited for.
+        limit_s: seconds one call may take, or ``None`` if it waits for a person.
         account: running totals, shared by all generations.
         circuit: whether calls go through, shared by all generations.
     """
@@ -55,18 +55,14 @@ class Implementation:
     account: Account = field(default_factory=Account)
 
 
-current_call: ContextVar[Implementation | None] = ContextVar("nanobot_current_call", default=None)
-"""The implementation being called, for logs and for clients that a plugin uses."""
-
-
 @dataclass(slots=True, kw_only=True)
 class HookRuntime:
-    """What calling needs of the application.
+    """What calls need from the application.
 
     Attributes:
-        spawn: task owner of calls that are waited for.
+        spawn: starts the tasks of calls.
         report: called with each failure; the exception is chained to the error.
-        clock: source of time for limits that are waited for.
+        clock: source of time for limits.
     """
 
     spawn: Spawn
@@ -142,7 +138,7 @@ async def invoke(
 
     Args:
         implementation: what to call.
-        runtime: what calling needs of the application.
+        runtime: what calls need from the application.
         args: the declared arguments in order, without `call_next`.
         check: returns the result as the caller wants it, or raises when the hook may not return
             it; that is a failure like any other and counts for the circuit.
@@ -160,7 +156,6 @@ async def invoke(
     if not implementation.circuit.admits():
         implementation.account.skipped += 1
         raise failure(implementation, "left out after repeated failures")
-    token = current_call.set(implementation)
     started = time.perf_counter()
     if call_next is not None:
         args = (*args, call_next)
@@ -187,7 +182,6 @@ async def invoke(
         raise count_failure(implementation, error) from error
     finally:
         implementation.account.add(time.perf_counter() - started)
-        current_call.reset(token)
     implementation.circuit.succeeded()
     return result
 
@@ -323,7 +317,7 @@ def called_in(frame: FrameType) -> Implementation | None:
 
 
 def count_failure(implementation: Implementation, error: BaseException) -> HookError:
-    """Count a failed call and return the error that names the plugin."""
+    """Count a failed call, and return the error that names the plugin."""
     if isinstance(error, _Overran):
         implementation.account.timeouts += 1
         reason = str(error)

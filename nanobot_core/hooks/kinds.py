@@ -28,12 +28,10 @@ class KindRule:
     Attributes:
         summary: the rule in one sentence, as the hook reference prints it.
         limit_s: seconds one implementation may take.
-        fails_closed: a failure stops what the hook guards instead of being left out.
     """
 
     summary: str
     limit_s: float
-    fails_closed: bool = False
 
 
 RULES: dict[Kind, KindRule] = {
@@ -51,7 +49,7 @@ RULES: dict[Kind, KindRule] = {
         4.0,
     ),
     Kind.GATE: KindRule(
-        "in order, strongest answer wins (deny, ask, rewrite, allow); a failure denies", 15.0, True
+        "in order, strongest answer wins (deny, ask, rewrite, allow); a failure denies", 15.0
     ),
     Kind.FIRST: KindRule("in order, first answer that is not None; a failure asks the next", 4.0),
     Kind.GATHER: KindRule("concurrently, collects; what fails contributes nothing", 3.0),

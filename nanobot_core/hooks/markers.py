@@ -47,9 +47,9 @@ class HookPoint(Generic[P, R]):
     Attributes:
         name: the hook's name.
         kind: how it is called.
-        reaches: what implementing it lets a plugin do, in words for the owner; empty where it
+        reaches: what implementing it lets a plugin do, in words for the owner; empty if it
             neither sees, changes nor decides anything.
-        limit_s: seconds one call may take; ``None`` where a person is waited for.
+        limit_s: seconds one call may take; ``None`` if it waits for a person.
         generation: rises when the meaning of the hook changes.
         field: of a chain, the field of the event that implementations replace.
         refuse: of a gate, returns the answer that refuses, given a plugin's id and the reason.
@@ -151,16 +151,16 @@ def point_of(implementation: Callable[..., Any]) -> HookPoint[..., Any] | None:
 def declare_contribution(
     declaration: Callable[[PluginContext], Iterable[T]],
 ) -> HookPoint[[PluginContext], Iterable[T]]:
-    """Declare a hook of a plugin's own, by which other plugins give it something.
+    """Declare a plugin's own hook, with which other plugins contribute to it.
 
     The hook is named after the function; its name begins with the plugin's id and an underscore
     (``-`` written as ``_``), its docstring is its contract. The plugin names it in
-    ``contribute_hookspecs`` and reads what the others gave with ``ctx.contributed``. The others
-    import it and use it as a decorator, and so depend on the plugin's distribution.
+    ``contribute_hookspecs`` and reads the contributions with ``ctx.contributed``. The others
+    import it and use it as a decorator, so they depend on the plugin's distribution.
 
     Args:
-        declaration: takes the context of a plugin and returns its contributions; its body is not
-            used.
+        declaration: takes the context of the contributing plugin, returns its contributions; the
+            body is not used.
     """
     return HookPoint(declaration, Kind.CONTRIBUTE, f"takes part in {declaration.__name__}")
 

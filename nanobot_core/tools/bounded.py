@@ -1,10 +1,10 @@
 """JSON Schema checks that end, whatever the schema says.
 
-jsonschema checks most of the vocabulary. Taken from it are the three things by which a schema of
-a few hundred bytes could hold the process for hours: regular expressions that backtrack, unique
-items compared one with each other, and references that multiply. jsonschema-rs was the
-alternative; it has linear expressions too, but references that multiply hold it for ever, where
-nothing can end it, and it refuses whole schemas for one look-ahead.
+jsonschema checks most of the vocabulary. This module replaces the three checks by which a schema of
+a few hundred bytes could occupy the process for hours: regular expressions that backtrack, pairwise
+comparison of unique items, and references that multiply. The alternative was jsonschema-rs, whose
+expressions are linear too, but references that multiply block it for ever without a way to stop it,
+and a single look-ahead makes it refuse a whole schema.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def build_schema_validator() -> Draft202012Validator:
 def matches(pattern: str, text: str) -> bool | None:
     """Whether `pattern` is found in `text`, decided in linear time.
 
-    ``None`` where that is impossible within bounds: look-around and back references, for which no
-    linear engine exists, invalid patterns, and long texts with large patterns. The tool itself
-    has to check these.
+    ``None`` if that is impossible within bounds: look-around and back references, which no linear
+    engine supports, invalid patterns, and long texts with large patterns. The tool itself has to
+    check these.
     """
     expression = _compile(pattern)
     if expression is None or len(text) * _weight(pattern) > _MAX_PATTERN_WORK:
@@ -132,8 +132,8 @@ def _validator_class(omitted: frozenset[str] = frozenset()) -> type[Draft202012V
     # The search for evaluated properties runs through references without calling a keyword.
     types = original.TYPE_CHECKER.redefine("boolean", _is_boolean)
     found: type[Draft202012Validator] = extend(original, bounded, type_checker=types)  # type: ignore[no-untyped-call]  # has no types
-    # By default, the library validates a part of a schema that names a dialect, or a reference to
-    # the meta-schema, with a class of its own, which has no bounds.
+    # Otherwise a part of a schema that names a dialect, or a reference to the meta-schema, would
+    # continue with a class of the library, which has no limits.
     found.evolve = _evolve  # type: ignore[assignment]
     return found
 
@@ -228,7 +228,7 @@ def _unique_items(
     seen: set[str] = set()
     for item in instance:
         _check_limit()
-        # Equal numbers in two spellings (1, 1.0) count as two: that is let pass, not refused.
+        # Equal numbers in two spellings (1, 1.0) count as two, so such a list is accepted.
         seen.add(json.dumps(item, sort_keys=True))
     if len(seen) < len(instance):
         yield ValidationError("has items that are not unique")

@@ -1,4 +1,4 @@
-"""Arguments as the schema wants them, where models write the right value in the wrong type."""
+"""Casts arguments to the types of the schema: models write correct values in the wrong type."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ _TRUE = frozenset({"true", "1", "yes"})
 _FALSE = frozenset({"false", "0", "no"})
 _MAX_DEPTH = 32
 _MAX_STEPS = 100_000
-"""Values times alternatives that are looked at: about 0.2 seconds."""
+"""Values times alternatives to examine: about 0.2 seconds."""
 _MAX_PARSED_CHARS = 2_000_000
-"""Text that is tried as JSON or a number."""
+"""Text to parse as JSON or a number."""
 _MAX_TYPES = 7
-"""JSON has no more."""
+"""All types of JSON."""
 
 
 def cast_params(schema: JsonObject, params: JsonObject) -> JsonObject:
-    """Return `params` with values cast to the types that `schema` asks for.
+    """Return `params` with values cast to the types of `schema`.
 
-    Text becomes a number, a boolean, an object or an array where one of these is asked, numbers
-    become text where text is asked; properties and items are followed. Among alternatives, one
-    that the value fits as it is comes before all casts. What cannot be cast stays as it is, for
-    validation to name. A boolean is never taken for a number. `params` itself is not changed.
+    Text is cast to a number, a boolean, an object or an array if the schema has that type, numbers
+    to text; properties and items are cast too. If the value already fits one of several
+    alternatives, it is not cast. A value that cannot be cast is left for validation to report. A
+    boolean never counts as a number. `params` itself is not changed.
     """
     cast = _Caster().cast(schema, params, 0)
     return cast if isinstance(cast, dict) else params
 
 
 class _Caster:
-    """Casts one call's arguments, in bounded work: what is left over then stays as it is."""
+    """Casts the arguments of one call, with limited work: beyond the limit they stay unchanged."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -74,7 +74,7 @@ class _Caster:
         return value
 
     def _scalar(self, kind: str, value: JsonValue) -> JsonValue:
-        """Return `value` as `kind`, or `value` itself where that cannot be."""
+        """Return `value` as `kind`, or `value` itself if that is impossible."""
         if isinstance(value, str):
             self._parsed_chars += len(value)
             return value if self._parsed_chars > _MAX_PARSED_CHARS else _cast_text(kind, value)

@@ -1,4 +1,4 @@
-"""A tool made of a typed function."""
+"""Tools made from typed functions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FunctionTool(Tool):
         self.parameters: JsonObject = model_schema(self.parameters_model)
 
     async def execute(self, context: ToolContext, arguments: JsonObject) -> ToolOutput:
-        """Call the function with validated arguments, in a thread when it is not async."""
+        """Call the function with validated arguments, in a thread if it is not async."""
         params = validate_model(self.parameters_model, arguments)
         values = {name.removeprefix(_FIELD_PREFIX): getattr(params, name) for name in self._fields}
         if self._context_parameter:
@@ -75,23 +75,17 @@ def tool(
     idempotent: bool | None = None,
     timeout_s: float | None = None,
 ) -> FunctionTool | Callable[[ToolFunction], FunctionTool]:
-    """Make a tool of a typed function.
+    """Make a tool from a typed function.
 
     The schema comes from the type hints (``Annotated[int, Field(ge=1)]``, ``Literal``, nested
     models, defaults), the description from the docstring, the descriptions of the parameters from
-    its ``Args:`` section. A parameter typed `ToolContext` receives the circumstances of the call
-    and is not part of the schema. A sync function runs in a thread. What is returned and is
-    neither text, blocks nor a `ToolResult` reaches the model as JSON.
+    its ``Args:`` section. A parameter typed `ToolContext` receives the context of the call and is
+    not part of the schema. A sync function runs in a thread. A result that is neither text, blocks
+    nor a `ToolResult` reaches the model as JSON.
 
     Args:
-        function: sync or async function.
-        name: the tool's name; the function's own where it is not given.
-        read_only: see `Tool`.
-        exclusive: see `Tool`.
-        compactable: see `Tool`.
-        for_guests: see `Tool`.
-        idempotent: see `Tool`.
-        timeout_s: see `Tool`.
+        function: sync or async; for the other parameters see `Tool`.
+        name: by default the name of the function.
     """
 
     def make(target: ToolFunction) -> FunctionTool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="BaseModel")
 _DATA_KEYWORDS = frozenset({"default", "examples", "enum", "const"})
-"""Keywords that hold data, in which "title" is no keyword."""
+"""Keywords with data as their value, in which "title" is not a keyword."""
 
 
 class ModelTool(Tool, Generic[P]):
@@ -127,7 +127,7 @@ _RULES = {
 
 
 def _findings(error: ValidationError, arguments: JsonObject) -> list[str]:
-    """Return one finding for each place; of a union, those of the alternative that was meant."""
+    """Return one finding for each place; of a union, those of the intended alternative."""
     kinds: dict[str, list[str]] = {}
     findings: dict[str, str] = {}
     for item in error.errors(include_url=False):

@@ -45,11 +45,11 @@ class RegisteredTool:
     """A tool in a registry. Its code is loaded when it is first called.
 
     Attributes:
-        definition: what the model sees; its name is the one in this registry.
-        own_name: the name that its plugin gave it, however it is spelt here.
-        plugin: id of the plugin that it comes from.
-        version: version of that plugin, empty for what a program registered.
-        traits: its properties, known without its code.
+        definition: what the model sees, with the name in this registry.
+        own_name: its name in the plugin, which may differ from the name in this registry.
+        plugin: id of its plugin.
+        version: version of that plugin; empty if a program registered the tool.
+        traits: properties that are known without its code.
         source: see `Tool.source`.
         schema: the compiled parameters.
     """
@@ -101,7 +101,7 @@ class RegisteredTool:
         return tool
 
     def findings(self, arguments: object) -> list[str]:
-        """Return what is wrong with `arguments`, each with its path; empty if nothing is."""
+        """Return the problems of `arguments`, each with its path."""
         model = self._tool.parameters_model if self._tool else None
         if model is not None and isinstance(arguments, dict):
             return model_findings(model, arguments)
@@ -127,8 +127,8 @@ class ToolRegistry:
     """Tools by name. Changes take effect with the next `get_definitions`.
 
     Args:
-        describe_missing: returns a sentence on an unknown name, such as which plugin could
-            contribute it, or an empty string.
+        describe_missing: returns a sentence about an unknown name, such as which plugin has a tool
+            of that name, or an empty string.
     """
 
     def __init__(self, describe_missing: Callable[[str], str] = lambda _name: "") -> None:
@@ -143,7 +143,7 @@ class ToolRegistry:
 
         Args:
             tool: the tool, or one whose code is loaded later.
-            plugin: who gives it; ignored for a `RegisteredTool`, which knows.
+            plugin: id of its plugin; ignored for a `RegisteredTool`, which has one.
             version: version of that plugin.
 
         Raises:
@@ -180,7 +180,7 @@ class ToolRegistry:
         return self._tools.pop(name, None) is not None
 
     def replace(self, plugin: str, tools: Iterable[RegisteredTool]) -> None:
-        """Make `tools` all that `plugin` has here, as one change.
+        """Replace all tools of `plugin` by `tools`, as one change.
 
         Raises:
             NameConflict: another plugin has one of the names; nothing is changed.
@@ -207,7 +207,7 @@ class ToolRegistry:
         return self._tools.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether there is a tool of that name."""
+        """Whether a tool has that name."""
         return name in self._tools
 
     def names(self) -> list[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_FINDINGS = 20
 _MAX_LISTED = 100
 _MAX_ERRORS = 1_000
-"""Errors that are put in order; broken arguments may have millions."""
+"""Errors to sort; broken arguments may cause millions."""
 _MAX_SCHEMA_CHARS = 500_000
 _SCHEMA_LIMIT_S = 2.0
 _CHECK_LIMIT_S = 0.25
@@ -52,7 +52,7 @@ class ParameterSchema:
         self._problem: str | None = None
 
     def findings(self, params: object) -> list[str]:
-        """Return what is wrong with `params`, each with its path; empty when nothing is."""
+        """Return the problems of `params`, each with its path."""
         if self.schema.get("type") != "object":
             return ["the tool's schema is not an object schema, so it cannot be called"]
         if not isinstance(params, dict):
@@ -70,7 +70,7 @@ class ParameterSchema:
         return [_in_words(_meant(error)) for error in errors[:_MAX_FINDINGS]]
 
     def _compile(self) -> str:
-        """Make the validator; return what is wrong with the schema, or an empty string."""
+        """Make the validator; return the problem of the schema, or an empty string."""
         try:
             text = json.dumps(self.schema)
             if len(text) > _MAX_SCHEMA_CHARS:
@@ -86,7 +86,7 @@ class ParameterSchema:
 
 
 def validate_params(schema: JsonObject, params: object) -> list[str]:
-    """Return what is wrong with `params` under `schema`, each finding with its path.
+    """Return the problems of `params` under `schema`, each with its path.
 
     Such as ``timeout must be <= 600``, ``path is required``, ``items[2].name should be string``.
     """
@@ -94,10 +94,10 @@ def validate_params(schema: JsonObject, params: object) -> list[str]:
 
 
 def _schema_errors() -> tuple[type[Exception], ...]:
-    """Exceptions by which the validator library says that a schema itself is broken.
+    """Return the exceptions of the validator library for a broken schema.
 
-    Of these `ValueError` comes from identifiers that are no URL, `ArithmeticError` from numbers
-    beyond what ``multipleOf`` can divide.
+    `ValueError` comes from identifiers that are not URLs, `ArithmeticError` from numbers that
+    ``multipleOf`` cannot divide.
     """
     import re
 
@@ -122,7 +122,7 @@ def _reason(error: Exception) -> str:
 
 
 def _meant(error: ValidationError) -> ValidationError:
-    """Return the error in the one alternative whose type the value has, or `error` itself."""
+    """Return the error of the only alternative with the type of the value, or `error` itself."""
     while error.validator in {"anyOf", "oneOf"}:
         branches: dict[object, list[ValidationError]] = {}
         for inner in islice(error.context or (), _MAX_ERRORS):
@@ -161,7 +161,7 @@ def _in_words(error: ValidationError) -> str:
 
 
 def _alternatives(error: ValidationError) -> str:
-    """Return the types of which the value has none; empty if something else is wrong."""
+    """Return the expected types; empty if the type is not the problem."""
     found = list(islice(error.context or (), _MAX_LISTED))
     if all(each.validator == "type" and not each.path for each in found):
         return " or ".join(dict.fromkeys(str(each.validator_value) for each in found))
@@ -175,6 +175,6 @@ def _listed(values: list[object]) -> str:
 
 
 def _missing_name(error: ValidationError) -> str:
-    """The property that one finding misses; the library tells it only in its message."""
+    """Return the missing property, which the library names only in its message."""
     names = error.validator_value if isinstance(error.validator_value, list) else []
     return next((name for name in names if error.message.startswith(repr(name))), error.message)

@@ -68,7 +68,7 @@ class Commands:
     Args:
         host: knows the plugins' commands.
         sessions: sessions that commands change.
-        archive: gives the messages of a session to memory before a new conversation.
+        archive: passes the messages of a session to memory before a new conversation.
         default_model: returns the name of the configured model.
         controls: the gateway; ``None`` in a program without one.
     """

@@ -33,7 +33,7 @@ GIVEN_UP = "I tried to answer your message several times and could not. Please s
 
 @dataclass(frozen=True, slots=True)
 class ChannelPorts:
-    """What the dispatcher needs of the channels.
+    """What the dispatcher needs from the channels.
 
     Attributes:
         outbox: takes messages to chats.
@@ -54,7 +54,7 @@ class Dispatcher:
     Args:
         bus: the message queue.
         pipeline: answers messages.
-        channels: what it needs of the channels.
+        channels: what it needs from the channels.
         turns: the turns under way.
         spawn: starts tasks that the application owns.
         clock: source of time.
@@ -254,7 +254,7 @@ class Dispatcher:
         await retry_until_stored(done, self._clock, "a reply")
 
     async def _give_up(self, lease: InboundLease) -> None:
-        """Report it to the user, and make the message a dead letter."""
+        """Notify the user, and make the message a dead letter."""
         message = lease.message
         notice = OutboundMessage(
             channel=message.channel,

@@ -76,7 +76,7 @@ class TurnRequest:
         hooks: hooks of this turn alone.
         model: model instead of the configured one, or ``None``.
         is_owner: the sender is the owner; anyone else is a guest, with fewer tools and commands.
-        more: returns messages that arrived for the session meanwhile; each is added to the turn.
+        more: returns new messages of the session; each is added to the turn.
         is_retried: whether the message queue hands the message out again if the turn is cancelled.
     """
 
@@ -109,11 +109,11 @@ class TurnPorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSetup:
-    """What turns take from the configuration; a reload replaces it as a whole.
+    """Everything that turns take from the configuration; a reload replaces it as a whole.
 
     Attributes:
         settings: the configuration.
-        reach: what senders may reach in the file system.
+        reach: limits the file access of senders.
         runner: the agent.
         requests: builds requests.
     """
@@ -126,7 +126,7 @@ class TurnSetup:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A turn and what it works with."""
+    """A turn and its parts."""
 
     request: TurnRequest
     info: TurnInfo
@@ -176,8 +176,8 @@ class TurnPipeline:
         A control command is answered at once; another message waits for the turns of its session.
 
         Cancellation:
-            The agent is stopped, what was said and done so far is stored in valid form, hooks get
-            a cancelled outcome, and the cancellation is passed on. No `TurnOutcome` follows.
+            The agent is stopped, its work so far is stored in valid form, hooks get a cancelled
+            outcome, and the cancellation is passed on. No `TurnOutcome` follows.
         """
         turn = _turn_of(request)
         if request.message.is_control:
@@ -285,7 +285,7 @@ class TurnPipeline:
     def _resumed(
         self, request: TurnRequest, session: Session, tools: ToolRegistry
     ) -> Resumption | None:
-        """Return how to continue a message that a previous process worked on, or ``None``."""
+        """Return how to continue a turn that a previous process began, or ``None``."""
         if request.source != "chat":  # only the message queue retries a message
             return None
         may_repeat = partial(self._may_repeat, session.key, tools)
@@ -357,7 +357,7 @@ class TurnPipeline:
 
     async def _said_meanwhile(self, work: _Turn) -> Sequence[Message]:
         """Return the messages that arrived for the session, as the turn stores them."""
-        # After a crash the turn has some of them, and gets them again to acknowledge them.
+        # After a crash the turn already has some, and receives them again to acknowledge them.
         known = {message.inbound_id for message in work.session.messages}
         arrived = [message for message in await work.request.more() if message.id not in known]
         stored = [await self._stored_form(message) for message in arrived]
@@ -406,7 +406,7 @@ class TurnPipeline:
         )
 
     async def _report_unknown(self, request: TurnRequest, results: Sequence[Message]) -> None:
-        """Report calls that may have taken effect, before they are stored: this happens once."""
+        """Report calls that may have taken effect; before they are stored, hence only once."""
         if not results:
             return
         message = request.message

@@ -1,4 +1,4 @@
-"""What the sender of a message may use: files and tools."""
+"""The files and tools that the sender of a message may use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nanobot_core.tools.registry import RegisteredTool, ToolRegistry
 
 MAX_GUARDS = 256
-"""Guards that are kept, because making one reads links from the file system."""
+"""Guards kept in memory, because making one reads links from the file system."""
 GUESTS_FOLDER = "guests"
 STEERING = (
     *("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md"),
@@ -41,11 +41,7 @@ class Reach:
     their own session.
 
     Attributes:
-        results: where long results of tools are kept.
-
-    Args:
-        loaded: the configuration.
-        results: see above.
+        results: keeps long results of tools.
     """
 
     def __init__(self, loaded: LoadedConfig, results: ResultFiles) -> None:
@@ -112,7 +108,7 @@ class TurnTools:
         return None if self._known is known else await self._offered_of(self._known)
 
     async def _offered_of(self, registry: ToolRegistry) -> ToolRegistry:
-        # By default nothing is removed, and no turn needs to look at every name.
+        # By default nothing is removed, so that not every turn checks every name.
         if not self._turn.is_owner or "*" not in self._rules.allow or self._rules.deny:
             names = [entry.definition.name for entry in registry if self._is_offered(entry)]
             if len(names) != len(registry):
@@ -126,8 +122,8 @@ class TurnTools:
     def _is_offered(self, entry: RegisteredTool) -> bool:
         """Whether the owner's settings offer a tool to the sender.
 
-        ``deny`` applies to every name of a tool, so that a plugin which takes the short name does
-        not bring it back.
+        ``deny`` applies to every name of a tool, so that a plugin that takes the short name does
+        not make the tool available again.
         """
         rules, full = self._rules, f"{entry.plugin}/{entry.own_name}"
         names = (entry.definition.name, full)

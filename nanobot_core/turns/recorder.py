@@ -1,4 +1,4 @@
-"""TurnRecorder: a turn on disk while it runs, and after it was interrupted."""
+"""TurnRecorder: stores a turn while it runs, and makes it valid if it is interrupted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERRUPTED = "[The turn was stopped here.]"
 
 
 class TurnRecorder:
-    """Stores a turn's messages as they come, with a checkpoint that a crash leaves behind.
+    """Stores a turn's messages as they arrive, with a checkpoint that survives a crash.
 
     Args:
         sessions: stores them.
@@ -51,13 +51,13 @@ class TurnRecorder:
         self._said: list[str] = []
 
     async def begin(self, message: Message, *, is_queued: bool = False) -> None:
-        """Store the user's message, and with it a checkpoint that a crash leaves behind.
+        """Store the user's message with a checkpoint that survives a crash.
 
         Args:
             message: the message.
             is_queued: the message queue keeps it until the turn has ended. It is then stored with
-                the next messages, since before them a crash loses nothing; on a full disk the turn
-                waits for room.
+                the next messages, because a crash before them loses nothing; on a full disk the
+                turn waits for room.
         """
         self._checkpoint = replace(self._checkpoint, inbound_id=message.inbound_id)
         self._unstored = (message,)
@@ -99,7 +99,7 @@ class TurnRecorder:
         """Make the history valid for the next turn; if that fails, the checkpoint remains.
 
         Args:
-            stopped: on purpose, so the open task must not be continued.
+            stopped: by the user, so that the task must not be continued.
         """
         if self._session.state.checkpoint is None and not self._unstored:
             return  # not begun, or ended by a step that was stored before it was cancelled
@@ -150,9 +150,9 @@ async def keep_compaction(
 ) -> None:
     """Store the summary of a run, so that the next turn need not make it again.
 
-    The run counts messages of its own request, which may begin with an earlier summary and lacks
-    what repair removed. Both sides have the user's messages, so the remaining ones are counted
-    from the end.
+    The run counts the messages of its request, which may begin with a previous summary and lacks
+    messages that repair removed. Both sides contain the user's messages, so the remaining ones
+    are counted from the end.
 
     Args:
         sessions: stores them.

@@ -49,7 +49,7 @@ class RunningTurn:
 
 
 _target_turn: ContextVar[RunningTurn | None] = ContextVar("nanobot_target_turn")
-"""The turn that was under way when the command arrived that is being answered."""
+"""The turn that was under way when the present command arrived."""
 
 
 class RunningTurns:

@@ -1,4 +1,4 @@
-"""What people say in recordings, as text beside what they write."""
+"""Transcriptions of voice messages, added to the text of a message."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ALSO_AUDIO = frozenset({".oga", ".ogg", ".opus"})
 
 
 async def with_speech(message: InboundMessage, transcribe: Transcribe | None) -> str:
-    """Return the text of `message` with what its recordings say.
+    """Return the text of `message` with the transcriptions of its recordings.
 
-    A recording that cannot be transcribed stays what it is, an attached file.
+    A recording that cannot be transcribed remains an attached file.
     """
     if transcribe is None:
         return message.content

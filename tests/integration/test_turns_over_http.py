@@ -104,7 +104,7 @@ async def test_malformed_arguments_are_mended_or_given_back(tmp_path: Path) -> N
         assert (await bot.run("add")).reply == "done"
     mended, refused = [m["content"] for m in server.requests[1].body["messages"][-2:]]
     assert mended == "3"
-    assert "the arguments of add are no JSON object: first is one" in refused
+    assert "the arguments of add are not a JSON object: first is one" in refused
 
 
 async def test_a_rate_limit_is_waited_for_as_long_as_the_service_asks(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ MODULES: Final = {
     "errors": Size(250, 400),
     "folder": Size(150, 250),
     "events": Size(150, 210),
-    "hooks": Size(800, 1145),
+    "hooks": Size(800, 1141),
     "media": Size(80, 90),
     "messages": Size(300, 450),
     "ids": Size(10, 30),

@@ -174,7 +174,7 @@ async def test_two_chats_at_once_do_not_mix(desk: Desk) -> None:
 
 async def test_where_nothing_can_be_sent_the_model_is_reported(tmp_path: Path) -> None:
     tool = MessageTool(FakePluginContext(tmp_path, plugin_id="message"))
-    with pytest.raises(ToolFailed, match="no way to send a message to cli:direct"):
+    with pytest.raises(ToolFailed, match="cannot send a message to cli:direct"):
         await tool.execute(
             ToolContext(
                 session_key="cli:direct",

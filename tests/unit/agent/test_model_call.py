@@ -414,7 +414,7 @@ async def test_an_image_that_the_model_refuses_is_told_of_in_words(bench: Bench)
     assert result.content == "A cat?"
     sent = [request.messages[1].content for request in bench.provider.requests]
     words = (
-        TextBlock("[image cat.png left out: the model does not take it]"),
+        TextBlock("[image cat.png left out: the model does not accept it]"),
         TextBlock("what is it?"),
     )
     assert sent == [PICTURE.content, words, words]

@@ -1,4 +1,4 @@
-"""What the model reads: the same beginning every time, and the circumstances of the message."""
+"""The request: the same beginning every time, and the context of the message."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ async def test_a_tool_that_ignores_its_cancellation_does_not_hold_the_turn(
     result = await bench.run(call("stubborn"), "done")
     let_go.set()
     assert result.content == "done"
-    assert "ignores being stopped; it may still take effect" in bench.results()[0]
+    assert "cannot be stopped; it may still take effect" in bench.results()[0]
 
 
 async def test_cancelling_the_run_cancels_the_tools_and_waits_for_them(bench: Bench) -> None:
@@ -285,7 +285,7 @@ async def test_unknown_tools_and_bad_arguments_are_told_with_the_hint_once(bench
     unknown, missing, unparsed = bench.results()
     assert "Did you mean read_file?" in unknown
     assert "path is required" in missing
-    assert "the arguments of read_file are no JSON object: {path: " in unparsed
+    assert "the arguments of read_file are not a JSON object: {path: " in unparsed
     assert all(text.count(RETRY_HINT) == 1 for text in bench.results())
 
 
@@ -327,7 +327,8 @@ async def test_a_result_that_cannot_be_kept_is_cut_and_says_so(bench: Bench) -> 
     (bench.workspace / ".nanobot").write_text("in the way")
     bench.offer(Scripted("big", lambda context: "x" * 500))
     await bench.run(call("big"), "done", spec=bench.spec(max_tool_result_chars=100))
-    assert bench.results()[0].startswith("x" * 100 + "\n[cut; the rest could not be kept:")
+    cut = "\n[shortened; the whole text could not be stored:"
+    assert bench.results()[0].startswith("x" * 100 + cut)
 
 
 async def test_hooks_around_tools_hear_rewrite_and_keep_the_origin(bench: Bench) -> None:
