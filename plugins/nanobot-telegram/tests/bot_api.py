@@ -1,7 +1,8 @@
-"""A Telegram of one's own: a Bot API server on the loopback, and the people who use it.
+"""A local Telegram: a Bot API server on the loopback, and the people who use it.
 
-It keeps the rules that Telegram keeps (lengths in UTF-16 units, entities, buttons, albums, offsets)
-and shows what a person would see. Standard library only, so that any test can load it by its path.
+It enforces Telegram's rules (lengths in UTF-16 units, entities, buttons, albums, offsets) and shows
+what a person would see. It is one file and uses only the standard library, so that tests of other
+packages can load it by its path.
 """
 
 from __future__ import annotations
@@ -369,15 +370,21 @@ class BotApi:
 
     def serve(self, method: str, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
         """Do what a method does, and return its result."""
-        handler = getattr(self, f"_do_{method.lower()}", None)
-        if handler is None:
-            raise Refused(404, "Not Found")
+        name = method.lower()
+        kind = name.removeprefix("send")
         with self._changed:
             try:
-                answer: Answer = handler(params, files)
+                if kind in _MEDIA:
+                    return self._send_media(kind, params, files)
+                if kind == "mediagroup":
+                    return self._send_album(params, files)
+                handler = getattr(self, f"_do_{name}", None)
+                if handler is None:
+                    raise Refused(404, "Not Found")
+                answer: Answer = handler(params)
+                return answer
             finally:
                 self._changed.notify_all()
-        return answer
 
     def take_fault(self, method: str) -> Fault | None:
         """Return what is to go wrong with this call."""
@@ -408,14 +415,14 @@ class BotApi:
                 return content
         raise Refused(404, "Not Found")
 
-    def _do_getme(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_getme(self, params: dict[str, Any]) -> Answer:
         return BOT | {"can_join_groups": True, "can_read_all_group_messages": False}
 
-    def _do_deletewebhook(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_deletewebhook(self, params: dict[str, Any]) -> Answer:
         self.webhook = {}
         return self._drop_pending(params)
 
-    def _do_setwebhook(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_setwebhook(self, params: dict[str, Any]) -> Answer:
         self.webhook = params
         return self._drop_pending(params)
 
@@ -424,7 +431,7 @@ class BotApi:
             self._updates.clear()
         return True
 
-    def _do_getupdates(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_getupdates(self, params: dict[str, Any]) -> Answer:
         if self.webhook.get("url"):
             raise Refused(409, "Conflict: can't use getUpdates method while webhook is active")
         offset = int(params.get("offset", 0))
@@ -455,7 +462,7 @@ class BotApi:
             raise Refused(409, "Conflict: terminated by other getUpdates request")
         return offered()
 
-    def _do_getfile(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_getfile(self, params: dict[str, Any]) -> Answer:
         found = self._files.get(params["file_id"])
         if found is None:
             raise Refused(400, "Bad Request: invalid file_id")
@@ -467,24 +474,24 @@ class BotApi:
             "file_path": path,
         }
 
-    def _do_setmycommands(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_setmycommands(self, params: dict[str, Any]) -> Answer:
         self.commands = [(c["command"], c["description"]) for c in json.loads(params["commands"])]
         return True
 
-    def _do_sendchataction(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_sendchataction(self, params: dict[str, Any]) -> Answer:
         chat = self._chat(params)
         self.typing.append((chat, _whole(params.get("message_thread_id"))))
         return True
 
-    def _do_answercallbackquery(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_answercallbackquery(self, params: dict[str, Any]) -> Answer:
         self.answered.append(params["callback_query_id"])
         return True
 
-    def _do_sendmessage(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_sendmessage(self, params: dict[str, Any]) -> Answer:
         text = params.get("text", "")
         return self._show(params, self._checked(text, params.get("entities"), 4_096, empty=False))
 
-    def _do_editmessagetext(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_editmessagetext(self, params: dict[str, Any]) -> Answer:
         shown = self._find(params, "message to edit not found")
         text, entities = self._checked(
             params.get("text", ""), params.get("entities"), 4_096, empty=False
@@ -496,14 +503,14 @@ class BotApi:
         shown.text, shown.entities, shown.buttons = text, entities, buttons
         return self._described(params, shown)
 
-    def _do_editmessagereplymarkup(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_editmessagereplymarkup(self, params: dict[str, Any]) -> Answer:
         shown = self._find(params, "message to edit not found")
         if shown.buttons == _buttons(params):
             raise Refused(400, "Bad Request: message is not modified")
         shown.buttons = _buttons(params)
         return self._described(params, shown)
 
-    def _do_deletemessage(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _do_deletemessage(self, params: dict[str, Any]) -> Answer:
         shown = self._find(params, "message to delete not found")
         self.chats[self._chat(params)].remove(shown)
         return True
@@ -513,25 +520,7 @@ class BotApi:
         checked = self._checked(params.get("caption", ""), params.get("caption_entities"), 1_024)
         return self._show(params, checked, [(kind, part.filename, part.content)])
 
-    def _do_sendphoto(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
-        return self._send_media("photo", params, files)
-
-    def _do_sendvoice(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
-        return self._send_media("voice", params, files)
-
-    def _do_sendaudio(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
-        return self._send_media("audio", params, files)
-
-    def _do_sendvideo(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
-        return self._send_media("video", params, files)
-
-    def _do_sendanimation(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
-        return self._send_media("animation", params, files)
-
-    def _do_senddocument(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
-        return self._send_media("document", params, files)
-
-    def _do_sendmediagroup(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
+    def _send_album(self, params: dict[str, Any], files: dict[str, _Part]) -> Answer:
         items = json.loads(params["media"])
         kinds = {item["type"] for item in items}
         if not 2 <= len(items) <= 10:
