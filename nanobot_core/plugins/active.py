@@ -106,7 +106,6 @@ class ActivePlugin:
     loading: threading.Lock = field(default_factory=threading.Lock)
     successor: ActivePlugin | None = None
     _entries: dict[str, tuple[Tool | LazyTool, RegisteredTool]] = field(default_factory=dict)
-    _started: bool = field(default=False, init=False)
     _stopped: bool = field(default=False, init=False)
 
     @property
@@ -125,15 +124,11 @@ class ActivePlugin:
         return self.source.installed is None or self.source.installed.bundled
 
     async def start(self) -> None:
-        """Call the plugin's ``start``, if it has one. Once.
+        """Call the plugin's ``start``, if it has one; call this once.
 
         Raises:
             PluginLoadFailed: it failed or overran its time; its resources are released.
         """
-        if self._started:
-            msg = f"plugin '{self.id}' was started twice"
-            raise RuntimeError(msg)
-        self._started = True
         try:
             await self._call_own("start", self.context)
         except HookError as error:
@@ -146,7 +141,7 @@ class ActivePlugin:
             raise
 
     async def check_health(self) -> Health:
-        """Return how the plugin says it is; one that does not say is well."""
+        """Return the result of the plugin's ``check_health``; it is ok if it has none."""
         try:
             found = await self._call_own("check_health", self.context)
         except HookError as error:
@@ -154,7 +149,7 @@ class ActivePlugin:
         if found is None:
             return Health(ok=True)
         if not isinstance(found, Health):
-            return Health(ok=False, message=f"its check_health gave {type(found).__name__}")
+            return Health(ok=False, message=f"its check_health returned {type(found).__name__}")
         return found
 
     async def stop(self, reason: StopCause) -> None:
@@ -216,7 +211,7 @@ class ActivePlugin:
         return True
 
     async def contribute_by(self, hook: str) -> list[Any]:
-        """Return what the plugin gives by one hook, ours or another plugin's; called in a thread.
+        """Return what the plugin contributes by one hook, called in a thread.
 
         Raises:
             PluginLoadFailed: the hook failed or did not end.
@@ -266,7 +261,7 @@ class ActivePlugin:
     def _tool_name(self, tool: Any) -> str:
         if not isinstance(tool, Tool | LazyTool):
             raise PluginRejected(
-                self.id, f"contribute_tools gave {type(tool).__name__}, give Tool or LazyTool"
+                self.id, f"contribute_tools returned {type(tool).__name__}, return Tool or LazyTool"
             )
         return tool.name
 
@@ -280,7 +275,7 @@ class ActivePlugin:
 
     def _entry(self, tool: Tool | LazyTool, name: str) -> RegisteredTool:
         declared = {item.name: item for item in self.manifest.of_kind("tools")}
-        if tool.name not in declared and not self._matches_pattern(tool.name):
+        if tool.name not in declared and not self.manifest.has_pattern_for(tool.name):
             raise PluginRejected(
                 self.id,
                 f"tool '{tool.name}' is not declared in its manifest",
@@ -323,11 +318,6 @@ class ActivePlugin:
             if replaced.name == tool.name:
                 return self.successor._load(replaced)  # noqa: SLF001 - the same class
         raise PluginLoadFailed(self.id, f"its new version has no tool '{tool.name}'")
-
-    def _matches_pattern(self, name: str) -> bool:
-        from fnmatch import fnmatchcase
-
-        return any(fnmatchcase(name, pattern) for pattern in self.manifest.facts.tool_names)
 
 
 IMPORT_LIMIT_S = 60.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -53,7 +52,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class PluginFilter:
-    """What the command line leaves out, and a running host for now.
+    """Plugins that the command line or a command in a running host leaves out.
 
     Attributes:
         safe: all but bundled plugins are left out.
@@ -415,9 +414,7 @@ class Catalogue:
                 continue
             if any(item.name == name for item in manifest.of_kind(kind)):
                 exact.append(selection)
-            elif kind == "tools" and any(
-                fnmatchcase(name, pattern) for pattern in manifest.facts.tool_names
-            ):
+            elif kind == "tools" and manifest.has_pattern_for(name):
                 by_pattern.append(selection)
         return [*exact, *by_pattern]
 
@@ -436,7 +433,7 @@ class Catalogue:
         selection.
 
         Args:
-            cache_dir: folder for what was found out.
+            cache_dir: folder for the results.
         """
         while bare := [
             item.plugin
@@ -451,7 +448,7 @@ class Catalogue:
             self._select()
 
     def remember(self, home: Path) -> None:
-        """Record what the enabled plugins do that were never started before. Blocks.
+        """Record what enabled plugins can do that are about to start for the first time. Blocks.
 
         To install a plugin and start it is to agree to what it does then.
         """
@@ -473,7 +470,7 @@ class Catalogue:
     def look_up(self, plugin_id: str, cache_dir: Path) -> InstalledPlugin | None:
         """Return a plugin as the environment describes it now. Blocks.
 
-        Only what the owner has agreed to is taken up here.
+        The catalogue itself takes only the owner's consents from there.
 
         Args:
             plugin_id: its id.
@@ -484,13 +481,13 @@ class Catalogue:
         return next((plugin for plugin in found if plugin.id == plugin_id), None)
 
     def put(self, plugin: InstalledPlugin) -> None:
-        """Take `plugin` as what is installed under its id."""
+        """Replace what is known of an installed plugin."""
         self._installed[plugin.id] = plugin
         self._broken.pop(plugin.id, None)
         self._select()
 
     def switch(self, plugin_ids: Collection[str], *, on: bool) -> None:
-        """Leave plugins out, or no longer, until the next configuration."""
+        """Disable or enable plugins until the configuration is loaded again."""
         off = self._filter.switched_off
         off = off.difference(plugin_ids) if on else off.union(plugin_ids)
         self._filter = replace(self._filter, switched_off=off)
@@ -499,7 +496,7 @@ class Catalogue:
         self._select()
 
     def dependents(self, plugin_id: str) -> tuple[str, ...]:
-        """Return the enabled plugins that cannot do without `plugin_id`, in calling order."""
+        """Return the enabled plugins that require `plugin_id`, in calling order."""
         needed = {plugin_id}
         found: list[str] = []
         for plugin in self.enabled():

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconfiguration:
-    """A change, as it turned out. Ids are in calling order, those that went in reverse.
+    """The result of a change. Ids are in calling order, those of plugins that left in reverse.
 
     Attributes:
         enabled: may run now and could not before; started if something triggers them now.
@@ -80,7 +80,7 @@ class Plan:
         exchanges: instances that are to replace others, by id.
         installed: descriptions that are newer than those of the catalogue.
         applied: ids of those that took new settings.
-        unchanged: ids of those that have nothing to do with it.
+        unchanged: ids of those that the change does not affect.
         failed: by id, what went wrong.
     """
 
@@ -229,7 +229,7 @@ class PluginChanges:
                         await self._attempt(plugin.id, work, plan)
             await self._settle(plan, gone)
         may_run = [plugin.id for plugin in catalogue.enabled()]
-        await self._see_off_former(plan, gone)
+        await self._wait_for_former(plan, gone)
         may_not_run = sorted(could_run - {*may_run, *plan.failed})
         disabled = dict.fromkeys([*(each.id for each in gone), *may_not_run])
         out = {
@@ -397,7 +397,7 @@ class PluginChanges:
             if not wanted:
                 self._conditions.forget(plugin_id)
 
-    async def _see_off_former(self, plan: Plan, gone: Sequence[ActivePlugin]) -> None:
+    async def _wait_for_former(self, plan: Plan, gone: Sequence[ActivePlugin]) -> None:
         """Wait until what the plan replaced or withdrew is stopped."""
         former = [each.former for each in plan.exchanges.values() if each.former is not None]
         tasks: set[asyncio.Task[None]] = set()
@@ -436,7 +436,7 @@ class PluginChanges:
                     self._note_failure(plugin_id, error, plan)
                     raise
             await self._settle(plan, ())
-        await self._see_off_former(plan, ())
+        await self._wait_for_former(plan, ())
         _raise_failure(plan, plugin_id)
         return Reconfiguration(reloaded=tuple(plan.exchanges), enabled=tuple(plan.started))
 
@@ -494,7 +494,7 @@ class PluginChanges:
                 self._conditions.forget(each)
             plan = Plan(activator.starter, activator.catalogue)
             await self._settle(plan, gone)
-        await self._see_off_former(plan, gone)
+        await self._wait_for_former(plan, gone)
         return Reconfiguration(disabled=leaving)
 
 

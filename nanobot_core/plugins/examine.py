@@ -224,10 +224,10 @@ def describe(registrant: Registrant) -> Manifest:
 def collect(
     plugin_id: str, hook: str, function: Callable[..., Any], context: HostContext
 ) -> list[Any]:
-    """Return what a contribution hook gives.
+    """Return what a contribution hook returns.
 
     Raises:
-        PluginLoadFailed: it raised, or gave nothing that can be gone through.
+        PluginLoadFailed: it raised, or did not return an iterable.
     """
     takes_context = bool(inspect.signature(function).parameters)
     with contained(plugin_id, hook, "fix the plugin"):
@@ -238,7 +238,7 @@ def _describe_facts(registrant: Registrant, functions: dict[str, Any]) -> Plugin
     facts = functions["describe_plugin"]() if "describe_plugin" in functions else PluginFacts()
     if not isinstance(facts, PluginFacts):
         raise PluginRejected(
-            registrant.id, f"describe_plugin gave {type(facts).__name__}", "give PluginFacts"
+            registrant.id, f"describe_plugin returned {type(facts).__name__}", "return PluginFacts"
         )
     return facts
 
@@ -252,8 +252,8 @@ def _own_hooks(registrant: Registrant, functions: dict[str, Any]) -> tuple[str, 
         if not isinstance(point, HookPoint) or point.kind is not Kind.CONTRIBUTE:
             raise PluginRejected(
                 registrant.id,
-                f"contribute_hookspecs gave {type(point).__name__}",
-                "give what declare_contribution makes",
+                f"contribute_hookspecs returned {type(point).__name__}",
+                "return what declare_contribution makes",
             )
         if not point.name.startswith(prefix) or not point.declaration.__doc__:
             raise PluginRejected(
@@ -299,8 +299,8 @@ def _describe_settings(
         if not isinstance(section, SettingsSection):
             raise PluginRejected(
                 registrant.id,
-                f"contribute_settings gave {type(section).__name__}",
-                "give SettingsSection objects",
+                f"contribute_settings returned {type(section).__name__}",
+                "return SettingsSection objects",
             )
         model = settings_model(registrant.id, section.model)
         declared.append(
@@ -339,7 +339,8 @@ def _declare(registrant: Registrant, kind: str, item: Any, context: HostContext)
         return _declare_tool(registrant, item, context)
     if not dataclasses.is_dataclass(item) or isinstance(item, type):
         raise PluginRejected(
-            registrant.id, f"{KINDS[kind]} gave {type(item).__name__}, which is not a specification"
+            registrant.id,
+            f"{KINDS[kind]} returned {type(item).__name__}, which is not a specification",
         )
     detail = dataclasses.asdict(item)
     name = next(str(detail[field]) for field in _NAME_FIELDS if field in detail)
@@ -355,8 +356,8 @@ def _declare_tool(registrant: Registrant, item: Any, context: HostContext) -> De
     if not isinstance(tool, Tool):
         raise PluginRejected(
             registrant.id,
-            f"contribute_tools gave {type(tool).__name__}",
-            "give Tool or LazyTool objects",
+            f"contribute_tools returned {type(tool).__name__}",
+            "return Tool or LazyTool objects",
         )
     definition = tool.definition
     if isinstance(item, LazyTool) and definition.name != item.name:
@@ -384,7 +385,9 @@ def resolve_lazy_tool(plugin_id: str, lazy: LazyTool, context: HostContext) -> T
     with contained(plugin_id, f"creating tool '{lazy.name}'"):
         made = found(context)
     if not isinstance(made, Tool):
-        raise PluginRejected(plugin_id, f"'{lazy.factory}' made {type(made).__name__}, no tool")
+        raise PluginRejected(
+            plugin_id, f"'{lazy.factory}' returned {type(made).__name__} instead of a tool"
+        )
     return made
 
 

@@ -247,12 +247,12 @@ BLOCKED_AFTER_S = 0.25
 LONG_AFTER_S = 1.0
 """Seconds from which a block counts as a failure of the plugin."""
 _RUN_ONCE = asyncio.BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]  # noqa: SLF001
-"""One turn of asyncio's own loop; another loop is asked for an answer at each look."""
+"""One pass of asyncio's own loop; another loop is asked for an answer at each look."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopBlock:
-    """A stretch in which the loop did not turn.
+    """A time in which the loop did not run.
 
     Attributes:
         plugin: id of the plugin whose code was running, or an empty string.
@@ -285,7 +285,7 @@ class LoopBlock:
 def code_place(registrant: Registrant) -> str | None:
     """Return the folder of a plugin's package, else its file, else ``None``.
 
-    Of what the core registers it is the file: the rest of the core is not its doing.
+    For objects of the core it is the file: the rest of the core is not theirs.
     """
     namespace = registrant.namespace
     name = namespace.__name__ if isinstance(namespace, ModuleType) else type(namespace).__module__
@@ -296,9 +296,9 @@ def code_place(registrant: Registrant) -> str | None:
 
 
 class LoopWatch:
-    """A thread that looks at the loop, and asks it for an answer while it is at work.
+    """A thread that looks at the loop, and asks it for an answer while it is busy.
 
-    A loop that waits for something to happen is left in peace.
+    A loop that waits for events is not asked.
 
     Args:
         places: by plugin id, the folder or the file of its code, absolute.
@@ -337,11 +337,11 @@ class LoopWatch:
                 self._await_answer(time.monotonic())
 
     def _await_answer(self, asked_s: float) -> None:
-        """Wait for the loop, and tell when it does not turn."""
+        """Wait for the loop's answer, and report if it does not come."""
         for limit_s in (BLOCKED_AFTER_S, LONG_AFTER_S):
             if self._answered.wait(asked_s + limit_s - time.monotonic()):
                 return
-            self._tell(time.monotonic() - asked_s)
+            self._report(time.monotonic() - asked_s)
         while not self._answered.wait(LOOK_S) and not self._stop.is_set():
             pass
 
@@ -355,7 +355,7 @@ class LoopWatch:
     def _frame(self) -> FrameType | None:
         return sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the only way
 
-    def _tell(self, blocked_s: float) -> None:
+    def _report(self, blocked_s: float) -> None:
         self._on_block(self._locate(self._frame(), blocked_s))
 
     def _locate(self, frame: FrameType | None, blocked_s: float) -> LoopBlock:

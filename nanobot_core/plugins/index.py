@@ -1,7 +1,7 @@
 """Which plugins are installed, and whether each fits this environment; none is imported.
 
 What was found is kept in an index file, because scanning distributions and reading manifests
-costs tens of milliseconds that no command should pay twice.
+takes tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOCAL_PREFIX = "nanobot_local_"
 _FORMAT = 2
 _INDEX_FILE = "plugins.json"
 _UNUSABLE_INDEX = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""By these an index shows that it is absent, damaged, or that of another environment."""
+"""Errors from an index that is absent, damaged, or that of another environment."""
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -58,7 +58,7 @@ State: TypeAlias = Literal[
 
 
 class Condition(NamedTuple):
-    """How a plugin is in a running host, where that differs from its selection.
+    """The state of a plugin in a running host, where it differs from its selection.
 
     Attributes:
         state: one word.
@@ -80,7 +80,7 @@ class Isolation:
     Attributes:
         python: interpreter of its environment.
         isolator: id of the plugin that runs it, or an empty string.
-        left_out: what it contributes besides tools, and what has no effect therefore.
+        left_out: its contributions besides tools, which have no effect.
         remedy: what to do about the plugin's problem.
     """
 
@@ -189,8 +189,8 @@ def scan_installed() -> tuple[InstalledPlugin, ...]:
 def search_path() -> list[str]:
     """Return the folders where distributions count as installed.
 
-    Python puts the current folder, or that of the script, in front of ``sys.path``. What happens to
-    lie there was not installed by anybody, and must not be loaded.
+    Python puts the current folder, or that of the script, in front of ``sys.path``. The files there
+    were not installed, and must not be loaded.
     """
     first = sys.path[0] if sys.path else ""
     is_implicit = not sys.flags.safe_path and not first.endswith("-packages")
@@ -213,7 +213,7 @@ def refuse_double_ids(found: Sequence[InstalledPlugin]) -> tuple[InstalledPlugin
 
 
 def _scan() -> tuple[InstalledPlugin, ...]:
-    """Return all installed plugins; what the manifest of a working copy has wrong is left out."""
+    """Return all installed plugins, without problems in the manifests of working copies."""
     from importlib.metadata import distributions
 
     by_name: dict[str, Distribution] = {}
@@ -241,7 +241,7 @@ def _scan() -> tuple[InstalledPlugin, ...]:
 def _plugins_of(name: str, distribution: Distribution) -> list[InstalledPlugin]:
     try:
         entries = distribution.entry_points
-    except ValueError:  # a file that is no entry_points.txt is not ours to fix
+    except ValueError:  # its entry_points.txt is damaged
         return []
     return [
         _describe(name, distribution, entry.name, entry.value)
@@ -462,7 +462,7 @@ def keep_result(file: Path, data: Mapping[str, object]) -> None:
 
 
 def local_plugins(paths: Sequence[str], base: Path) -> tuple[InstalledPlugin, ...]:
-    """Return the plugins that single files are; their ids are the stems of the files.
+    """Return the plugins in single files; their ids are the stems of the files.
 
     Args:
         paths: as configured; ``~`` is expanded.
@@ -482,9 +482,9 @@ def expanded(path: str) -> Path:
 def _describe_file(path: Path) -> InstalledPlugin:
     problem = id_problem(path.stem)
     if path.suffix != ".py":
-        problem = f"'{path}' is no Python file"
+        problem = f"'{path}' is not a Python file"
     elif not path.is_file():
-        problem = f"there is no file '{path}'"
+        problem = f"file '{path}' does not exist"
     return InstalledPlugin(
         id=path.stem,
         target=LOCAL_PREFIX + path.stem,

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 CAPABILITY = "runs in a process of its own"
 _VARIABLES = ("HOME", "LANG", "LC_ALL", "PATH", "TERM", "TMPDIR", "TZ")
-"""The whole environment of such a process; the plugin gets what it declared in another way."""
+"""All variables of such a process; the plugin gets those it declared in its setup."""
 
 _UNUSABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""By these a kept description shows that it is absent, damaged, or that of another environment."""
+"""Errors from a kept description that is absent, damaged, or that of another environment."""
 
 
 def with_isolated(
@@ -100,14 +100,14 @@ def describe_isolated(
     if not manifest.of_kind("tools"):
         raise PluginRejected(
             plugin.id,
-            "it gives no tools, and nothing else works from a process of its own",
+            "it contributes no tools, and nothing else works in a process of its own",
             "take it out of plugins.isolate",
         )
     return _filled(plugin, isolation, answer["installed"], manifest)
 
 
 def _packages_of(isolation: Isolation) -> list[str]:
-    """Return the folders of an environment in which nothing is found that could name them."""
+    """Return the folders of an environment that did not report them."""
     return [str(path) for path in Path(isolation.python).parents[1].glob("lib/*/site-packages")]
 
 
@@ -130,7 +130,7 @@ def stand_in(
     sections: Mapping[str, JsonObject],
     look_up: Callable[[Iterable[str]], Mapping[str, str]],
 ) -> object:
-    """Return what takes the plugin's place here.
+    """Return the object that represents the plugin here.
 
     Args:
         plugin: an isolated plugin.
@@ -153,7 +153,7 @@ def stand_in(
         "tree": _tree(plugin.id, loaded, sections),
         "environment": dict(look_up(wanted)),
     }
-    standing: object = make(
+    proxy: object = make(
         IsolatedPlugin(
             id=plugin.id,
             version=plugin.version,
@@ -168,7 +168,7 @@ def stand_in(
             timeout_s=loaded.settings.tools.timeout_s,
         )
     )
-    return standing
+    return proxy
 
 
 def _tree(plugin_id: str, loaded: LoadedConfig, sections: Mapping[str, JsonObject]) -> JsonObject:
@@ -197,7 +197,7 @@ def _described(
     isolation = Isolation(python=str(path.absolute()), isolator=isolator[0])
     problem = id_problem(plugin_id)
     if not path.is_file():
-        problem = problem or f"there is no interpreter {path}"
+        problem = problem or f"interpreter {path} does not exist"
         remedy = f"run python3 -m venv {path.parent.parent}, then install the plugin with its pip"
         isolation = replace(isolation, remedy=remedy)
     elif not isolator[0]:
@@ -234,7 +234,7 @@ def _filled(
         # Kept so that they are known: what they would judge is refused.
         hooks={hook: manifest.hooks[hook] for hook in gates},
         critical=manifest.critical,
-        # The models are those of the other environment; the plugin's own host holds them up.
+        # The models are in the other environment, where the plugin's own host validates.
         settings=tuple(replace(section, model="") for section in manifest.settings),
         facts=PluginFacts(
             summary=said.summary,

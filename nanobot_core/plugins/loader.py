@@ -97,9 +97,9 @@ async def make_object(plugin_id: str, dotted: str, wanted: type[T], *arguments: 
 
     Raises:
         PluginLoadFailed: the factory cannot be imported, or it failed.
-        PluginRejected: it is none, or made something else than `wanted`.
-        PluginError: its own word on why it makes nothing.
-        ConfigError: it found its settings wrong.
+        PluginRejected: it is not callable, or returned something else than `wanted`.
+        PluginError: the factory raised it.
+        ConfigError: likewise.
     """
     factory = await asyncio.to_thread(load_object, plugin_id, dotted)
     if not callable(factory):
@@ -107,7 +107,8 @@ async def make_object(plugin_id: str, dotted: str, wanted: type[T], *arguments: 
     with contained(plugin_id, f"'{dotted}'", passes=(PluginError, ConfigError)):
         made: object = factory(*arguments)
     if not isinstance(made, wanted):
-        raise PluginRejected(plugin_id, f"'{dotted}' made no {wanted.__name__}")
+        reason = f"'{dotted}' returned {type(made).__name__} instead of {wanted.__name__}"
+        raise PluginRejected(plugin_id, reason)
     return made
 
 
@@ -125,7 +126,7 @@ def load_file(file: str) -> ModuleType:
         return known
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        msg = f"'{file}' is no Python file"
+        msg = f"'{file}' is not a Python file"
         raise ImportError(msg)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -143,7 +144,7 @@ def _explain(module_name: str, name: str, error: BaseException) -> tuple[str, st
         missing = error.name.partition(".")[0]
         if missing != package:
             return f"module '{missing}' is not installed", f"pip install {missing}"
-        return f"there is no module '{error.name}'", "reinstall it or fix its entry point"
+        return f"module '{error.name}' does not exist", "reinstall it or fix its entry point"
     if isinstance(error, AttributeError) and name:
         return f"module '{module_name}' has no '{name}'", "fix its entry point or dotted name"
     if isinstance(error, SyntaxError):
@@ -154,7 +155,7 @@ def _explain(module_name: str, name: str, error: BaseException) -> tuple[str, st
 
 
 def packages_of(plugin: InstalledPlugin) -> frozenset[str]:
-    """Return the top-level names of a plugin's distribution, as far as its metadata tells.
+    """Return the top-level names of a plugin's distribution, as far as its metadata lists them.
 
     Of an isolated plugin, what is loaded here is its isolator's.
     """
@@ -216,10 +217,10 @@ def _uses(module: ModuleType) -> Iterator[str]:
 
 
 class CodeExchange:
-    """The modules of a plugin, out of the way of those that are on disk now.
+    """The modules of a plugin, set aside while their new versions are imported.
 
-    The former ones live on where something uses them. What they import from now on, inside of a
-    function, is the new code: Python has one table of modules.
+    Objects that are in use keep the former ones. What their functions import from now on is the new
+    code, because Python has one table of modules.
 
     Args:
         packages: top-level names of the plugin.
@@ -242,7 +243,7 @@ class CodeExchange:
         importlib.invalidate_caches()
 
     def put_back(self) -> None:
-        """Make the former modules those that count."""
+        """Restore the former modules."""
         for name in loaded_modules(self._packages):
             del sys.modules[name]
         sys.modules.update(self._former)
@@ -253,7 +254,7 @@ RESTART = "restart nanobot to get its new code"
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A started instance and what it is to replace.
+    """A started instance and the one that it replaces.
 
     Attributes:
         fresh: the new instance, started.
@@ -305,7 +306,7 @@ async def replace_code(
         PluginError: as `Starter.of_installed`.
         ConfigError: likewise.
     """
-    await asyncio.to_thread(_refuse_hopeless, plugin, former, others)
+    await asyncio.to_thread(_refuse_restart_only, plugin, former, others)
     if not await asyncio.to_thread(former.loading.acquire, timeout=2 * CONTRIBUTION_LIMIT_S):
         raise PluginError(plugin.id, "one of its tools is being loaded", "try again")
     code = CodeExchange(former.source.packages)
@@ -319,7 +320,7 @@ async def replace_code(
 
 
 class RestartRequired(PluginError):
-    """New code of a plugin takes effect when the process is started again."""
+    """New code of a plugin takes effect after a restart of the process."""
 
     def __init__(self, plugin: str, reason: str) -> None:
         super().__init__(plugin, f"its code cannot be exchanged: {reason}", RESTART)
@@ -351,7 +352,7 @@ async def _started(plugin: InstalledPlugin, starter: Starter) -> ActivePlugin:
     return active
 
 
-def _refuse_hopeless(
+def _refuse_restart_only(
     plugin: InstalledPlugin, former: ActivePlugin, others: Collection[ActivePlugin]
 ) -> None:
     if requirements_of(plugin) != former.source.requirements:

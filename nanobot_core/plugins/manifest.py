@@ -9,6 +9,7 @@ import dataclasses
 import json
 import re
 from dataclasses import field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nanobot_core.contracts.plugin import PluginFacts
@@ -76,7 +77,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class SettingsDeclaration:
-    """Where the plugin's settings stand, their JSON Schema, and the variables it reads.
+    """A section of the plugin's settings, its JSON Schema, and the variables it reads.
 
     `model` is empty for an isolated plugin, whose models cannot be imported.
     """
@@ -121,6 +122,10 @@ class Manifest:
     def of_kind(self, kind: str) -> tuple[Declaration, ...]:
         """Return the contributions of one kind."""
         return tuple(item for item in self.declarations if item.kind == kind)
+
+    def has_pattern_for(self, tool: str) -> bool:
+        """Whether it declares tools by a pattern that fits the name of one."""
+        return any(fnmatchcase(tool, pattern) for pattern in self.facts.tool_names)
 
     @property
     def requires(self) -> dict[str, str]:

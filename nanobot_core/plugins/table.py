@@ -275,7 +275,7 @@ class PluginTable:
             The task that does it. It continues if the caller is cancelled.
         """
         names = ",".join(active.id for active in plugins)
-        work = self._see_off(plugins, reason, withdraw, self.leases.number - 1)
+        work = self._stop_after_use(plugins, reason, withdraw, self.leases.number - 1)
         task = self._runtime.spawn(work, name=f"{reason}:{names}")
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
@@ -286,7 +286,7 @@ class PluginTable:
         if self._leaving:
             await asyncio.wait(set(self._leaving))
 
-    async def _see_off(
+    async def _stop_after_use(
         self,
         plugins: Sequence[ActivePlugin],
         reason: StopCause,

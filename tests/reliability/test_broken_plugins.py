@@ -202,7 +202,7 @@ async def test_a_tool_whose_code_cannot_be_loaded_is_told_to_the_model(
 
     async with start() as app:
         outcome = await app.run("call odd")
-        assert "plugin 'broken': there is no module 'no_such_thing'" in (outcome.reply or "")
+        assert "plugin 'broken': module 'no_such_thing' does not exist" in (outcome.reply or "")
         await assert_others_go_on(app)
 
 

@@ -47,7 +47,7 @@ MODULES: Final = {
     "ids": Size(10, 30),
     "net": Size(450, 582),
     "paths": Size(250, 400),
-    "plugins": Size(2700, 3737),
+    "plugins": Size(2700, 3733),
     "provider_match": Size(150, 150),
     "record": Size(60, 90),
     "sessions": Size(600, 980),

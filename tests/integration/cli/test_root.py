@@ -105,7 +105,7 @@ def test_a_broken_command_of_a_plugin_is_one_sentence(nanobot: CommandLine) -> N
 
     assert done.stdout == ""
     assert done.stderr == (
-        "Error: plugin 'extras': there is no module 'scripted_plugin.absent'; "
+        "Error: plugin 'extras': module 'scripted_plugin.absent' does not exist; "
         "reinstall it or fix its entry point\n"
     )
 

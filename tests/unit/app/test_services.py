@@ -181,7 +181,8 @@ async def test_what_crashes_again_and_again_is_given_up_and_told_once(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("nothing", "made no Service"), ("error", "RuntimeError: cannot be made")]
+    ("name", "reason"),
+    [("nothing", "returned"), ("error", "RuntimeError: cannot be made")],
 )
 async def test_a_factory_that_makes_none_is_told_as_such(
     tmp_path: Path, name: str, reason: str

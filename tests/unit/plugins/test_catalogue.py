@@ -147,11 +147,15 @@ FAULTS = [
         PluginLoadFailed,
         "contribute_cli raised TypeError",
     ),
-    (BAD + "@on.contribute_cli\ndef f(): return ['x']", PluginRejected, "contribute_cli gave str"),
+    (
+        BAD + "@on.contribute_cli\ndef f(): return ['x']",
+        PluginRejected,
+        "contribute_cli returned str",
+    ),
     (
         BAD + "@on.contribute_tools\ndef f(ctx): return [1]",
         PluginRejected,
-        "contribute_tools gave int",
+        "contribute_tools returned int",
     ),
     (
         BAD + "@on.contribute_tools\ndef f(ctx): return [LazyTool('t', 'json:dumps')]",
@@ -166,7 +170,7 @@ FAULTS = [
     (
         BAD + "@on.contribute_settings\ndef f(): return [1]",
         PluginRejected,
-        "contribute_settings gave int",
+        "contribute_settings returned int",
     ),
     (
         BAD + "@on.contribute_settings\ndef f(): return [SettingsSection('x', 'json:dumps')]",
@@ -178,7 +182,11 @@ FAULTS = [
         PluginLoadFailed,
         "raised OSError: no",
     ),
-    (BAD + "@on.describe_plugin\ndef f(): return 1", PluginRejected, "describe_plugin gave int"),
+    (
+        BAD + "@on.describe_plugin\ndef f(): return 1",
+        PluginRejected,
+        "describe_plugin returned int",
+    ),
     (
         BAD + "@on.describe_plugin\ndef f(): return PluginFacts(requires=(1,))",
         PluginRejected,

@@ -45,8 +45,6 @@ async def test_a_plugin_that_listens_is_started_once_and_stopped_once(
     assert (condition.state, condition.reason) == ("active", "started")
     assert condition.hooks[1].calls == 1
     assert not host.hooks.before_turn
-    with pytest.raises(RuntimeError, match="started twice"):
-        await first.start()
 
 
 FAILING_START = (
@@ -139,7 +137,7 @@ async def test_every_plugin_is_stopped_although_others_fail_to(
     [
         ("return Health(ok=False, message='tired')", Health(ok=False, message="tired")),
         ("return Health(ok=True)", Health(ok=True)),
-        ("return 1", Health(ok=False, message="its check_health gave int")),
+        ("return 1", Health(ok=False, message="its check_health returned int")),
         (
             "raise OSError('no')",
             Health(ok=False, message="its check_health failed: OSError: no"),

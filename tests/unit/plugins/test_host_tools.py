@@ -41,7 +41,7 @@ async def test_a_name_that_two_plugins_claim_is_spelt_out_for_both(
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("@on.contribute_tools\ndef f(ctx): return [1]", "contribute_tools gave int"),
+        ("@on.contribute_tools\ndef f(ctx): return [1]", "contribute_tools returned int"),
         ("@on.contribute_tools\ndef f(ctx): raise KeyboardInterrupt", "raised KeyboardInterrupt"),
         ("@on.contribute_tools\ndef f(ctx): return [LazyTool('other', 'x:y')]", "not declared"),
         (

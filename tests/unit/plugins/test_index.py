@@ -329,4 +329,4 @@ def test_a_requested_plugin_stays_direct_when_another_package_requires_it(
 def test_a_local_file_of_an_unknown_user_is_a_problem_of_that_plugin(tmp_path: Path) -> None:
     (plugin,) = local_plugins(["~no-such-user/dice.py"], tmp_path)
 
-    assert "there is no file" in plugin.problem
+    assert "does not exist" in plugin.problem

@@ -188,7 +188,7 @@ def test_what_is_lacking_is_told_with_its_remedy(
     open_catalogue: Open, place: Place, tmp_path: Path, cache: Path
 ) -> None:
     nowhere = open_catalogue(dice=str(tmp_path / "x" / "bin" / "python")).selections["dice"]
-    assert nowhere.reason == f"there is no interpreter {tmp_path}/x/bin/python"
+    assert nowhere.reason == f"interpreter {tmp_path}/x/bin/python does not exist"
     assert f"python3 -m venv {tmp_path}/x" in nowhere.remedy
 
     usual = open_catalogue(dice=None).selections["dice"]

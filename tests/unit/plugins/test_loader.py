@@ -25,8 +25,8 @@ def plugin(target: str = OBJECT) -> InstalledPlugin:
 FAULTS = [
     ("import no_such_thing", OBJECT, "module 'no_such_thing' is not installed", "pip install"),
     ("import no_such_thing.inner", OBJECT, "module 'no_such_thing' is not installed", "pip"),
-    ("import acme_code.inner", OBJECT, "there is no module 'acme_code.inner'", "reinstall"),
-    ("", "acme_gone.plugin", "there is no module 'acme_gone'", "reinstall"),
+    ("import acme_code.inner", OBJECT, "module 'acme_code.inner' does not exist", "reinstall"),
+    ("", "acme_gone.plugin", "module 'acme_gone' does not exist", "reinstall"),
     ("def broken(:", OBJECT, "syntax error in ", "fix the file"),
     ("", f"{OBJECT}:Missing", f"module '{OBJECT}' has no 'Missing'", "fix its entry point"),
     ("import sys; sys.exit(3)", OBJECT, f"importing '{OBJECT}' called sys.exit(3)", "remove"),
@@ -108,8 +108,8 @@ def test_a_local_file_is_a_plugin_whose_id_is_its_stem(tmp_path: Path, site: Pat
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("absent.py", "there is no file"),
-        ("notes.txt", "is no Python file"),
+        ("absent.py", "does not exist"),
+        ("notes.txt", "is not a Python file"),
         ("My Tool.py", "its id 'My Tool' is not usable"),
     ],
 )

@@ -99,7 +99,9 @@ def bakery_silent(ctx: PluginContext) -> Iterable[str]:
 
 @pytest.mark.parametrize("point", [other_name, bakery_silent, on.before_turn, "text", Bakery])
 def test_a_hook_that_is_none_of_its_own_is_refused(point: object) -> None:
-    with pytest.raises(PluginRejected, match=r"contribute_hookspecs gave|no name beginning with"):
+    with pytest.raises(
+        PluginRejected, match=r"contribute_hookspecs returned|no name beginning with"
+    ):
         describe(Registrant("bakery", "1", Bakery(point)))
 
 
