@@ -38,7 +38,7 @@ from nanobot_core.agent.results import ResultFiles
 from nanobot_core.agent.run import Model
 from nanobot_core.folder import Folder
 from nanobot_core.hooks.caller import Hooks, declared_hooks
-from nanobot_core.hooks.generation import (
+from nanobot_core.hooks.compilation import (
     HookStats,
     Registrant,
     build_hooks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nanobot_core.hooks.generation import HookStats, Registrant, compile_plugin
+from nanobot_core.hooks.compilation import HookStats, Registrant, compile_plugin
 
 
 def check_registrant(registrant: Registrant) -> tuple[str, ...]:

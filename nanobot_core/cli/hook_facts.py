@@ -33,7 +33,7 @@ def known_hooks(catalogue: Catalogue) -> dict[str, tuple[str, HookPoint[..., Any
 
 
 def _declared_by(entry: object) -> list[HookPoint[..., Any]]:
-    from nanobot_core.hooks.generation import HookStats, Registrant, compile_plugin
+    from nanobot_core.hooks.compilation import HookStats, Registrant, compile_plugin
 
     compiled = compile_plugin(Registrant("example", "", entry), HookStats(now_s=lambda: 0.0))
     [contribute] = compiled["contribute_hookspecs"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.errors import PluginError
 from nanobot_core.hooks.caller import declared_hooks
-from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
+from nanobot_core.hooks.compilation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.loader import load_entry

@@ -50,7 +50,7 @@ class HookPoint(Generic[P, R]):
         reaches: what implementing it lets a plugin do, in words for the owner; empty if it
             neither sees, changes nor decides anything.
         limit_s: seconds one call may take; ``None`` if it waits for a person.
-        generation: rises when the meaning of the hook changes.
+        revision: rises when the meaning of the hook changes.
         field: of a chain, the field of the event that implementations replace.
         refuse: of a gate, returns the answer that refuses, given a plugin's id and the reason.
         judges: of a gate or chain, what it judges, in words for people: ``tool call``.
@@ -78,7 +78,7 @@ class HookPoint(Generic[P, R]):
         self.result = result
         self.refuse = refuse
         self.judges = judges
-        self.generation = 1
+        self.revision = 1
         self.declaration = declaration
         hookspec(declaration)
 

@@ -21,7 +21,7 @@ from nanobot_core.errors import (
     PluginRejected,
 )
 from nanobot_core.hooks.caller import GATES, declared_hooks
-from nanobot_core.hooks.generation import CompiledPlugin, HookStats, Registrant, compile_plugin
+from nanobot_core.hooks.compilation import CompiledPlugin, HookStats, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime, invoke
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools

@@ -18,7 +18,7 @@ from nanobot_core.contracts.plugin import PluginFacts, SettingsSection
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import PluginError, PluginLoadFailed, PluginNotFound, PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
-from nanobot_core.hooks.generation import CompiledPlugin, HookStats, Registrant, compile_plugin
+from nanobot_core.hooks.compilation import CompiledPlugin, HookStats, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import HookPoint
@@ -209,7 +209,7 @@ def describe(registrant: Registrant) -> Manifest:
         id=registrant.id,
         declarations=tuple(sorted(declarations, key=lambda item: (item.kind, item.name))),
         hooks={
-            name: points[name].generation if name in points else 1
+            name: points[name].revision if name in points else 1
             for name in sorted(compiled)
             if name not in points or points[name].kind is not Kind.CONTRIBUTE
         },

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.errors import HookError, PluginError
 from nanobot_core.hooks.account import FAILURES_TO_OPEN
-from nanobot_core.hooks.generation import Registrant
+from nanobot_core.hooks.compilation import Registrant
 from nanobot_core.hooks.implementation import called_in
 from nanobot_core.plugins.index import Condition, State
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
-    from nanobot_core.hooks.generation import HookStats
+    from nanobot_core.hooks.compilation import HookStats
     from nanobot_core.plugins.catalogue import Selection
 
 

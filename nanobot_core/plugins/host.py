@@ -11,7 +11,7 @@ from nanobot_core.config.environment import environment
 from nanobot_core.contracts.context import Contributed
 from nanobot_core.errors import ConfigError, PluginError, PluginRejected
 from nanobot_core.hooks.caller import Hooks, declared_hooks
-from nanobot_core.hooks.generation import HookStats
+from nanobot_core.hooks.compilation import HookStats
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.hooks.account import Circuit
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.hooks.generation import HookStats, join_hooks
+from nanobot_core.hooks.compilation import HookStats, join_hooks
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.plugins.active import ActivePlugin
 from nanobot_core.plugins.manifest import holds

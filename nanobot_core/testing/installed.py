@@ -34,7 +34,7 @@ from nanobot_core.errors import (
     PluginRejected,
     ToolError,
 )
-from nanobot_core.hooks.generation import HookStats, Registrant, compile_plugin
+from nanobot_core.hooks.compilation import HookStats, Registrant, compile_plugin
 from nanobot_core.messages import JsonObject, OutboundMessage
 from nanobot_core.plugins.examine import derive_manifest
 from nanobot_core.plugins.index import InstalledPlugin

@@ -17,7 +17,7 @@ from nanobot_core.contracts.plugin import Applied, Health, NeedsReload, Settings
 from nanobot_core.contracts.provider import LLMResponse
 from nanobot_core.errors import ConfigError, HookError, PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
-from nanobot_core.hooks.generation import HookStats, Registrant, compile_plugin
+from nanobot_core.hooks.compilation import HookStats, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime, Implementation, invoke
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import HookPoint

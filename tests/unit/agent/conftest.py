@@ -30,7 +30,7 @@ from nanobot_core.config.models import ApprovalRule
 from nanobot_core.events import RunEvent, TextStreamed
 from nanobot_core.folder import Folder
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
+from nanobot_core.hooks.compilation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.paths import PathGuard
 from nanobot_core.testing import FakeClock, FakeProvider, FakeStep

@@ -21,7 +21,7 @@ from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Draft, Inbox
 from nanobot_core.errors import HookError
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
+from nanobot_core.hooks.compilation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.tasks import TaskOwner
 from nanobot_core.testing import FakeClock

@@ -12,7 +12,7 @@ import pytest
 from nanobot_core.errors import HookError
 from nanobot_core.events import TurnInfo
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
+from nanobot_core.hooks.compilation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from tests.registrants import check_registrant
 

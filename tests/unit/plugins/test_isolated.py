@@ -17,7 +17,7 @@ import pytest
 from nanobot_core import IsolatedPlugin, IsolatorSpec, on
 from nanobot_core.config.loading import load_config
 from nanobot_core.config.models import PluginsSettings, Settings
-from nanobot_core.hooks.generation import Registrant
+from nanobot_core.hooks.compilation import Registrant
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.consent import closed_plugins
 from nanobot_core.plugins.examine import describe

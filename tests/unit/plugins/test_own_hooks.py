@@ -19,7 +19,7 @@ from nanobot_core import (
     hookimpl,
     on,
 )
-from nanobot_core.hooks.generation import Registrant
+from nanobot_core.hooks.compilation import Registrant
 from nanobot_core.plugins.examine import describe
 from nanobot_core.plugins.manifest import (
     manifest_from_index,

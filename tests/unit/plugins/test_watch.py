@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_core.hooks.generation import Registrant
+from nanobot_core.hooks.compilation import Registrant
 from nanobot_core.plugins import health
 from nanobot_core.plugins.health import LoopBlock, LoopWatch, code_place
 from tests.distributions import manifest_of, write_plugin

@@ -23,7 +23,7 @@ from nanobot_core import (
 )
 from nanobot_core.hooks import caller
 from nanobot_core.hooks.caller import Hooks, declared_hooks
-from nanobot_core.hooks.generation import HookStats, Registrant, build_hooks
+from nanobot_core.hooks.compilation import HookStats, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
 from tests.registrants import check_registrant
