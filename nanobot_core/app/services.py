@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from graphlib import CycleError, TopologicalSorter
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from nanobot_core.channels.supervisor import Supervisor
+from nanobot_core.channels.supervisor import Supervisor, uncontested
 from nanobot_core.contracts.service import Service
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.record import dataclass
@@ -65,7 +64,7 @@ class ServiceRunner:
 
     def start_missing(self) -> None:
         """Start every service that is not running, after those that it needs."""
-        declared = self._declared()
+        declared = uncontested("service", self._host.declared("services"))
         needs = {name: _needs(found) for name, (_, found) in declared.items()}
         for name in _in_order(needs):
             if name not in self._running:
@@ -91,18 +90,6 @@ class ServiceRunner:
     def statuses(self) -> list[RunStatus]:
         """Return the state of every service, by name."""
         return [running.supervisor.status for _, running in sorted(self._running.items())]
-
-    def _declared(self) -> dict[str, tuple[str, Declaration]]:
-        """Return plugin and declaration of each service by name, without contested names."""
-        found = list(self._host.declared("services"))
-        claims = Counter(declaration.name for _, declaration in found)
-        for name in sorted(name for name, count in claims.items() if count > 1):
-            logger.error("several plugins provide service '{}'; disable all but one", name)
-        return {
-            declaration.name: (plugin, declaration)
-            for plugin, declaration in found
-            if claims[declaration.name] == 1
-        }
 
     def _supervised(self, plugin: str, service: Declaration) -> _Running:
         async def attempt() -> None:

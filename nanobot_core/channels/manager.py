@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from nanobot_core.channels.delivery import Delivery, bury_orphans
 from nanobot_core.channels.inbox import ChannelInbox
 from nanobot_core.channels.live import LiveView, WaitIndicator
-from nanobot_core.channels.supervisor import SETTLED_S, Supervisor
+from nanobot_core.channels.supervisor import SETTLED_S, Supervisor, uncontested
 from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Channel
 from nanobot_core.errors import FOREIGN_ERRORS, BusError, PluginRejected, ToolFailed
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from nanobot_core.messages import InboundMessage, OutboundKind, OutboundMessage
     from nanobot_core.plugins.context import HostContext
     from nanobot_core.plugins.host import PluginHost
+    from nanobot_core.plugins.manifest import Declaration
 
 SWEEP_INTERVAL_S = 30.0
 
@@ -78,10 +78,9 @@ class ChannelManager:
 
     def start_missing(self) -> None:
         """Start the channels that are enabled and do not run, concurrently."""
-        wanted = self._wanted()
-        for name, (plugin, factory) in wanted.items():
+        for name, (plugin, channel) in self._wanted().items():
             if name not in self._entries:
-                self._start_one(name, plugin, factory)
+                self._start_one(name, plugin, str(channel.detail["factory"]))
 
     async def stop(self, plugins: Collection[str] | None = None) -> None:
         """Stop the channels of these plugins, or all of them."""
@@ -154,26 +153,16 @@ class ChannelManager:
             streams=own.streaming,
         )
 
-    def _wanted(self) -> dict[str, tuple[str, str]]:
-        """Return (plugin, factory) by name of the enabled channels."""
-        from loguru import logger
-
+    def _wanted(self) -> dict[str, tuple[str, Declaration]]:
+        """Return plugin and declaration of each enabled channel by name."""
         settings = self._loaded().settings
-        found = [
-            (declaration.name, plugin, str(declaration.detail["factory"]))
-            for plugin, declaration in self._host.declared("channels")
-        ]
-        claims = Counter(name for name, _, _ in found)
-        wanted: dict[str, tuple[str, str]] = {}
-        for name, plugin, factory in found:
+
+        def is_enabled(name: str) -> bool:
             section = settings.section(f"channels.{name}")
-            if section is None or section.get("enabled", True) is not True:
-                continue
-            if claims[name] > 1:
-                logger.error("several plugins provide channel '{}'; disable all but one", name)
-                continue
-            wanted[name] = (plugin, factory)
-        return wanted
+            return section is not None and section.get("enabled", True) is True
+
+        declared = self._host.declared("channels")
+        return uncontested("channel", [found for found in declared if is_enabled(found[1].name)])
 
     def _start_one(self, name: str, plugin: str, factory: str) -> None:
         async def attempt() -> None:

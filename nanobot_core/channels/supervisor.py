@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from nanobot_core.contracts.service import RunState, RunStatus
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from nanobot_core.clock import Clock
+    from nanobot_core.plugins.manifest import Declaration
     from nanobot_core.tasks import Spawn
 
 LONGEST_DELAY_S = 10.0
@@ -198,6 +199,24 @@ class Supervisor:
     def _enter(self, state: RunState) -> None:
         if state != self._state:
             self._state, self._since = state, self._clock.now()
+
+
+def uncontested(
+    kind: str, declared: Iterable[tuple[str, Declaration]]
+) -> dict[str, tuple[str, Declaration]]:
+    """Return plugin and declaration by name; a name that several plugins provide is left out.
+
+    Args:
+        kind: what it is, for the log.
+        declared: plugins with a declaration of theirs.
+    """
+    from loguru import logger
+
+    found = list(declared)
+    claims = Counter(declaration.name for _, declaration in found)
+    for name in sorted(name for name, count in claims.items() if count > 1):
+        logger.error("several plugins provide {} '{}'; disable all but one", kind, name)
+    return {each.name: (plugin, each) for plugin, each in found if claims[each.name] == 1}
 
 
 def _reason(attempt: asyncio.Task[str]) -> str | None:
