@@ -1,4 +1,4 @@
-"""Folders and files of our own: for their owner alone, and replaced in one step."""
+"""nanobot's own folders and files: private to their owner, and replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _OTHERS: Final = 0o077
 
 
 def make_folder(folder: Path) -> None:
-    """Make `folder` and those around it that are missing, for their owner alone from the start.
+    """Create `folder` and its missing parents, private to their owner from the start.
 
     The mode does not depend on the process's umask. A folder that exists keeps its own.
 
     Raises:
-        OSError: it cannot be made, or something else has its name.
+        OSError: it cannot be created, or something else has its name.
     """
     missing = [folder, *folder.parents]
     while missing and missing[-1].is_dir():
@@ -28,22 +28,21 @@ def make_folder(folder: Path) -> None:
     for path in reversed(missing):
         try:
             path.mkdir(mode=0o700)
-            path.chmod(0o700)  # a umask may have taken the owner's rights
+            path.chmod(0o700)  # a umask may have removed rights of the owner
         except FileExistsError:
             if not path.is_dir():
                 raise
 
 
 def is_loose(folder: Path) -> bool:
-    """Whether other accounts may look into `folder`, or write there."""
+    """Whether other accounts can read or write in `folder`."""
     return folder.is_dir() and bool(stat.S_IMODE(folder.stat().st_mode) & _OTHERS)
 
 
 def tighten(folder: Path) -> bool:
     """Close a loose folder to other accounts; return whether that was done.
 
-    Left alone are folders of another account, those that are shared on purpose, as `/tmp` is, and
-    a person's whole home.
+    Folders of another account, shared folders such as `/tmp`, and a person's home are not changed.
     """
     try:
         if not is_loose(folder) or folder.resolve() in (Path.home().resolve(), Path("/")):
@@ -58,7 +57,7 @@ def tighten(folder: Path) -> bool:
 
 
 def damaged_files(home: Path) -> Iterator[Path]:
-    """Yield what was found damaged and is kept in the gateway's folder, logs of databases left out.
+    """Yield the damaged files that are kept in the gateway's folder, without logs of databases.
 
     Args:
         home: nanobot's folder.
@@ -69,12 +68,12 @@ def damaged_files(home: Path) -> Iterator[Path]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put `text` in the place of a file of our own, whole or not at all, also when power fails.
+    """Make `text` the content of a file, completely or not at all, also if power fails.
 
-    A new file is readable by its owner only; one that is there keeps its mode.
+    A new file is readable by its owner only; an existing one keeps its mode.
 
     Raises:
-        OSError: the disk does not take it; what was there is untouched.
+        OSError: it cannot be written; the previous content is unchanged.
     """
     make_folder(path.parent)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600

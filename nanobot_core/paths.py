@@ -1,8 +1,8 @@
-"""PathGuard: which files a tool may reach, and opening them without a gap between check and use.
+"""PathGuard: decides which files a tool may use, and opens them without a gap after the check.
 
-A path is resolved once, symbolic links included, and judged as what it resolves to. It is then
-opened through `Folder`, which follows no link, so that a name swapped for a link after the check
-leads to a refusal and not elsewhere.
+A path is resolved once, including symbolic links, and the result is checked. It is then opened
+through `Folder`, which follows no links, so that a name that becomes a link after the check is
+refused.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _STATE = (
     ("memory", ".dream_cursor"),
     (".nanobot",),
 )
-"""The agent's own records inside the workspace; other parts of nanobot write them."""
+"""The agent's own records in the workspace; other parts of nanobot write them."""
 _CONVERSATIONS = "sessions"
-"""Below the workspace: what anyone has said to the agent, so reading it needs an approval."""
+"""Conversations with anyone, in the workspace; reading them needs an approval."""
 _MAX_PATH_BYTES, _MAX_NAME_BYTES = 4_096, 255
 _ROOT = Folder(Path("/"))
 
@@ -44,7 +44,7 @@ class Judged(NamedTuple):
 
     Attributes:
         path: absolute and free of links.
-        needs_approval: it may be used with the owner's approval only.
+        needs_approval: only the owner's approval permits its use.
     """
 
     path: Path
@@ -52,20 +52,20 @@ class Judged(NamedTuple):
 
 
 class PathGuard:
-    """Decides on paths that a model named, and opens what it allowed.
+    """Decides on paths that a model names, and opens the permitted ones.
 
-    A path is in one of three places. Inside the allowed folders it may be used. nanobot's own
-    folder, the configuration, devices and pseudo file systems (``/dev``, ``/proc``, ``/sys``), the
-    agent's records and git's own files are refused always. Anything else, and the sessions, is
-    refused where the guard is restricted, and otherwise needs the owner's approval: `judge` says
-    so, and `granting` returns a guard that has it.
+    Paths in the allowed folders may be used. nanobot's own folder, the configuration, devices and
+    pseudo file systems (``/dev``, ``/proc``, ``/sys``), the agent's records and git's own files are
+    always refused. All other paths, and the sessions, are refused if the guard is restricted, and
+    otherwise need the owner's approval: `judge` says so, and `granting` returns a guard that has
+    it.
 
-    Names are compared without regard to case and to Unicode spelling, as some file systems do, so a
-    name that only looks like one of these is refused too.
+    Names are compared without case and Unicode spelling, as some file systems do, so a name that
+    only looks like one of these is refused too.
 
-    Hard links: a file with several names is readable under each, because package managers and
-    ``git clone`` make such files by the thousand; only protected files are also recognised by
-    their inode. Writing replaces the name, so the content under another name never changes.
+    Hard links: a file with several names can be read under each, because package managers and
+    ``git clone`` create thousands of such files; only protected files are also recognised by their
+    inode. Writing replaces the name, so the content under another name does not change.
 
     All methods block; call them in a thread.
 
@@ -74,11 +74,11 @@ class PathGuard:
         read_roots: further folders that may be read.
         write_roots: further folders that may be read and written.
         restricted: refuse paths outside these folders; otherwise they need approval.
-        protected: files and folders that are closed, whatever else allows them, but for what the
-            other arguments name inside them.
-        unlisted: folder whose files may be read by those who know their path, such as the media
-            store, where each file has a folder with a random name.
-        guarded: files and folders that may be written with approval only, wherever they lie.
+        protected: files and folders that are always closed, except for those inside them that the
+            other arguments name.
+        unlisted: folder whose files may be read if their path is known, such as the media store,
+            where each file has a folder with a random name.
+        guarded: files and folders that may be written with approval only.
     """
 
     def __init__(
@@ -128,14 +128,14 @@ class PathGuard:
         return guard
 
     def judge(self, access: Access, text: str) -> Judged:
-        """Return the path that `text` means, and whether it needs the owner's approval.
+        """Return the path for `text`, and whether it needs the owner's approval.
 
         Args:
             access: the intended operation.
             text: as for `resolve_read`.
 
         Raises:
-            ToolInputError: the text is no usable path.
+            ToolInputError: the text is not a usable path.
             ToolDenied: the path is closed; no approval opens it.
         """
         path = self._resolved_path(access, text)
@@ -144,25 +144,25 @@ class PathGuard:
         return Judged(path, self._approval_reason(access, path) is not None)
 
     def resolve_read(self, text: str) -> Path:
-        """Return the absolute path, free of links, that `text` means and that may be read.
+        """Return the absolute path for `text`, free of links, if it may be read.
 
         Args:
             text: as the model wrote it: absolute, relative to the workspace, or below ``~``.
 
         Raises:
-            ToolInputError: the text is no usable path.
+            ToolInputError: the text is not a usable path.
             ToolDenied: the path may not be read.
         """
         return self._resolve("read", text)
 
     def resolve_write(self, text: str) -> Path:
-        """Return the absolute path, free of links, that `text` means and that may be written.
+        """Return the absolute path for `text`, free of links, if it may be written.
 
         Args:
             text: as for `resolve_read`.
 
         Raises:
-            ToolInputError: the text is no usable path.
+            ToolInputError: the text is not a usable path.
             ToolDenied: the path may not be written.
         """
         return self._resolve("write", text)
@@ -183,8 +183,8 @@ class PathGuard:
             path: what `resolve_read` or `resolve_write` returned, or a name below it.
 
         Raises:
-            ToolInputError: there is no such file, or it is not a regular one.
-            ToolDenied: it may not be read, or a link stands where none stood at the check.
+            ToolInputError: the file does not exist, or is not a regular file.
+            ToolDenied: it may not be read, or a part of it has become a link since the check.
         """
         with self._checked("read", path):
             file = _ROOT.open_read(_below_root(path))
@@ -196,14 +196,14 @@ class PathGuard:
 
     @contextlib.contextmanager
     def open_directory(self, path: Path) -> Iterator[int]:
-        """Lend a descriptor of a directory, for ``os.scandir`` and as ``dir_fd``.
+        """Yield a descriptor of a directory, for ``os.scandir`` and as ``dir_fd``.
 
         Args:
             path: what `resolve_read` returned, or a name below it.
 
         Raises:
-            ToolInputError: there is no such directory.
-            ToolDenied: it may not be read, or a link stands where none stood at the check.
+            ToolInputError: the directory does not exist.
+            ToolDenied: it may not be read, or a part of it has become a link since the check.
         """
         if path == self._unlisted:
             raise ToolDenied(_refusal("read", str(path), "name a file in it"))
@@ -213,20 +213,19 @@ class PathGuard:
             yield handle
 
     def write_atomic(self, path: Path, data: bytes, *, mode: int | None = None) -> None:
-        """Make `data` the content of `path`: all of it, on disk, or nothing.
+        """Make `data` the content of `path`, completely and on disk, or not at all.
 
-        Missing folders are made. A file that is there keeps its permissions and, where this
-        process may set it, its owner; access control lists and extended attributes are lost.
+        Missing folders are created. An existing file keeps its permissions and, if this process
+        may set it, its owner; access control lists and extended attributes are lost.
 
         Args:
             path: what `resolve_write` returned.
-            data: the whole content.
-            mode: permissions instead of those of the file that is there.
+            mode: permissions instead of those of the existing file.
 
         Raises:
             ToolInputError: the path cannot be written.
-            ToolDenied: it may not be written, or a link stands where none stood at the check.
-            ToolFailed: the disk refused; the previous content is unchanged.
+            ToolDenied: it may not be written, or a part of it has become a link since the check.
+            ToolFailed: writing failed; the previous content is unchanged.
         """
         with self._checked("write", path):
             _ROOT.replace(_below_root(path), data, mode=mode)
@@ -238,8 +237,8 @@ class PathGuard:
             path: what `resolve_write` returned.
 
         Raises:
-            ToolInputError: there is no such file, or it is not a regular one.
-            ToolDenied: it may not be written, or a link stands where none stood at the check.
+            ToolInputError: the file does not exist, or is not a regular file.
+            ToolDenied: it may not be written, or a part of it has become a link since the check.
         """
         with self._checked("write", path):
             _ROOT.remove(_below_root(path))
@@ -257,7 +256,7 @@ class PathGuard:
             if path.parts and path.parts[0] == "~":
                 path = path.expanduser()
             absolute = self.workspace / path
-            # `/dev/stdin` and `/proc/self/root` resolve to something that looks harmless.
+            # `/dev/stdin` and `/proc/self/root` resolve to paths that look harmless.
             if reason := _pseudo_objection(Path(os.path.normpath(absolute))):
                 raise ToolDenied(_refusal(access, text, reason))
             return absolute.resolve()
@@ -267,7 +266,7 @@ class PathGuard:
 
     @contextlib.contextmanager
     def _checked(self, access: Access, path: Path) -> Iterator[None]:
-        """Check `path`, then report errors of the system in terms of the tool."""
+        """Check `path`, and turn errors of the system into errors of tools."""
         if reason := self._objection(access, path):
             raise ToolDenied(_refusal(access, str(path), reason))
         try:
@@ -279,7 +278,7 @@ class PathGuard:
         return self._refused(access, path) or self._approval_reason(access, path)
 
     def _refused(self, access: Access, path: Path) -> str | None:
-        """Return why no approval opens `path`, if so."""
+        """Return why no approval permits `path`, or ``None``."""
         if reason := _pseudo_objection(path):
             return reason
         if ".." in path.parts or not path.is_absolute():
@@ -301,22 +300,22 @@ class PathGuard:
         return None
 
     def _record_objection(self, access: Access, folded: tuple[str, ...]) -> str | None:
-        """Return why the agent's own records may not be used so, if `folded` is one of them."""
+        """Return why a record of the agent may not be used in this way, or ``None``."""
         names = self._below_workspace(folded)
         if access == "write" and any(names[: len(state)] == state for state in _STATE):
-            return "it belongs to the agent's own records; leave it as it is and use another name"
+            return "it belongs to the agent's own records; use another name"
         opened = _longest_prefix(folded, self._folded_opened) > len(self._folded_opened[0])
         if names[:1] == (".nanobot",) and not opened:
             return "it belongs to nanobot itself, or to another conversation"
         return None
 
     def _below_workspace(self, folded: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names below the workspace; none for another place."""
+        """Return the names below the workspace; empty for a path outside."""
         workspace = self._folded_opened[0]
         return folded[len(workspace) :] if folded[: len(workspace)] == workspace else ()
 
     def _approval_reason(self, access: Access, path: Path) -> str | None:
-        """Return why `path` needs an approval that this guard does not have, if so."""
+        """Return why `path` needs an approval that this guard does not have, or ``None``."""
         if _is_below_any(path, self._granted):
             return None
         if access == "write" and self._is_guarded(_fold(path)):

@@ -202,12 +202,19 @@ class Nanobot:
             clearing = asyncio.to_thread(self._results.remove_old, keep_days)
             self._tasks.spawn(clearing, name="old results")
         except BaseException:
-            await self._close()
+            await self.stop()
             raise
 
     async def stop(self) -> None:
         """Stop in reverse order; a part that fails to stop is logged, and the others stop."""
-        await self._close()
+        self._pipeline = None
+        await _end_tasks(self._turns)
+        await _stopped("plugins", self.plugins.stop())
+        if self._memory is not None:
+            await _stopped("memory", self._memory.aclose())
+        if self._store is not None:
+            await _stopped("sessions", self._store.aclose())
+        await _end_tasks(self._tasks)
 
     def _build_pipeline(
         self, store: SessionStore, transcriber: TranscriptionProvider | None, ports: TurnPorts
@@ -246,16 +253,6 @@ class Nanobot:
             runner=AgentRunner(self.models, clock=self._clock, policy=policy),
             requests=RequestBuilder(self._workspace, timezone, self._clock),
         )
-
-    async def _close(self) -> None:
-        self._pipeline = None
-        await _end_tasks(self._turns)
-        await _stopped("plugins", self.plugins.stop())
-        if self._memory is not None:
-            await _stopped("memory", self._memory.aclose())
-        if self._store is not None:
-            await _stopped("sessions", self._store.aclose())
-        await _end_tasks(self._tasks)
 
     async def reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
         """Use another configuration and the present plugins, from the next turn on.

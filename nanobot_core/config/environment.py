@@ -1,4 +1,4 @@
-"""The process environment: this package is the only one that reads it."""
+"""The environment of the process; no other package reads it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def environment(
 
     Args:
         names: variables to look up.
-        environ: where to look; ``None`` means the process's own.
+        environ: variables; ``None`` means those of the process.
     """
     source = process_environment() if environ is None else environ
     return {name: source[name] for name in names if name in source}
@@ -44,7 +44,7 @@ def resolve_config_path(option: Path | None, environ: Mapping[str, str], home: P
     """Return the path of the configuration file, absolute, whether or not it exists.
 
     Args:
-        option: what the command line names; else ``NANOBOT_CONFIG`` counts.
+        option: the file that the command line names; by default ``NANOBOT_CONFIG``.
         environ: variables.
         home: nanobot's folder, searched for ``config.yaml``, ``config.yml`` and ``config.json``.
     """
@@ -74,7 +74,7 @@ def expand_home(path: str | Path) -> Path:
 
 def environment_values(environ: Mapping[str, str]) -> Iterator[tuple[str, KeyPath, JsonValue]]:
     """Yield (variable, key path, value) for ``NANOBOT_SECTION__KEY``, in order of the names."""
-    # Reads YAML, which commands that only ask for the home need not load.
+    # Loads YAML, which commands that only need the home do not use.
     from nanobot_core.config.source import parse_value
 
     for name in sorted(environ):

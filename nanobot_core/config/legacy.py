@@ -1,7 +1,7 @@
-"""Configurations of the original nanobot: values that this core reads under other keys.
+"""Configurations of the original nanobot: moves values to the keys that this core reads.
 
-The original writes every key that it knows into its file. What has a counterpart here moves to it;
-what has none is left out, and a warning gives the reason.
+The original writes all its keys into the file. A value with a counterpart here moves to that key.
+A value without one is left out, and a warning gives the reason.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _SWITCHES = {
         *("list_dir", "glob", "grep", "notebook_edit"),
     ),
 }
-"""Switches of tools, and the tools that ``false`` denies."""
+"""Switch to the tools that ``false`` denies."""
 _CHANNELS = (
     "dingtalk discord email feishu matrix mattermost mochat msteams napcat qq signal slack "
     "websocket wecom weixin whatsapp"
@@ -120,7 +120,7 @@ def none_if_automatic(value: object) -> object:
 
 
 def known_effort(value: object) -> object:
-    """Read the original's further reasoning efforts as the nearest that all services know."""
+    """Read the original's other reasoning efforts as the nearest that all services support."""
     return _EFFORTS.get(value, value) if isinstance(value, str) else value
 
 
@@ -129,7 +129,7 @@ def migrate(tree: JsonObject, origins: Origins) -> list[ConfigProblem]:
 
     Args:
         tree: the content of a file, placeholders not expanded.
-        origins: key path to origin, changed alike.
+        origins: key path to origin, changed accordingly.
 
     Returns:
         A warning for each value that has no counterpart.
@@ -146,7 +146,7 @@ def migrate(tree: JsonObject, origins: Origins) -> list[ConfigProblem]:
 
 
 def migrate_expanded(tree: JsonObject, origins: Origins) -> list[ConfigProblem]:
-    """Do the same for what depends on the values of placeholders and on all layers."""
+    """Do the same for values that depend on placeholders and on all layers."""
     original = _Original(tree, origins)
     original.recognise_openrouter()
     original.close_gateway()
@@ -154,7 +154,7 @@ def migrate_expanded(tree: JsonObject, origins: Origins) -> list[ConfigProblem]:
 
 
 class _Original:
-    """A tree with keys of the original, and what could not be moved."""
+    """A tree with keys of the original, and warnings about values that cannot be moved."""
 
     def __init__(self, tree: JsonObject, origins: Origins) -> None:
         self.warnings: list[ConfigProblem] = []
@@ -178,13 +178,13 @@ class _Original:
         return value, self._origins.get(render_path(found))
 
     def put(self, path: str, value: JsonValue, origin: Origin | None) -> None:
-        """Set the value at `path`; mappings around it are created."""
+        """Set the value at `path`; missing mappings around it are created."""
         steps = parse_path(path)
         found = {render_path(steps): origin} if origin else {}
         overlay(self._tree, nest(steps, value), self._origins, found)
 
     def move(self, old: str, new: str) -> None:
-        """Move a value, unless there is one at its new place."""
+        """Move a value, unless the new key has one."""
         value, origin = self.take(old)
         if value not in _EMPTY and self.get(new) is None:
             self.put(new, value, origin)
@@ -196,7 +196,7 @@ class _Original:
         self.put(path, [*kept, *(item for item in items if item not in kept)], origin)
 
     def retire(self, path: str, reason: str) -> None:
-        """Remove a value that has no counterpart; an empty one needs no warning."""
+        """Remove a value without a counterpart; an empty value causes no warning."""
         value, origin = self.take(path)
         if value not in _EMPTY:
             self.warn(path, "this setting of the original has no effect", origin, reason)
@@ -209,7 +209,7 @@ class _Original:
         )
 
     def apply_presets(self) -> None:
-        """Turn presets of models into profiles, and apply the one that is chosen."""
+        """Turn model presets into profiles, and apply the selected one."""
         chosen, origin = self.take("agents.defaults.model_preset")
         found, _ = self.take("model_presets")
         presets = found if isinstance(found, dict) else {}
@@ -226,7 +226,7 @@ class _Original:
                 fallback[index] = _model_of(presets.get(item, item) if _is_text(item) else item)
 
     def convert_tools(self) -> None:
-        """Turn switches into denials, and complete what the original guesses."""
+        """Turn switches into denied tools, and add values that the original derives."""
         for path, names in _SWITCHES.items():
             value, origin = self.take(path)
             if value is False:
@@ -269,7 +269,7 @@ class _Original:
         self.put(path, globs, origin)
 
     def convert_transcription(self) -> None:
-        """Give transcription the key of its provider, and keep it off where it was off."""
+        """Give transcription the key of its provider, and keep it disabled if it was."""
         enabled, origin = self.take("transcription.enabled")
         megabytes, at = self.take("transcription.max_upload_mb")
         if isinstance(megabytes, int):
@@ -290,7 +290,7 @@ class _Original:
                     self.put(f"transcription.{key}", value, None)
 
     def recognise_openrouter(self) -> None:
-        """Move a key of OpenRouter that is in the section of another provider."""
+        """Move an OpenRouter key that is in the section of another provider."""
         sections = self.get("providers")
         if not isinstance(sections, dict) or self.get("providers.openrouter.api_key"):
             return
@@ -299,7 +299,7 @@ class _Original:
             if _is_text(key) and key.startswith(_OPENROUTER) and not self._has_base(name):
                 _, origin = self.take(f"providers.{name}.api_key")
                 self.put("providers.openrouter.api_key", key, origin)
-                expected = f"a key that begins with '{_OPENROUTER}' is one of OpenRouter"
+                expected = f"a key that begins with '{_OPENROUTER}' belongs to OpenRouter"
                 remedy = "it is used for providers.openrouter; move it there"
                 self.warn(f"providers.{name}.api_key", expected, origin, remedy)
                 return
@@ -308,7 +308,7 @@ class _Original:
         return bool(self.get(f"providers.{provider}.api_base"))
 
     def close_gateway(self) -> None:
-        """Listen on this machine alone where no secret keeps others out."""
+        """Listen on this machine only, unless a secret is configured."""
         if self.get("gateway.host") in _ANY_ADDRESS and not self.get("gateway.secret"):
             host, origin = self.take("gateway.host")
             expected = f"'{host}' lets other machines connect, and gateway.secret is not set"
@@ -320,7 +320,7 @@ def _is_text(value: object) -> TypeGuard[str]:
 
 
 def _model_of(candidate: JsonValue) -> JsonValue:
-    """Return the name of a fallback model, which begins with its provider where it has one."""
+    """Return the name of a fallback model, with its provider as a prefix if it has one."""
     if not isinstance(candidate, dict):
         return candidate
     model, provider = candidate.get("model"), candidate.get("provider")

@@ -1,6 +1,6 @@
 """The settings of the core, and the base of every plugin's settings.
 
-The same file has the sections of plugins. The models around them keep them unchanged;
+The file also contains the sections of plugins. The models here keep them unchanged, and
 `Settings.section` returns one.
 """
 
@@ -29,14 +29,14 @@ from nanobot_core.messages import JsonObject
 
 OptionalText = Annotated[str | None, BeforeValidator(none_if_empty)]
 Section = dict[str, Any]
-"""The raw mapping of a plugin, which validates it."""
+"""The raw mapping of a plugin; the plugin validates it."""
 
 
 class PluginSettings(BaseModel):
-    """Base of a plugin's settings: frozen, unknown keys refused, camelCase read as well.
+    """Base of a plugin's settings: frozen, unknown keys are refused, and camelCase is accepted.
 
-    Numbers are accepted where a text is expected, since YAML reads an unquoted chat id or token
-    of digits as a number. In a file, ``timeout`` is read as ``timeout_s`` where that is a field.
+    A number is accepted where a text is expected, because YAML reads an unquoted chat id or token
+    of digits as a number. In a file, ``timeout`` means ``timeout_s`` if that is a field.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -45,13 +45,13 @@ class PluginSettings(BaseModel):
         alias_generator=to_camel,
         populate_by_name=True,
         coerce_numbers_to_str=True,
-        # Errors must not repeat values, and most processes use few of the models.
+        # Errors must not quote values, and most processes use few of the models.
         hide_input_in_errors=True,
         defer_build=True,
     )
 
     def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
-        """Leave out sections of others, which may hold secrets as plain texts."""
+        """Leave out sections of plugins, which may contain secrets as plain text."""
         declared = type(self).model_fields
         return ((name, value) for name, value in super().__repr_args__() if name in declared)
 
@@ -60,17 +60,17 @@ class ProviderSettings(PluginSettings):
     """The section of a provider, ``providers.<name>``.
 
     Attributes:
-        api_key: key of the service; the vendor's environment variable counts when it is absent.
+        api_key: key of the service; by default the value of the vendor's environment variable.
         api_base: base URL instead of the vendor's.
         extra_headers: sent with each request.
         proxy: URL of an HTTP or SOCKS proxy.
-        timeout_s: seconds that the service may stay silent.
+        timeout_s: seconds that the service may send nothing.
         alternating_roles: merge neighbouring messages of the same role, for a service that refuses
             them.
     """
 
     api_key: Annotated[SecretStr | None, BeforeValidator(none_if_empty)] = None
-    # All three may contain keys as plain text.
+    # These may contain keys as plain text.
     api_base: Annotated[OptionalText, Field(repr=False)] = None
     extra_headers: Annotated[dict[str, str], Field(repr=False)] = {}
     proxy: Annotated[OptionalText, Field(repr=False)] = None
@@ -79,11 +79,11 @@ class ProviderSettings(PluginSettings):
 
 
 class GroupSettings(PluginSettings):
-    """One group chat, ``channels.<name>.groups.<chat id>``; what is absent is as for all chats.
+    """One group chat, ``channels.<name>.groups.<chat id>``; the default is that of the channel.
 
     Attributes:
-        policy: ``mention`` answers who addresses the agent, ``open`` every message, ``deny`` none.
-        allow_from: ids or names of those who may write there.
+        policy: ``mention`` answers messages that mention the agent, ``open`` all, ``deny`` none.
+        allow_from: ids or names of people who may write there.
     """
 
     policy: Literal["mention", "open", "deny"] | None = None
@@ -91,19 +91,19 @@ class GroupSettings(PluginSettings):
 
 
 class ChannelSettings(PluginSettings):
-    """The section of a channel, ``channels.<name>``; plugins derive theirs from it.
+    """The section of a channel, ``channels.<name>``; channel plugins extend it.
 
     Attributes:
-        enabled: whether the gateway starts it.
-        allow_from: ids or names of those who may write; ``"*"`` means everyone.
-        group_policy: ``mention`` answers who addresses the agent, ``open`` every message,
-            ``deny`` none.
+        enabled: the gateway starts the channel.
+        allow_from: ids or names of people who may write; ``"*"`` means everyone.
+        group_policy: ``mention`` answers messages that mention the agent, ``open`` all, ``deny``
+            none.
         groups: chat id to the settings of that group.
-        pairing: strangers who write get a code that the owner can approve.
-        send_progress: words that come with tool calls; ``None`` as in ``channels``.
-        send_tool_hints: a line for each tool call; ``None`` as in ``channels``.
-        streaming: answers are shown while they are written, where the platform can.
-        rate_limit: messages that one sender may send a minute; more are refused.
+        pairing: unknown people who write get a code that the owner can approve.
+        send_progress: send the text that comes with tool calls; ``None`` as in ``channels``.
+        send_tool_hints: send a line for each tool call; ``None`` as in ``channels``.
+        streaming: show answers while they are written, if the platform supports it.
+        rate_limit: messages per minute that one sender may send; more are refused.
     """
 
     enabled: bool = True
@@ -140,13 +140,13 @@ class AgentDefaults(PluginSettings):
 
     Attributes:
         provider: adapter to use; ``None`` chooses it by the model.
-        fallback_models: tried in order when `model` is not available.
-        max_tokens: tokens of one answer.
-        context_window_tokens: tokens of one request and its answer.
-        temperature: ``None`` leaves it to the service.
-        session_store: name of the store of histories.
-        steering: messages that arrive during a turn are given to it.
-        transcriber: name of what turns recordings into text; ``None`` takes the only one there is.
+        fallback_models: tried in order if `model` is not available.
+        max_tokens: most tokens of one answer.
+        context_window_tokens: most tokens of one request and its answer.
+        temperature: ``None`` uses the default of the service.
+        session_store: name of the session store.
+        steering: a message that arrives during a turn is added to that turn.
+        transcriber: name of the transcriber; ``None`` uses the installed one if there is only one.
     """
 
     workspace: str = "~/.nanobot/workspace"
@@ -175,13 +175,13 @@ class AgentsSettings(PluginSettings):
 
 
 class ChannelsSettings(OpenSection):
-    """``channels``: which extra messages chats get. Each channel has its section here.
+    """``channels``: the extra messages of chats. Each channel has its section here.
 
     Attributes:
-        send_progress: words that come with tool calls.
-        send_tool_hints: a line for each tool call.
-        send_final_after_message: the reply is sent also when a tool has written to the chat.
-        media_keep_days: age at which files that came in or went out are removed.
+        send_progress: send the text that comes with tool calls.
+        send_tool_hints: send a line for each tool call.
+        send_final_after_message: send the reply also if a tool has written to the chat.
+        media_keep_days: days after which received and sent files are deleted.
     """
 
     send_progress: bool = True
@@ -191,17 +191,17 @@ class ChannelsSettings(OpenSection):
 
 
 class GatewaySettings(OpenSection):
-    """``gateway``: what runs for months.
+    """``gateway``: the process that runs channels and services.
 
     Attributes:
         host: address of its HTTP server.
-        port: port of its HTTP server; 0 takes a free one.
+        port: port of its HTTP server; 0 means a free one.
         secret: callers of the HTTP server from other machines must send it.
         bus: name of the message queue.
-        max_waiting: messages that may wait before channels are asked to slow down.
-        grace_s: seconds that turns have to end when the gateway stops.
-        patience_s: seconds after which a user whose message still waits is notified.
-        give_up_after_s: seconds after which a reply that cannot be delivered is a dead letter.
+        max_waiting: number of waiting messages from which channels are asked to slow down.
+        grace_s: seconds that turns have to finish when the gateway stops.
+        patience_s: seconds after which the sender of a waiting message is notified.
+        give_up_after_s: seconds after which an undelivered reply becomes a dead letter.
     """
 
     host: str = "127.0.0.1"
@@ -234,19 +234,19 @@ def _refuse_argument(_pattern: object) -> None:
 
 
 class ApprovalRule(PluginSettings):
-    """What happens to calls that match; what is absent matches everything.
+    """What happens to matching calls; an absent condition matches everything.
 
     A pattern is a glob (``*``, ``?``, ``[...]``) that must match the whole value.
 
     Attributes:
-        tool: glob of tool names. ``deny`` and ``ask`` follow a tool under every name it has.
-        arguments: argument to glob, such as ``{path: "notes/*"}``; all of them must match. Paths
-            are relative to the workspace, or absolute when they are outside; of a command line,
-            ``allow`` must match each command.
-        argument: refused. It was searched in every argument, so that an attacker's text matched.
-        channel: name of the channel the call comes from.
-        sender: id of the person the call comes from. Without one, ``allow`` is for the owner.
-        action: run it, ask the owner, or refuse.
+        tool: glob of tool names. ``deny`` and ``ask`` apply to a tool under each of its names.
+        arguments: argument to glob, such as ``{path: "notes/*"}``; all must match. Paths are
+            relative to the workspace, or absolute if they are outside; ``allow`` must match each
+            command of a command line.
+        argument: refused. It was searched in every argument, so an attacker's text could match.
+        channel: name of the channel of the call.
+        sender: id of the sender. Without one, ``allow`` applies to the owner only.
+        action: run the call, ask the owner, or refuse.
     """
 
     tool: str
@@ -258,12 +258,12 @@ class ApprovalRule(PluginSettings):
 
 
 class GuestsSettings(PluginSettings):
-    """``tools.guests``: what senders who are not the owner may use.
+    """``tools.guests``: what senders other than the owner may use.
 
     Attributes:
-        allow: globs of tools that guests are offered besides those that are made for guests.
-        files: ``own`` gives each guest a folder of their own, ``workspace`` the agent's; in both,
-            changes to what steers the agent wait for the owner's approval.
+        allow: globs of tools for guests, besides those that are meant for guests.
+        files: ``own`` gives each guest a separate folder, ``workspace`` the agent's; in both,
+            changes to the agent's instructions need the owner's approval.
     """
 
     allow: list[str] = []
@@ -274,20 +274,19 @@ class ToolsSettings(OpenSection):
     """``tools``: settings of all tools. Each family of tools has its section here.
 
     Attributes:
-        restrict_to_workspace: files outside of the workspace are refused; otherwise the owner is
-            asked.
-        allow: globs of tools a turn may use.
-        deny: globs of tools it must not use; they outrank `allow`.
+        restrict_to_workspace: refuse files outside the workspace; otherwise the owner is asked.
+        allow: globs of tools that a turn may use.
+        deny: globs of tools that it must not use; they override `allow`.
         aliases: name for the model to full name of the tool.
-        timeout_s: seconds for a tool without a limit of its own.
-        max_tool_result_chars: longer results are cut, the whole kept in a file.
-        result_keep_days: age at which those files are removed.
+        timeout_s: seconds for a tool without its own limit.
+        max_tool_result_chars: longer results are cut, and kept completely in a file.
+        result_keep_days: days after which those files are deleted.
         max_repeats: equal calls with equal results before the model gets a warning.
         max_parallel: calls that run concurrently in one turn.
-        guests: what senders who are not the owner may use.
+        guests: what senders other than the owner may use.
         approval: rules in order; the first that matches decides.
-        approval_timeout_s: seconds until no answer means no.
-        ssrf_whitelist: networks (CIDR) that guarded requests may reach although they are private.
+        approval_timeout_s: seconds after which an unanswered question means no.
+        ssrf_whitelist: private networks (CIDR) that guarded requests may reach.
     """
 
     restrict_to_workspace: bool = False
@@ -306,7 +305,7 @@ class ToolsSettings(OpenSection):
 
 
 class Budget(PluginSettings):
-    """Most tokens and US dollars to spend; ``None`` means no limit."""
+    """Limits of tokens and US dollars; ``None`` means no limit."""
 
     tokens: NonNegativeInt | None = None
     usd: NonNegativeFloat | None = None
@@ -329,7 +328,7 @@ class MemorySettings(PluginSettings):
 
 
 def _by_id(value: object) -> object:
-    """Read a list of ids as a mapping in which nothing more is said of them."""
+    """Read a list of ids as a mapping without values."""
     return dict.fromkeys(value) if isinstance(value, list) else value
 
 
@@ -337,13 +336,13 @@ class PluginsSettings(PluginSettings):
     """``plugins``: which plugins run.
 
     Attributes:
-        policy: ``direct`` leaves out those that came only as another package's dependency,
-            ``listed`` takes only `enabled`, ``all`` takes everything.
-        required: start fails when one of these cannot run.
-        order: hook to plugins in the order they are called.
-        isolate: tool plugins that run in a process and environment of their own, with the path of
-            that environment's interpreter; without one it is that of ``environments/<id>``.
-        install: has no effect; accepted so that files which have it stay valid.
+        policy: ``direct`` leaves out plugins that were installed only as a dependency, ``listed``
+            runs only those in `enabled`, ``all`` runs all.
+        required: the start fails if one of these cannot run.
+        order: hook to plugins in the order in which they are called.
+        isolate: tool plugins that run in a separate process and environment, each with the path of
+            its interpreter; by default that of ``environments/<id>``.
+        install: has no effect; accepted so that existing files stay valid.
         local: paths of single-file plugins.
         limits: hook to seconds one implementation may take.
     """
@@ -360,7 +359,7 @@ class PluginsSettings(PluginSettings):
 
 
 class LoggingSettings(PluginSettings):
-    """``logging``: least level, JSON lines in the file, and whether there is a file."""
+    """``logging``: lowest level, JSON lines in the file, and whether a file is written."""
 
     level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
     as_json: Annotated[bool, Field(alias="json")] = False
@@ -396,7 +395,7 @@ class Settings(OpenSection):
 
         Returns:
             The raw mapping, or ``None`` if it is absent or not a mapping. A section of the
-            core has only those keys that the owner has set.
+            core has only the keys that are configured.
         """
         current: object = self
         for step in parse_path(path):

@@ -1,4 +1,4 @@
-"""Which values are secret, and texts without them."""
+"""Finds secrets in a configuration, and masks them in texts."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from nanobot_core.messages import JsonObject, JsonValue
 
 MASK = "********"
 MIN_SECRET_CHARS = 4
-"""Shorter values are masked nowhere: they would hit innocent texts everywhere."""
+"""Shorter values are not masked, because they occur in ordinary texts."""
 MIN_REDACTED_CHARS = 8
-"""Shorter values stay in what people and models read, where a mask too many does harm."""
+"""Shorter values stay in texts for people and models, where a wrong mask does harm."""
 MIN_ENCODED_CHARS = 12
-"""Shorter values are not looked for in base64."""
+"""Shorter values are not searched in base64."""
 MAX_PIECE_CHARS = 256
-"""A longer secret is looked for in pieces, so that no text takes longer than its length."""
+"""A longer secret is searched in pieces, so that the time is linear in the text."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET_WORDS = re.compile(
     r"apikeys?|authorization|cookie|credentials?|dsn|key|pass(?:phrase|wd|word)|pin|pwd|secrets?|token"
 )
 _WORKING_FOLDERS = frozenset({"PWD", "OLDPWD"})
-"""Variables of the shell (POSIX.1-2017, section 8.3) that sound like passwords."""
+"""Variables of the shell (POSIX.1-2017, section 8.3) whose names resemble passwords."""
 _PLAIN_ENDINGS = re.compile(
     r"enabled|endpoint|env|file|id|length|limit|name|path|policy|s|seconds|type|uri|url"
 )
 _OPEN_ENDED = re.compile(r"env|environment|headers")
-"""Last words of mappings for other programs; which of their values are secret, those know."""
+"""Last words of mappings for other programs, whose keys may have any meaning."""
 _POSTED_TO = re.compile(r"callback|hook|webhook")
-"""Words of keys for addresses that are secrets themselves (Slack, Discord, Teams)."""
+"""Words of keys for URLs that are secrets themselves (Slack, Discord, Teams)."""
 _USER_INFO = re.compile(r"://[^/\s@:]*:([^/\s@]+)@")
 _LONE_USER = re.compile(r"://([^/\s@:]+)@")
 _TOKEN_LIKE = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[^\s/\\]{16,}")
@@ -45,7 +45,7 @@ _RUN = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16,}")
 _MIN_TOKEN_CHARS = 16
 _NAME = re.compile(r"[A-Za-z0-9]+")
 _MIN_CHANGES = 5
-"""Changes between digits, capitals and small letters within names that only random text has."""
+"""Changes between digits, capitals and small letters from which a text counts as random."""
 _ORDINARY = re.compile(
     r"(?i)anonymous|changeme|disabled|localhost|not[_-]?set|password|required|undefined|username"
 )
@@ -63,15 +63,15 @@ def names_secret(key: str) -> bool:
 
 
 def resembles_secret(value: JsonValue) -> bool:
-    """Return whether `value` looks like a secret that is in the wrong place."""
+    """Return whether `value` looks like a secret, whatever its key."""
     text = value if isinstance(value, str) else ""
     return bool(_TOKEN_LIKE.search(text) or _USER_INFO.search(text))
 
 
 def find_secrets(value: JsonValue, *, is_secret: bool = False) -> Iterator[str]:
-    """Yield the secrets in a tree: texts under keys that name one, and those in addresses.
+    """Yield the secrets in a tree: values of keys that name a secret, and secrets in URLs.
 
-    Of lists for command lines, those that an option names (``--token abc``, ``--api-key=abc``).
+    In lists for command lines, also values of such options (``--token abc``, ``--api-key=abc``).
     """
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -99,7 +99,7 @@ def find_secrets(value: JsonValue, *, is_secret: bool = False) -> Iterator[str]:
 
 
 def _address_secrets(text: str) -> Iterator[str]:
-    """Yield what is secret in the addresses in `text`, as written and as it is sent."""
+    """Yield the secrets of the URLs in `text`, as written and decoded."""
     found = _USER_INFO.findall(text)
     found += filter(resembles_secret, _LONE_USER.findall(text))
     if "://" in text:
@@ -114,7 +114,7 @@ def _address_secrets(text: str) -> Iterator[str]:
 
 
 def _is_token(part: str) -> bool:
-    """Whether a part of an address's path is a secret: random, not made of words."""
+    """Whether a part of a URL path is a secret: random, not words."""
     if _UUID.fullmatch(part) or _BOT.fullmatch(part) or _RUN.search(part):
         return True
     changes = sum(len(_WORD.findall(name)) - 1 for name in _NAME.findall(part))
@@ -138,12 +138,12 @@ def _is_posted_to(key: str) -> bool:
 
 
 def maskable(found: Iterable[str]) -> frozenset[str]:
-    """Return the secrets that can be replaced in texts; shorter ones are part of ordinary words."""
+    """Return the secrets that are long enough to be masked in texts."""
     return frozenset(secret for secret in found if len(secret) >= MIN_SECRET_CHARS)
 
 
 def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is secret in variables: those named so, and those in addresses."""
+    """Yield the secrets in variables: values of names for secrets, and secrets in URLs."""
     for name, value in environ.items():
         yield from _address_secrets(value)
         if names_secret(name) and name not in _WORKING_FOLDERS:
@@ -151,14 +151,14 @@ def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 class Redactor:
-    """Replaces the secrets of one configuration in texts, by value, in time linear in the text.
+    """Replaces the secrets of one configuration in texts, in time linear in the text.
 
-    It finds a secret as it is, in JSON, in the `repr` of a Python value, and in an address, and one
-    of at least `MIN_ENCODED_CHARS` also in base64, at any place in the encoded text.
-    Not found is one that is split by a line break or encoded otherwise (hex, reversed).
+    It finds a secret as plain text, in JSON, in the `repr` of a Python value, and in a URL, and a
+    secret of at least `MIN_ENCODED_CHARS` also in base64, anywhere in the encoded text. It does not
+    find a secret that is split by a line break or encoded in another way (hex, reversed).
 
     Args:
-        secrets: what must not be shown; values shorter than `MIN_SECRET_CHARS` are left out.
+        secrets: values to replace; those shorter than `MIN_SECRET_CHARS` are ignored.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -168,11 +168,11 @@ class Redactor:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What is replaced so far."""
+        """The known secrets."""
         return self._secrets
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Replace these too from now on."""
+        """Add secrets."""
         more = maskable(secrets) - self._secrets
         if more:
             self._secrets |= more
@@ -181,8 +181,8 @@ class Redactor:
     def redact(self, text: str) -> str:
         """Return a text for people and models without secrets.
 
-        Values shorter than `MIN_REDACTED_CHARS` stay, and so do those that are not secrets in spite
-        of their place: paths, ordinary words (``changeme``), and the same few characters repeated.
+        Values shorter than `MIN_REDACTED_CHARS` stay, and so do values that are unlikely to be
+        secrets: paths, ordinary words (``changeme``), and repetitions of a few characters.
         """
         pattern = self._redacted
         if pattern is None:
@@ -190,7 +190,7 @@ class Redactor:
         return pattern.sub(MASK, text)
 
     def mask(self, text: str) -> str:
-        """Return a text for logs and error messages, where a mask too many does no harm."""
+        """Return a text for logs and error messages, where a wrong mask does no harm."""
         pattern = self._masked
         if pattern is None:
             pattern = self._masked = _pattern(self._secrets)
@@ -207,7 +207,7 @@ def _is_strong(secret: str) -> bool:
 
 
 def _pattern(secrets: Iterable[str]) -> re.Pattern[str]:
-    """Return what matches every form of `secrets`, the longest first where one begins another."""
+    """Return an expression for every form of `secrets`, the longest first."""
     words = {piece for secret in secrets for form in _forms(secret) for piece in _pieces(form)}
     return re.compile(_alternation(sorted(words), _TRIE_DEPTH) if words else r"(?!)")
 
@@ -223,7 +223,7 @@ def _forms(secret: str) -> Iterator[str]:
     yield quote_plus(encoded)
     if len(secret) >= MIN_ENCODED_CHARS:
         for offset in range(3):
-            # The text before and after shares the outer characters of the encoded text.
+            # The outer characters of the encoded text also depend on its surroundings.
             text = base64.b64encode(bytes(offset) + encoded).decode("ascii")
             own = text[-(-offset * 8 // 6) : (offset + len(encoded)) * 8 // 6]
             yield own
@@ -231,7 +231,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _pieces(form: str) -> Iterator[str]:
-    """Yield `form` in pieces none of which is too long, or too short to identify it."""
+    """Yield `form` in pieces of equal length, at most `MAX_PIECE_CHARS`."""
     count = -(-len(form) // MAX_PIECE_CHARS)
     length = -(-len(form) // count)
     for start in range(0, len(form), length):
@@ -239,7 +239,7 @@ def _pieces(form: str) -> Iterator[str]:
 
 
 def _alternation(words: list[str], depth: int) -> str:
-    """Return an expression for `words`, sorted: a tree, so that no place is looked at twice."""
+    """Return an expression for sorted `words`, as a tree, so that no character is read twice."""
     start = _common_beginning(words[0], words[-1])
     rests = [word[len(start) :] for word in words if len(word) > len(start)]
     if not rests:
@@ -254,7 +254,7 @@ def _alternation(words: list[str], depth: int) -> str:
 
 
 def _common_beginning(first: str, last: str) -> str:
-    """Return what the first and the last of sorted words, and so all of them, begin with."""
+    """Return the common start of the first and last of sorted words, and so of all."""
     length = 0
     while length < min(len(first), len(last)) and first[length] == last[length]:
         length += 1
@@ -264,7 +264,7 @@ def _common_beginning(first: str, last: str) -> str:
 def mask_tree(value: JsonObject, redactor: Redactor) -> JsonObject:
     """Return a copy of `value` that can be shown.
 
-    Variables and headers for other programs are masked as a whole, whatever their names.
+    Variables and headers for other programs are masked completely.
     """
 
     def is_foreign(key: str, inner: JsonValue) -> bool:

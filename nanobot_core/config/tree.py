@@ -1,4 +1,4 @@
-"""Trees of plain values: key paths, spellings of a key, and one layer laid over another."""
+"""Trees of plain values: key paths, spellings of keys, and merging of layers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parse_path(text: str) -> KeyPath:
 
 
 def fold(key: str) -> str:
-    """Return what all spellings of a key have in common (``api_key``, ``apiKey``, ``API-KEY``)."""
+    """Return the common form of all spellings of a key (``api_key``, ``apiKey``, ``API-KEY``)."""
     return key.replace("_", "").replace("-", "").lower()
 
 
@@ -55,7 +55,7 @@ def find_key(mapping: Mapping[str, object], name: str) -> str | None:
 
 
 def resolve(tree: JsonValue, path: KeyPath) -> tuple[KeyPath, JsonValue]:
-    """Return the longest beginning of `path` that exists, as spelt in `tree`, and its value."""
+    """Return the longest start of `path` that exists, in the spelling of `tree`, and its value."""
     found: KeyPath = ()
     for step in path:
         if isinstance(tree, dict) and isinstance(step, str):
@@ -82,7 +82,7 @@ def walk(value: JsonValue, at: KeyPath = ()) -> Iterator[tuple[KeyPath, JsonValu
 
 
 def nest(path: KeyPath, value: JsonValue) -> JsonObject:
-    """Return mappings inside each other that hold `value` at `path`, which has no indices."""
+    """Return nested mappings with `value` at `path`, which has no indices."""
     for step in reversed(path):
         value = {str(step): value}
     return value if isinstance(value, dict) else {}
@@ -95,14 +95,14 @@ def overlay(
     layer_origins: Mapping[str, Origin],
     at: tuple[KeyPath, KeyPath] = ((), ()),
 ) -> None:
-    """Lay `layer` over `base`, in place: mappings are merged, everything else is replaced.
+    """Merge `layer` into `base`, in place: mappings are merged, other values replaced.
 
     Args:
         base: the tree that is changed.
-        layer: what outranks `base`; it may spell a key differently.
-        origins: origins of `base`, changed alike.
+        layer: overrides `base`; it may spell keys differently.
+        origins: origins of `base`, changed accordingly.
         layer_origins: origins of `layer`.
-        at: the paths of the two in their origins.
+        at: paths of `base` and `layer` in their origins.
     """
     for name, value in layer.items():
         key = find_key(base, name) or name

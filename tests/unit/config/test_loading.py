@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from hypothesis import given, strategies as st
@@ -13,71 +12,11 @@ from pydantic import SecretStr
 
 from nanobot_core.config.loading import LoadedConfig, load_config, read_config
 from nanobot_core.config.models import PluginSettings, ProviderSettings, Settings
-from nanobot_core.config.sections import unknown_sections, validate_section
+from nanobot_core.config.sections import validate_section
 from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
-from nanobot_core.messages import JsonObject, JsonValue
+from nanobot_core.messages import JsonValue
 
 CANARY = "canary-9f8e7d6c5b4a3210"
-
-ORIGINAL = {
-    "agents": {
-        "defaults": {
-            "workspace": "~/.nanobot/workspace",
-            "model": "anthropic/claude-opus-4-5",
-            "provider": "auto",
-            "maxTokens": 4096,
-            "temperature": 0.1,
-            "maxToolIterations": 40,
-            "maxToolResultChars": 16000,
-            "memoryWindow": 100,
-            "reasoningEffort": "adaptive",
-            "fallbackModels": ["a/b", {"model": "c/d", "provider": "x"}],
-            "dream": {"intervalH": 2},
-        }
-    },
-    "channels": {
-        "sendProgress": False,
-        "sendToolHints": True,
-        "sendMaxRetries": 3,
-        "telegram": {"enabled": True, "token": CANARY, "allowFrom": ["1"], "proxy": None},
-        "slack": {"enabled": False, "dm": {"policy": "open"}},
-    },
-    "providers": {
-        "anthropic": {"apiKey": "sk-x", "apiBase": None, "extraHeaders": None},
-        "groq": {"apiKey": "", "apiBase": None, "extraHeaders": None},
-    },
-    "gateway": {"host": "0.0.0.0", "port": 1879, "heartbeat": {"enabled": True, "intervalS": 1800}},
-    "tools": {
-        "web": {"search": {"apiKey": "brave", "maxResults": 5}},
-        "exec": {"timeout": 60},
-        "restrictToWorkspace": True,
-        "mcpServers": {"fileServer": {"command": "npx", "env": {"API_KEY": "k"}}},
-    },
-    "audio": {"tts": {"provider": "edge_tts"}},
-}
-
-
-class ExecSettings(PluginSettings):
-    timeout_s: float = 60
-    sandbox: Literal["auto", "none"] = "auto"
-    api_key: SecretStr | None = None
-
-
-class BackendA(PluginSettings):
-    kind: Literal["a"]
-    size: int
-
-
-class BackendB(PluginSettings):
-    kind: Literal["b"]
-    colour: str
-
-
-class RecallSettings(PluginSettings):
-    backend_options: BackendA | BackendB | None = None
-    limit: int | Literal["none"] = 3
-    items: list[ExecSettings] | None = None
-    by_name: dict[str, ExecSettings] | None = None
 
 
 def load(
@@ -110,34 +49,6 @@ def test_without_a_file_the_defaults_count(tmp_path: Path) -> None:
     assert loaded.workspace == tmp_path / "workspace"
     assert loaded.settings.agents.defaults.context_window_tokens == 65_536
     assert loaded.problem("owner", "expected x").file == "configuration"
-
-
-def test_a_configuration_of_the_original_loads_with_warnings_only(tmp_path: Path) -> None:
-    loaded = load(tmp_path, json.dumps(ORIGINAL, indent="\t"), name="config.json")
-    defaults = loaded.settings.agents.defaults
-    assert (defaults.provider, defaults.max_tokens, defaults.reasoning_effort) == (None, 4096, None)
-    assert defaults.fallback_models == ["a/b", "x/c/d"]
-    assert loaded.settings.tools.restrict_to_workspace
-    assert loaded.settings.channels.send_tool_hints
-    assert loaded.settings.tools.max_tool_result_chars == 16_000
-    assert {warning.path for warning in loaded.warnings} == {
-        "agents.defaults.memory_window",
-        "agents.defaults.dream",
-        "channels.send_max_retries",
-        "gateway.host",
-    }
-    assert all(warning.line for warning in loaded.warnings)
-    exec_settings = validate_section(
-        load(tmp_path, "tools: {exec: {timeout: 42}}"), "tools.exec", ExecSettings
-    )
-    assert exec_settings.timeout_s == 42
-    provider = validate_section(loaded, "providers.anthropic", ProviderSettings)
-    assert provider.api_key is not None
-    assert provider.api_key.get_secret_value() == "sk-x"
-    assert provider.extra_headers == {}
-    assert validate_section(loaded, "providers.groq", ProviderSettings).api_key is None
-    assert loaded.settings.section("tools.mcp_servers.file_server.env") == {"API_KEY": "k"}
-    assert loaded.settings.section("gateway.heartbeat") == {"enabled": True, "intervalS": 1800}
 
 
 def test_what_counts_more_wins_whatever_the_spelling(tmp_path: Path) -> None:
@@ -377,106 +288,6 @@ def test_secrets_are_known_and_masked(tmp_path: Path) -> None:
     assert '"max_tokens": 5' in shown
     assert "http://me:********@host" in shown
     assert 'enabled_key": true' in shown
-
-
-def test_a_section_is_validated_by_its_plugin_with_file_line_and_owner(tmp_path: Path) -> None:
-    text = (
-        "tools:\n  exec:\n    timeoutS: soon\n    sandbx: auto\n    apiKey: [1]\n    zebra: 1\n"
-        "  web: 3\n"
-    )
-    loaded = load(tmp_path, text.replace("  web: 3\n", ""))
-    with pytest.raises(ConfigInvalid) as caught:
-        validate_section(loaded, "tools.exec", ExecSettings, owner="shell")
-    lines = str(caught.value).splitlines()
-    assert len(lines) == 3
-    assert ":3: tools.exec.timeoutS: expected a number, found 'soon'" in lines[0]
-    assert ":4: tools.exec.sandbx: expected a known key; did you mean 'sandbox'?" in lines[1]
-    assert "tools.exec.apiKey" in lines[2]
-    assert all("plugin 'shell'" in line for line in lines)
-
-
-def test_unknown_keys_of_a_plugin_are_warnings_where_the_caller_takes_them(tmp_path: Path) -> None:
-    loaded = load(tmp_path, "tools: {exec: {horse: 60, zebra: 1}}")
-    told: list[ConfigProblem] = []
-    settings = validate_section(loaded, "tools.exec", ExecSettings, on_warning=told.append)
-    assert settings == ExecSettings()
-    assert [warning.path for warning in told] == ["tools.exec.horse", "tools.exec.zebra"]
-
-
-def test_a_section_that_is_no_mapping_is_an_error(tmp_path: Path) -> None:
-    loaded = load(tmp_path, "custom: [1]")
-    with pytest.raises(ConfigInvalid, match=r"custom: expected a mapping, found a list"):
-        validate_section(loaded, "custom", ExecSettings)
-    assert validate_section(loaded, "absent", ExecSettings) == ExecSettings()
-
-
-def test_the_key_of_the_core_in_a_shared_section_is_not_the_plugins(tmp_path: Path) -> None:
-    loaded = load(tmp_path, "memory: {backend: files, limit: 5}")
-    assert loaded.settings.memory.backend == "files"
-    assert validate_section(loaded, "memory", RecallSettings).limit == 5
-    assert loaded.settings.section("memory") == {"backend": "files", "limit": 5}
-
-
-@pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        ("{limit: x}", ["memory.limit: expected an integer or 'none', found 'x'"]),
-        (
-            "{backendOptions: {kind: a, size: big}}",
-            ["memory.backendOptions.size: expected an integer, found 'big'"],
-        ),
-        ("{backend_options: {kind: a}}", ["memory.backend_options.size: expected a value"]),
-        ("{items: true}", ["memory.items: expected a list, found true"]),
-        (f"{{limit: {'x ' * 40}}}", ["memory.limit: expected an integer or 'none'"]),
-        ("{items: [{timeout_s: x}]}", ["memory.items[0].timeout_s: expected a number"]),
-        ("{by_name: {a: {timeot_s: 1}}}", ["memory.by_name.a.timeot_s: expected a known key"]),
-        ("{backend_options: 3}", ["memory.backend_options: expected a mapping"]),
-    ],
-)
-def test_errors_in_unions_are_those_of_the_branch_that_was_meant(
-    tmp_path: Path, section: str, expected: list[str]
-) -> None:
-    loaded = load(tmp_path, f"memory: {section}")
-    with pytest.raises(ConfigInvalid) as caught:
-        validate_section(loaded, "memory", RecallSettings)
-    lines = str(caught.value).splitlines()
-    assert len(lines) == len(expected)
-    assert all(text in line for text, line in zip(expected, lines, strict=True)), lines
-
-
-def test_sections_that_nobody_claims_are_found_with_the_nearest_known_one(tmp_path: Path) -> None:
-    text = (
-        "provider: {openai: {api_key: x}}\ncorn: {a: 1}\nnotes: {a: 1}\nidle: {a: ''}\n"
-        "channels: {telegran: {enabled: true}, slack: {enabled: false, a: 1}, mail: {a: 1},"
-        " mastodon: {a: 1}, discord: {a: 1}}\n"
-        "tools: {webb: {search: {a: 1}}, exec: {a: 1}, mcp: {web: {a: 1}}}\n"
-        "providers: {openai: {api_key: x}, groq: {api_key: ''}, xyz: {api_key: x}}\nscalar: 3\n"
-    )
-    known = ["cron", "channels.telegram", "channels.mail", "tools.exec", "tools.mcp.web"]
-    found = unknown_sections(
-        load(tmp_path, text),
-        [*known, "tools.web", "providers.openai"],
-        lambda: {"channels.mastodon": "nanobot-mastodon"},
-    )
-    assert [(each.level, each.path, each.remedy) for each in found] == [
-        ("error", "provider", "did you mean 'providers'?"),
-        ("error", "corn", "did you mean 'cron'?"),
-        ("warning", "notes", "install the plugin that reads it, or remove it"),
-        ("error", "channels.telegran", "did you mean 'channels.telegram'?"),
-        ("warning", "channels.mastodon", "run python3 -m pip install nanobot-mastodon"),
-        ("warning", "channels.discord", IS_ORIGINAL),
-        ("error", "tools.webb", "did you mean 'tools.web'?"),
-        ("warning", "providers.xyz", "install the plugin that reads it, or remove it"),
-    ]
-
-
-IS_ORIGINAL = "it is one of the original; it has no effect until a plugin reads it"
-
-
-def test_the_core_fields_of_a_section_are_those_that_are_set() -> None:
-    settings = Settings.model_validate({"tools": {"timeoutS": 5, "exec": {"a": 1}}})
-    section: JsonObject | None = settings.section("tools")
-    assert section == {"timeout_s": 5, "exec": {"a": 1}}
 
 
 def test_a_file_that_is_named_must_exist(tmp_path: Path) -> None:
