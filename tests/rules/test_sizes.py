@@ -10,7 +10,7 @@ from tests.rules import limits
 from tests.rules.checks.sample import write_tree
 from tests.rules.checks.sizes import size_findings
 
-HERE = "nanobot_core/text.py"
+HERE = "nanobot_core/agent/loop.py"
 PLUGIN = "plugins/nanobot-a/src/nanobot_a/plugin.py"
 
 
@@ -91,7 +91,10 @@ def test_many_classes_in_little_code_are_reported(tmp_path: Path) -> None:
     assert found == ["nanobot_core: classes has 21, the limit is 20"]
 
 
-def test_a_package_is_measured_with_all_its_files(tmp_path: Path) -> None:
+def test_a_package_is_measured_with_all_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(limits.MODULES, "text", limits.Size(250, 400))
     files = {f"nanobot_core/text/part{number}.py": lines(101) for number in range(4)}
 
     found = size_findings(write_tree(tmp_path, files))
