@@ -28,7 +28,7 @@ SCALE_OF_LONG = 5
 
 
 def main() -> None:
-    """Run what the command line names."""
+    """Run the benchmarks that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--long", action="store_true", help=f"{SCALE_OF_LONG} times the rounds")
@@ -58,14 +58,14 @@ def rows_of(name: str, scale: int) -> Iterator[Row]:
 
     Args:
         name: name of its module.
-        scale: multiple of its usual number of rounds.
+        scale: multiple of the usual number of rounds.
     """
     rows: Iterator[Row] = importlib.import_module(f"benchmarks.{name}").rows(scale)
     yield from rows
 
 
 def machine() -> dict[str, str]:
-    """Return what a figure means nothing without."""
+    """Return the conditions of the measurement."""
     plugins = sorted(entry.name for entry in entry_points(group="nanobot"))
     return {
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""The durable queue: messages a second beside the fsyncs that the same disk does, and bytes."""
+"""The durable queue: messages per second, compared with fsyncs of the same disk, and bytes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FLOOR_BYTES = 4096
 TEXT = "This is a message of a common length, as people write them in chats. " * 3
 
 Figures = dict[str, float]
-"""``rate`` in messages or fsyncs a second; ``written`` to files in KB each."""
+"""``rate`` in messages or fsyncs per second; ``written`` to files in KB each."""
 
 
 def rows(scale: int) -> Iterator[Row]:
-    """Measure an empty queue and one in which many messages wait; the floor is a bare fsync."""
+    """Measure an empty queue and one with many messages; the floor is a bare fsync."""
     # Not the folder for temporary files, which may be in memory.
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as folder:
         yield from asyncio.run(_measure(Path(folder), ROUNDS * scale))
@@ -74,7 +74,7 @@ def _rows(state: str, found: tuple[list[Figures], ...]) -> list[Row]:
 
 
 class _Traffic:
-    """Messages that go through one bus; each method leaves as many waiting as it found."""
+    """Sends messages through one bus; no method changes the number of waiting messages."""
 
     def __init__(self, bus: SqliteBus) -> None:
         self._bus, self._number = bus, 0
@@ -152,6 +152,6 @@ async def _figures(count: int, work: Callable[[], Awaitable[None]]) -> Figures:
 
 
 def _written_bytes() -> int:
-    """Return bytes written to files so far; the system leaves out sockets."""
+    """Return bytes written to files so far; sockets are not included."""
     lines = Path("/proc/self/io").read_text("ascii").splitlines()
     return int(dict(line.split(": ") for line in lines)["wchar"])

@@ -1,4 +1,4 @@
-"""Child processes and what the system says they took."""
+"""Child processes, and the time and memory that they used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEFT_OUT = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONOPTIMIZE")
 
 
 class ChildError(Exception):
-    """A child process failed; the text is what it wrote last."""
+    """A child process failed; the text is the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class ChildRun:
     """One process from its start to its end.
 
     Attributes:
-        started_s: ``time.monotonic()`` just before the start; the clock is the whole machine's.
+        started_s: ``time.monotonic()`` just before the start; all processes share this clock.
         wall_ms: milliseconds from start to end.
-        cpu_ms: milliseconds of user and system time, its own children included.
+        cpu_ms: milliseconds of user and system time, children included.
         rss_mb: largest resident set, in units of 1,000,000 bytes.
         output: what it wrote to its standard output.
     """
@@ -95,7 +95,7 @@ def environment_of(home: Path | None = None, *, path: Path | None = None) -> dic
 
 
 def nanobot_command(*arguments: str) -> list[str]:
-    """Return the installed command, or its module where the script is not installed."""
+    """Return the installed command, or its module if the script is not installed."""
     script = Path(sysconfig.get_path("scripts")) / "nanobot"
     if script.is_file():
         return [str(script), *arguments]
@@ -110,7 +110,7 @@ def program(name: str, *arguments: str) -> list[str]:
 def child_rows(
     name: str, ours: Sequence[ChildRun], floor: Sequence[ChildRun], goal: Goal | None = None
 ) -> tuple[Row, Row]:
-    """Return CPU time, which carries the goal since neighbours disturb it least, and wall time."""
+    """Return CPU time, which has the goal because it is more reliable, and wall time."""
     return (
         compare(f"{name}, cpu", "ms", [r.cpu_ms for r in ours], [r.cpu_ms for r in floor], goal),
         compare(f"{name}, wall", "ms", [r.wall_ms for r in ours], [r.wall_ms for r in floor]),

@@ -1,4 +1,4 @@
-"""Finding plugins, with and without the index, against the standard library's entry points."""
+"""Finding plugins with and without the index, compared with the standard library's entry points."""
 
 from __future__ import annotations
 

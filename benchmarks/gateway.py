@@ -1,4 +1,4 @@
-"""``nanobot gateway``: ready, idle, under load through the durable queue, asked by a command."""
+"""``nanobot gateway``: ready, idle, under load through the durable queue, and used by a command."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rows(scale: int) -> Iterator[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A process from its start through some idle seconds. CPU in percent of one processor."""
+    """A process from its start to the end of some idle seconds. CPU in percent of one processor."""
 
     ready_ms: float
     rss_mb: float
@@ -130,7 +130,7 @@ def _loaded(rounds: int) -> Iterator[Row]:
 
 
 def _configure(home: Path, **channels: Mapping[str, object]) -> None:
-    """Switch a webhook channel on, and those that are given."""
+    """Enable a webhook channel, and those that are given."""
     file = home / "config.yaml"
     config: dict[str, Any] = yaml.safe_load(file.read_text("utf-8"))
     secret = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"
@@ -158,7 +158,7 @@ def _idle(command: Sequence[str], environment: Mapping[str, str]) -> Idle:
 def _running(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a server, from the line that says that it is ready, for the block."""
+    """Run a server for the block, which begins when the server prints that it is ready."""
     # A pipe that nobody reads would be full after some hundred turns.
     with (
         tempfile.TemporaryFile("w+") as log,
@@ -192,7 +192,7 @@ def _text(log: TextIO) -> str:
 
 
 def _cpu_s(pid: int) -> float:
-    """Return how long the threads had a processor so far; ticks are too long for an idle process.
+    """Return the CPU time of the threads so far; ticks are too long for an idle process.
 
     Source: sched-stats in the documentation of Linux.
     """

@@ -1,4 +1,4 @@
-"""The cost of calling hooks, against doing the same by hand."""
+"""The cost of calling hooks, compared with doing the same without them."""
 
 from __future__ import annotations
 

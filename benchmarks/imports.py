@@ -15,7 +15,7 @@ ROUNDS = 3
 
 
 def rows(scale: int) -> Iterator[Row]:
-    """Import each entry module in fresh processes in which the host is loaded already."""
+    """Import each entry module in new processes that have imported the host."""
     entries = sorted(entry_points(group="nanobot"), key=lambda entry: entry.name)
     found = interleave(ROUNDS * scale, *(partial(_import, entry.module) for entry in entries))
     for entry, runs in zip(entries, found, strict=True):

@@ -1,4 +1,4 @@
-"""Folders full of distributions that are installed and do nothing."""
+"""Folders with installed distributions that do nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from nanobot_core.plugins.manifest import Declaration, Manifest, manifest_to_json
 
 IMPORTED = "imported"
-"""File that a plugin's module leaves beside itself when it is imported."""
+"""File that a plugin's module creates in its folder when it is imported."""
 
 
 def add_distributions(folder: Path, count: int) -> None:

@@ -1,7 +1,7 @@
 """Figures of a benchmark: interleaved rounds, medians with their spread, ratios, goals, the table.
 
-Processors are shared and their speed drifts, so no figure stands alone: the sides of a comparison
-take turns, and a ratio is the median of the ratios of each turn.
+Processors are shared and their speed changes, so the sides of a comparison alternate, and a ratio
+is the median of the ratios of the rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The middle of some values, and the quartiles round it."""
+    """Median and quartiles of some values."""
 
     median: float
     low: float
@@ -45,9 +45,9 @@ class Goal:
     """What a figure should reach.
 
     Attributes:
-        limit: the bound, in the unit of the row or as a multiple of the floor.
-        of: what is bounded.
-        at_least: the bound is a lower one.
+        limit: in the unit of the row, or as a multiple of the floor.
+        of: what is limited.
+        at_least: whether the limit is a lower one.
     """
 
     limit: float
@@ -55,7 +55,7 @@ class Goal:
     at_least: bool = False
 
     def is_met(self, value: float) -> bool:
-        """Whether `value` is on the right side of the bound."""
+        """Whether `value` meets the goal."""
         return value >= self.limit if self.at_least else value <= self.limit
 
     def render(self, unit: str) -> str:
@@ -74,7 +74,7 @@ class Row:
         ours: our figure.
         floor: what it is compared with.
         ratio: median of ours to floor, round by round.
-        goal: the ratio to reach, or ``None`` for a figure that is for information only.
+        goal: the goal, or ``None`` for a figure that has none.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Row:
 
 
 def single(name: str, unit: str, values: Sequence[float], goal: Goal | None = None) -> Row:
-    """Return a row of values that have no floor."""
+    """Return a row without a floor."""
     return Row(name=name, unit=unit, ours=Spread.of(values), goal=goal)
 
 
@@ -109,7 +109,7 @@ def compare(
     floor: Sequence[float],
     goal: Goal | None = None,
 ) -> Row:
-    """Return a row of values against those of the same rounds at the floor.
+    """Return a row that compares values with the floor, round by round.
 
     Raises:
         ValueError: the two have different numbers of rounds, or none.
@@ -128,7 +128,7 @@ def compare(
 def interleave(rounds: int, *sides: Callable[[], T]) -> tuple[list[T], ...]:
     """Call every side once in each round, and return the results of all sides.
 
-    One round before the first is thrown away: it writes byte code and fills caches.
+    A first round is discarded: it writes byte code and fills caches.
     """
     played = [[side() for side in sides] for _ in range(rounds + 1)]
     return tuple(list(results) for results in zip(*played[1:], strict=True))
@@ -142,14 +142,14 @@ async def interleave_async(rounds: int, *sides: Callable[[], Awaitable[T]]) -> t
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What something took in this process, all threads counted. Milliseconds."""
+    """Time that something took in this process, all threads included. Milliseconds."""
 
     wall_ms: float
     cpu_ms: float
 
 
 async def cost_of(work: Awaitable[object]) -> Cost:
-    """Await `work` and return what it took."""
+    """Await `work` and return the time that it took."""
     started_s, cpu_s = time.perf_counter(), time.process_time()
     await work
     return Cost(

@@ -23,11 +23,11 @@ RESIDENT_MB = Goal(60, "value")
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One process, and how long after its start a request was complete at the service.
+    """One process, and the time from its start to its request.
 
     Attributes:
         child: the process.
-        to_request_ms: milliseconds to its last request, or ``None`` when it made none.
+        to_request_ms: milliseconds until its last request was complete at the service, or ``None``.
     """
 
     child: ChildRun
@@ -35,7 +35,7 @@ class Shot:
 
 
 def rows(scale: int) -> Iterator[Row]:
-    """Measure the command, the Python SDK and a bare httpx script in turn."""
+    """Compare the command and the Python SDK with a bare httpx script."""
     with model_server() as server, nanobot_home(server.url) as home:
         environment = environment_of(home)
 
@@ -60,7 +60,7 @@ def rows(scale: int) -> Iterator[Row]:
 
 
 def shoot(command: Sequence[str], environment: Mapping[str, str], server: ModelServer) -> Shot:
-    """Run a command that may ask the service."""
+    """Run a command that may send a request to the service."""
     child = run_child(command, environment)
     received_s = [request["received_at_s"] for request in server.requests()[-1:]]
     to_request_ms = [(s - child.started_s) * 1e3 for s in received_s if s > child.started_s]
@@ -84,6 +84,6 @@ def _to_request_ms(shots: Sequence[Shot]) -> list[float]:
     """
     found = [shot.to_request_ms for shot in shots if shot.to_request_ms is not None]
     if len(found) != len(shots):
-        msg = f"{len(shots) - len(found)} of {len(shots)} processes asked the service for nothing"
+        msg = f"{len(shots) - len(found)} of {len(shots)} processes sent no request"
         raise ValueError(msg)
     return found

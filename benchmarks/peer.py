@@ -1,4 +1,4 @@
-"""nanobot-ai beside ours, in a virtual environment of its own. Installing it takes minutes."""
+"""Compares nanobot with nanobot-ai, in a virtual environment that takes minutes to install."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDS = 3
 
 
 def rows(scale: int) -> Iterator[Row]:
-    """Measure both in turn; the peer takes the place of the floor."""
+    """Compare both; the peer is the floor."""
     peer = str(_installed())
     with model_server() as server, nanobot_home(server.url) as home:
         _configure_peer(home, server.url)

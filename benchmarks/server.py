@@ -73,7 +73,7 @@ def model_server(
 
 @contextmanager
 def nanobot_home(url: str = "http://127.0.0.1:9/v1") -> Iterator[Path]:
-    """Make a home whose model is served at `url`, with every installed plugin enabled."""
+    """Create a home whose model is at `url`, with all installed plugins enabled."""
     with tempfile.TemporaryDirectory(prefix="nanobot-bench-") as folder:
         home = Path(folder)
         config = {

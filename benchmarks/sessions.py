@@ -23,11 +23,11 @@ BATCH = 500
 SAME = Goal(1.2)
 
 Turn = dict[str, float]
-"""What one turn took: ``wall`` and ``cpu`` in ms; ``read`` from and ``written`` to files in KB."""
+"""Cost of one turn: ``wall`` and ``cpu`` in ms; ``read`` from and ``written`` to files in KB."""
 
 
 def rows(scale: int) -> Iterator[Row]:
-    """Measure all sizes in turn; the shortest session is the floor of the others."""
+    """Compare all sizes; the shortest session is the floor of the others."""
     opening, found = asyncio.run(_measure(ROUNDS * scale))
     for size, first, turns in zip(SIZES, opening, found, strict=True):
         title = f"session of {size:,}"
@@ -97,7 +97,7 @@ async def _turn(bot: Nanobot, key: str) -> Turn:
 
 
 def _file_bytes() -> tuple[int, int]:
-    """Return bytes read from and written to files so far; the system leaves out sockets."""
+    """Return bytes read from and written to files so far; sockets are not included."""
     lines = Path("/proc/self/io").read_text("ascii").splitlines()
     counts = dict(line.split(": ") for line in lines)
     return int(counts["rchar"]), int(counts["wchar"])

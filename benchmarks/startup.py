@@ -50,7 +50,7 @@ def rows(scale: int) -> Iterator[Row]:
 
 
 def _installed_rows(folder: Path, scale: int) -> Iterator[Row]:
-    """Compare ``--help`` in environments of several sizes with the one that is not enlarged."""
+    """Compare ``--help`` in larger environments with the one without additions."""
     places: dict[str, Path] = {"": _place(folder / "none", lambda _path: None)}
     for count in OTHERS:
         places[f"{count} other distributions"] = _place(

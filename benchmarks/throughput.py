@@ -15,7 +15,7 @@ PROGRAMS = ("many_nanobot", "many_asyncio", "many_httpx")
 
 
 def rows(scale: int) -> Iterator[Row]:
-    """Measure ours, a raw asyncio client and one httpx client, each in a process of its own."""
+    """Compare nanobot, a raw asyncio client and one httpx client, each in a process of its own."""
     reply = {"text": "Done.", "delay_s": DELAY_S}
     with model_server(default=reply) as server, nanobot_home(server.url) as home:
         arguments = (server.url, str(SESSIONS), str(MESSAGES))

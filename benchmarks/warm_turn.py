@@ -1,4 +1,4 @@
-"""Turns in a warm process, against the same requests made by httpx alone.
+"""Turns in a warm process, compared with the same requests by httpx alone.
 
 Each turn is the second one of its session; all plugins are enabled, every message is stored with
 an fsync. The floor replays the bodies that the turn sent, so that the service has the same work.
@@ -58,7 +58,7 @@ async def _against_each_other(
 
 
 class _Stage:
-    """An agent and an httpx client at one service, which answers every turn alike."""
+    """An agent and an httpx client of one service, which answers all turns alike."""
 
     def __init__(self, bot: Nanobot, client: httpx.AsyncClient, server: ModelServer) -> None:
         self.server = server
@@ -67,13 +67,13 @@ class _Stage:
         self._numbers = count()
 
     async def turn(self) -> Cost:
-        """Return what the second turn of a new session took."""
+        """Return the time of the second turn of a new session."""
         session = f"bench:{next(self._numbers)}"
         await self._answered(session)
         return await cost_of(self._answered(session))
 
     async def replay(self, bodies: Sequence[Mapping[str, Any]]) -> Cost:
-        """Return what the requests of a turn took without us."""
+        """Return the time of the requests of a turn without nanobot."""
         return await cost_of(self._posted(bodies))
 
     async def _answered(self, session: str) -> None:
