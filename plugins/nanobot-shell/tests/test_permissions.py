@@ -78,13 +78,48 @@ swapping.join()
 print(done > 0, refused > 0)
 """
 
+MANY = """
+import os, threading
+def change(number):
+    path = f'work/f{number}'
+    for mode in (0o600, 0o755):
+        os.chmod(path, mode)
+for number in range(1000):
+    open(f'work/f{number}', 'w').close()
+threads = [threading.Thread(target=change, args=(number,)) for number in range(1000)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print(sum(os.stat(f'work/f{number}').st_mode & 0o777 == 0o755 for number in range(1000)))
+"""
+KILLED = """
+import os, signal
+open('work/f', 'w').close()
+for _ in range(100):
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, b'x')
+        while True:
+            os.chmod('work/f', 0o644)
+    os.read(read, 1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(read), os.close(write)
+os.chmod('work/f', 0o600)
+print(oct(os.stat('work/f').st_mode & 0o777))
+"""
+
 
 @pytest.fixture
 def place(tmp_path: Path, require: Require) -> Path:
     """Make a workspace, and beside it a private file `key`."""
     require("landlock")
     (tmp_path / "workspace" / "work").mkdir(parents=True)
-    (tmp_path / "workspace" / "memory").mkdir()
+    for name in ("memory", "sessions", ".nanobot", ".git/hooks"):
+        (tmp_path / "workspace" / name).mkdir(parents=True)
+    (tmp_path / "workspace" / ".git" / "config").touch(0o600)
     (tmp_path / "key").write_text("secret")
     (tmp_path / "key").chmod(0o600)
     return tmp_path.resolve()
@@ -153,6 +188,18 @@ def test_path_that_changes_during_the_call_leads_nowhere_else(place: Path) -> No
     "command",
     [
         "chmod 755 memory",
+        "chmod 755 work/../memory",
+        "chmod 755 sessions",
+        "chmod 755 .nanobot",
+        "chmod 755 .git/hooks .git/config",
+        "chmod -R a+w .git",
+        "ln -s ../.git work/git; chmod 755 work/git/hooks",
+        "cd memory; chmod 755 .",
+        "chmod 755 /proc/self/cwd/memory",
+        "exec 5<memory; chmod 755 /proc/self/fd/5",
+        "mv memory work/memory; chmod 755 work/memory",
+        "mv .git work/git; chmod 755 work/git/hooks",
+        "ln .git/config work/config; chmod 644 work/config",
         "chmod 777 .",
         "chmod 666 /dev/null",
         "ln ../key work/key; chmod 644 work/key",
@@ -169,6 +216,20 @@ def test_what_is_not_for_commands_keeps_its_permissions(place: Path, command: st
 
     assert done.returncode == 1
     assert [path.stat().st_mode for path in seen] == before
+
+
+@needs_python
+def test_many_calls_at_once_are_answered(place: Path) -> None:
+    shown = script(place, MANY)
+
+    assert shown == "1000\n"
+
+
+@needs_python
+def test_calls_of_processes_that_are_killed_harm_no_other(place: Path) -> None:
+    shown = script(place, KILLED)
+
+    assert shown == "0o600\n"
 
 
 @pytest.mark.parametrize(
