@@ -30,7 +30,7 @@ class ApplyPatchParams(FileParams):
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One file to be written or, without data, removed; and what it was."""
+    """One file to write or, without data, to remove; and its former content."""
 
     path: Path
     data: bytes | None
@@ -39,7 +39,7 @@ class _Step:
 
 
 class ApplyPatchTool(FileTool[ApplyPatchParams]):
-    """Prepares all changes, then writes them, and takes them back when one cannot be written."""
+    """Prepares all changes, then writes them, and reverts them if one cannot be written."""
 
     name = "apply_patch"
     description = (
@@ -56,7 +56,7 @@ class ApplyPatchTool(FileTool[ApplyPatchParams]):
         return await run_to_end(lambda _: self._apply(context, params))
 
     def targets(self, arguments: JsonObject) -> list[tuple[Access, str]]:
-        """See `FileTool`; of a patch that cannot be read there are none, and it changes nothing."""
+        """See `FileTool`; empty for an invalid patch, which changes nothing."""
         try:
             changes = parse_patch(str(arguments.get("patch")))
         except ToolError:
@@ -136,7 +136,7 @@ def _take_back(guard: PathGuard, done: Sequence[_Step], cause: ToolError) -> Non
                 guard.remove(step.path)
         except ToolError:
             broken.append(str(step.path))
-    # The step that failed cannot be restored either, as a rule, and need not be.
+    # The step that failed usually cannot be restored either, and does not need to be.
     if broken[1:] or (broken and broken[0] != str(done[-1].path)):
         names = ", ".join(broken)
         raise ToolFailed(f"{cause}; these files could not be restored: {names}") from cause

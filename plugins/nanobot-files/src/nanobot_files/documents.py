@@ -29,7 +29,7 @@ _PDF, _ZIP, _OLE = b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 @dataclass(frozen=True, slots=True)
 class DocumentText:
-    """What was read of a document.
+    """The text of a document, as far as it was read.
 
     Attributes:
         data: its text, UTF-8.
@@ -46,7 +46,7 @@ def may_be_document(sample: bytes) -> bool:
 
 
 class Documents:
-    """Reads documents, and keeps the newest texts, so that another page needs no parser.
+    """Reads documents, and keeps the newest texts, so that the next page is not parsed again.
 
     Blocking; call it in a thread.
     """
@@ -125,7 +125,7 @@ class Documents:
 
 
 def _run(handle: int, limit_s: float, watch: Watch) -> tuple[bytes, int | None]:
-    """Return output and exit code of the parser, ``None`` where it was ended."""
+    """Return output and exit code of the parser; ``None`` if it was ended."""
     # Neither the environment nor the current folder affects what it imports.
     command = [sys.executable, "-E", "-P", "-X", "utf8", "-m", "nanobot_files.extract"]
     try:

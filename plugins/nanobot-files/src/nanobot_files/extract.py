@@ -1,4 +1,4 @@
-"""The program that turns a PDF or office document into text, run as a process of its own.
+"""The program that turns a PDF or office document into text, run as a separate process.
 
 Parsers of these formats are large, and documents come from strangers: in a process with a limit of
 memory, and of time from outside, a document that was made to hold the parser costs its call and
@@ -89,7 +89,7 @@ def _texts(file: BinaryIO) -> Iterator[str]:
     reader = _reader_of(archive, names)
     if any(part.flag_bits & _ENCRYPTED_FLAG for part in parts) or _is_encrypted(archive, names):
         raise Refused(Outcome.ENCRYPTED)
-    # What a part says of its size is what zipfile reads of it at most.
+    # zipfile reads at most as many bytes as a part declares.
     if len(parts) > _MAX_PARTS or sum(part.file_size for part in parts) > _MAX_UNPACKED_BYTES:
         raise Refused(Outcome.TOO_LARGE)
     return reader(archive)
@@ -145,7 +145,7 @@ def _workbook(archive: zipfile.ZipFile) -> Iterator[str]:
     workbook = load_workbook(archive.fp, read_only=True, data_only=True, keep_links=False)
     for sheet in workbook.worksheets:
         yield f"[sheet {sheet.title}]"
-        # What a sheet says of its size may be a million empty rows as wide as they can be.
+        # A sheet can declare a million empty rows of the maximum width.
         sheet.reset_dimensions()
         for row in sheet.iter_rows(values_only=True):
             cells = ["" if cell is None else str(cell).replace("\n", " ") for cell in row]

@@ -1,4 +1,4 @@
-"""What the tools of one application share: settings, paths, and who has read which version."""
+"""State that the tools of one application share: settings, paths, and versions of files."""
 
 from __future__ import annotations
 

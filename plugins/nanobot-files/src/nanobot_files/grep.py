@@ -159,7 +159,7 @@ class GrepParams(FileParams):
 
 
 class GrepTool(FileTool[GrepParams]):
-    """Searches files, with ripgrep where it is installed and the same answers without it."""
+    """Searches files; ripgrep makes it faster and does not change the answers."""
 
     name = "grep"
     description = (
@@ -234,7 +234,7 @@ class GrepTool(FileTool[GrepParams]):
 
 
 class _Scope(NamedTuple):
-    """The files to search: names relative to a folder, in the order in which they are reported."""
+    """The files to search: names relative to a folder, in the order of the report."""
 
     root: Path
     names: Sequence[str]

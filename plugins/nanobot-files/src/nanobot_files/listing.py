@@ -1,4 +1,4 @@
-"""list_dir and glob: which files a folder has."""
+"""list_dir and glob: the files in a folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def render_lines(lines: Sequence[str], total: int, max_chars: int, remedy: str) 
 
 
 def place(path: Path, workspace: Path) -> str:
-    """Return how to call `path` in an answer: relative to the workspace where it lies in it."""
+    """Return `path` as shown in an answer: relative to the workspace if it is inside."""
     near = path.relative_to(workspace) if path.is_relative_to(workspace) else path
     return str(near).encode(errors="replace").decode()
 

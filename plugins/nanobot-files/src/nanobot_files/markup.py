@@ -45,7 +45,7 @@ _OFFICE_OPEN = _Markup(
     cell="tc",
     text="t",
     spaces={"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"},
-    # Tab stops are called as tabs are; a fallback says again what the choice before it says.
+    # Tab stops have the name of tabs; a fallback repeats the choice before it.
     dropped=frozenset({"pPr", "Fallback"}),
 )
 _OPEN_DOCUMENT = _Markup(
@@ -123,7 +123,7 @@ def _lines(archive: zipfile.ZipFile, name: str, markup: _Markup) -> Iterator[str
             element.clear()
         elif tag in markup.paragraphs:
             line = _text(element, markup)
-            # What follows an element is its parent's, and this one may be inside a paragraph.
+            # Text after an element belongs to its parent, which may be a paragraph.
             element.clear()
             if rows and rows[-1]:
                 rows[-1][-1].append(line)

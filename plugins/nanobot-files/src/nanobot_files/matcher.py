@@ -1,4 +1,4 @@
-"""The Python search engine: a program of its own, so that it can be ended at any moment.
+"""The Python search engine: a separate program, so that it can be ended at any moment.
 
 ``re`` holds the interpreter's lock while it matches and cannot be interrupted; in a process of its
 own, a pattern that never ends costs only its own call, up to the time limit. Uses the
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 
 def matching_lines(path: str, expression: re.Pattern[str], limit: int) -> Iterator[int]:
-    """Yield the numbers of at most `limit` lines that match; none for a file that is not text."""
+    """Yield the numbers of at most `limit` lines that match; none for a binary file."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -59,7 +59,7 @@ class Notebook:
         return len(self._node.cells)
 
     def replace(self, index: int, source: str, cell_type: str | None) -> None:
-        """Give a cell a new source, and a new kind where one is named."""
+        """Give a cell a new source, and a new kind unless it is ``None``."""
         former = self._cell(index)
         kind = cell_type or former.cell_type
         cell = self._new_cell(kind, source)

@@ -1,4 +1,4 @@
-"""Finding the passage that a model means, also where it did not copy every character."""
+"""Finds the passage that a model means, even if it did not copy every character."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLAIN_QUOTES = {
     **dict.fromkeys(map(ord, SINGLE_QUOTES), "'"),
     **dict.fromkeys(map(ord, DOUBLE_QUOTES), '"'),
 }
-"""For ``str.translate``: each mark to the one on the keyboard."""
+"""For ``str.translate``: typographic marks to those on the keyboard."""
 
 
 _QUOTES = {mark: f"[{marks}]" for marks in (SINGLE_QUOTES, DOUBLE_QUOTES) for mark in marks}
@@ -51,7 +51,7 @@ def line_number(text: str, position: int) -> int:
 
 
 def describe_nearest(text: str, wanted: str) -> str:
-    """Return how the most similar passage of `text` differs from `wanted`; empty if none does."""
+    """Return how the most similar passage of `text` differs from `wanted`; can be empty."""
     lines = text.splitlines()
     asked = wanted.splitlines()
     start = _nearest_start(lines, asked)

@@ -16,7 +16,7 @@ _LEVELS: tuple[Callable[[str], str], ...] = (
     lambda line: line.rstrip(),
     lambda line: line.rstrip().translate(PLAIN_QUOTES),
 )
-"""How alike a line of the patch and one of the file must be, strictest first."""
+"""How similar a line of the patch and a line of the file must be, strictest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A file that goes."""
+    """A file to remove."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateFile:
-    """A file that changes, and moves when `move_to` is not ``None``."""
+    """A file to change, and to move if `move_to` is not ``None``."""
 
     path: str
     hunks: tuple[Hunk, ...]

@@ -83,7 +83,7 @@ def _fits(parts: Sequence[re.Pattern[str] | None], names: Sequence[str]) -> bool
             part += 1
             name += 1
         elif any_depth is not None:
-            # Let the last ** take one name more; earlier ones need no second try.
+            # Let the last ** match one more name; earlier ones do not have to be tried again.
             part, name = any_depth[0] + 1, any_depth[1] + 1
             any_depth = any_depth[0], name
         else:

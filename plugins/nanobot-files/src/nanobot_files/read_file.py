@@ -73,7 +73,7 @@ class PageLimits:
 
 
 def read_page(file: IO[bytes], encoding: Encoding, limits: PageLimits, watch: Watch) -> Page:
-    """Read one page; memory is bounded by the page, however long file and lines are.
+    """Read one page; memory is limited by the page, not by the length of file and lines.
 
     Args:
         file: positioned after its byte order mark; closed afterwards.
@@ -260,7 +260,7 @@ def _binary(shown: str, size: int) -> str:
 
 
 def _suggest(guard: PathGuard, path: Path, error: ToolInputError) -> NoReturn:
-    """Raise `error`, with the names beside `path` that are spelt like it."""
+    """Raise `error`, with similar names in the folder of `path`."""
     try:
         with guard.open_directory(path.parent) as folder, os.scandir(folder) as entries:
             names = [entry.name for entry in entries]

@@ -39,7 +39,7 @@ _COMMON = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for.
+    """What to search for.
 
     Attributes:
         pattern: a regular expression in Python's syntax, matched against each line.
@@ -138,7 +138,7 @@ def _records(output: bytes) -> Iterator[tuple[str, int]]:
 
 
 async def _run(command: Sequence[str], root: Path) -> tuple[int, bytes, str]:
-    """Return exit code, bounded output and error text; the process is gone in any case."""
+    """Return exit code, bounded output and error text; the process has always ended."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=root,
@@ -160,7 +160,7 @@ async def _run(command: Sequence[str], root: Path) -> tuple[int, bytes, str]:
     finally:
         if process.returncode is None:
             process.kill()
-            # asyncio takes a process for ended only when its pipes are, and a full one is not read.
+            # For asyncio, a process ends only after its pipes, and a full pipe is not read.
             while await process.stdout.read(65_536):
                 pass
             await process.wait()

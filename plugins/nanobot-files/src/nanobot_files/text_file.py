@@ -1,4 +1,4 @@
-"""A text file as text, with all that is needed to write it back as it was."""
+"""The content of a text file, with what is needed to write it back unchanged."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from nanobot_core import ToolInputError
 
 SAMPLE_BYTES = 65_536
-"""How much of a file's beginning decides on its encoding."""
+"""Size of the beginning of a file from which its encoding is detected."""
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
-    # The mark of UTF-16 is the beginning of that of UTF-32.
+    # The byte order mark of UTF-16 is the beginning of that of UTF-32.
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),

@@ -1,4 +1,4 @@
-"""Walking a folder in a stable order, without links and what ``.gitignore`` files name."""
+"""Walks a folder in a stable order, without links and files that ``.gitignore`` names."""
 
 from __future__ import annotations
 

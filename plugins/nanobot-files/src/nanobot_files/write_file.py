@@ -52,12 +52,12 @@ class WriteFileTool(FileTool[WriteFileParams]):
         try:
             return self._files.load(guard, path)
         except ToolInputError:
-            # Not there, or too large to look at; the write itself reports what forbids it.
+            # Missing, or too large to compare; the write itself reports other problems.
             return None
 
 
 def _encode(content: str, former: Loaded | None, shown: str) -> tuple[bytes, str]:
-    """Return `content` as the former file was stored where that can be, and a note if not."""
+    """Return `content` in the encoding of the former file if possible, and otherwise a note."""
     if former is None or not former.data:
         return content.encode(), ""
     try:

@@ -48,7 +48,7 @@ class Ground:
     is_certain: bool
 
     def may_delete(self, word: Word) -> bool:
-        """Whether `word` is something below the workspace that may go with all its contents."""
+        """Whether `word` is below the workspace and may be deleted with its contents."""
         path = Path(word.text)
         if not self.is_certain or not word.is_literal or word.text.startswith("~"):
             return False
@@ -71,7 +71,7 @@ class Ground:
 
 
 def find_ground(workspace: Path, working_dir: Path, reading: Reading) -> Ground:
-    """Return where the line may delete, as it starts in `working_dir` and changes folders."""
+    """Return where the line may delete if it starts in `working_dir` and changes folders."""
     workspace = _resolve(workspace)
     folders, is_certain = [_resolve(working_dir)], True
     for step in reading.steps:
@@ -191,7 +191,7 @@ def _own_memory(step: Step, _ground: Ground) -> str:
 
 
 def has_option(step: Step, letters: str, long: str) -> bool:
-    """Whether one of the options is given, the long one also where it is cut short."""
+    """Whether one of the options is given; the long one can be abbreviated."""
     for word in step.arguments:
         text = word.text
         if text.startswith("--"):
@@ -208,7 +208,7 @@ def _operands(step: Step) -> list[Word]:
 
 
 def _resolve(path: Path) -> Path:
-    """Return `path` with links followed; the root, which is never inside, where that fails."""
+    """Return `path` with links followed; if that fails, the root, which is never inside."""
     try:
         return path.resolve()
     except (OSError, ValueError, RuntimeError):

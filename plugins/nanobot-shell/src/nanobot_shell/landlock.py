@@ -42,7 +42,7 @@ class Landlock:
     )
 
     def wrap(self, argv: list[str], view: View, working_dir: Path) -> list[str]:
-        """Return the command that confines itself and runs `argv` in its own working folder."""
+        """Return the command that confines itself and runs `argv` in the current folder."""
         read = [
             path
             for folder in {

@@ -1,4 +1,4 @@
-"""The programs that a command line starts, as far as it can be read before it runs."""
+"""The programs that a command line starts, as far as they are known before it runs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Reading:
 
     @property
     def has_computed_program(self) -> bool:
-        """Whether the shell decides while it runs what it starts."""
+        """Whether the shell decides only at run time what it starts."""
         heads = (command.words[0] for command in self.script.commands if command.words)
         return any(not head.is_literal or head.has_glob for head in heads)
 
@@ -93,7 +93,7 @@ def read_command_line(text: str) -> Reading:
 
 
 def is_file(redirect: Redirect) -> bool:
-    """Whether a redirection opens a file that may hold something."""
+    """Whether a redirection opens a file that can have content."""
     target = redirect.target
     is_copy = redirect.operator.endswith("&") and (target.text.isdigit() or target.text == "-")
     is_text = redirect.operator == "<<"

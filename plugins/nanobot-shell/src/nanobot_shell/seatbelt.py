@@ -34,12 +34,12 @@ class Seatbelt:
     limits: str = "temporary files go to $TMPDIR"
 
     def wrap(self, argv: list[str], view: View, working_dir: Path) -> list[str]:
-        """Return the command that runs `argv` in the sandbox and in its own working folder."""
+        """Return the command that runs `argv` in the sandbox, in the current folder."""
         return [PROGRAM, "-p", render_profile(view), *argv]
 
 
 def render_profile(view: View) -> str:
-    """Return the profile for `view`. Of the rules that fit, the last one counts."""
+    """Return the profile for `view`. The last rule that matches applies."""
     rules = [
         _BASE,
         _rule("allow file-read*", map(Path, _SYSTEM)),
@@ -56,7 +56,7 @@ def render_profile(view: View) -> str:
         git = [view.workspace / ".git" / name for name in ("config", "hooks", "commondir")]
         rules.append(_rule("deny file-write*", [*records, *(git if records else [])]))
         if records:
-            # Under another name, a repository would be protected no more.
+            # A renamed repository would no longer be protected.
             rules.append(f"(deny file-write-unlink (literal {_quoted(view.workspace / '.git')}))")
         inner = [path for path in view.hidden if _is_in(path, view.workspace)]
         rules.append(_rule("deny file-read* file-write*", inner))

@@ -128,7 +128,7 @@ def parse_script(text: str) -> Script:
     root = _parse(shown)
     literal = _literal(shown, root)
     nodes = list(_walk(root))
-    # Lines that were joined where nothing is, or not where bash does, were not read as bash does.
+    # Lines that were joined elsewhere than bash joins them were not read as bash reads them.
     is_joined = not _joined_lines(shown, literal)[1] and not any(literal[seam] for seam in seams)
     lines = shown.split("\n")
     return Script(
@@ -185,7 +185,7 @@ def _language() -> Language:
 
 
 def _walk(root: Node) -> Iterator[Node]:
-    """Yield all nodes, parents first; without recursion, since depth is the writer's choice."""
+    """Yield all nodes, parents first; without recursion, because the depth is unlimited."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -194,7 +194,7 @@ def _walk(root: Node) -> Iterator[Node]:
 
 
 def _collect(root: Node) -> list[Command]:
-    """Return all simple commands, each with the redirections of what it is part of.
+    """Return all simple commands, each with the redirections around it.
 
     From the top, because the parser looks for a node's parent through the whole tree. Redirections
     behind a list or a pipe belong to its last command, those behind a group to all in it.
@@ -338,7 +338,7 @@ def _is_quoted(heredoc: Node) -> bool:
 
 
 def _ends_elsewhere(node: Node, lines: list[str]) -> bool:
-    """Whether the grammar may take another line than bash for the end of a here-document.
+    """Whether the grammar may find another end of a here-document than bash.
 
     It takes an indented delimiter for one, or one that begins a longer line, passes over one after
     a backslash, and reads less of the delimiter itself.
