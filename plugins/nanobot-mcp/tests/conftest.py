@@ -31,7 +31,7 @@ NPM_VERSION = "2026.8.31"
 NPM_PACKAGES = ("server-everything", "server-filesystem")
 INSTALL_LIMIT_S = 300
 UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH")
-"""What npm says where there is no network; see the errors of Node.js's ``dns`` and ``net``."""
+"""What npm prints without a network; see the errors of Node.js's ``dns`` and ``net``."""
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -51,7 +51,7 @@ def sdk(**settings: Any) -> dict[str, Any]:
 
 
 class McpContext(FakePluginContext):
-    """A context with the plugin's three sections; the first turn waits for servers that are new."""
+    """A context with the plugin's three sections; the first turn waits for new servers."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class Bench:
 
     @property
     def names(self) -> list[str]:
-        """Names of what servers offer and is published now."""
+        """Names of published tools."""
         return sorted(tool.name for tool in self._published if isinstance(tool, McpTool))
 
     @property
     def stand_ins(self) -> list[ConnectTool]:
-        """What is published now of servers whose tools are not known."""
+        """Published tools that connect a server."""
         return [tool for tool in self._published if isinstance(tool, ConnectTool)]
 
     @property

@@ -1,4 +1,4 @@
-"""A Python environment for a plugin that cannot live with others, made without a network.
+"""A Python environment for a plugin that conflicts with others, created without a network.
 
 ``environments.py FOLDER NAME VERSION`` prints the interpreter of an environment with plugin NAME
 and version VERSION of a library that it needs.
@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 PLUGIN = '''
-"""A tool plugin that needs one certain version of a library."""
+"""A tool plugin that needs a particular version of a library."""
 
 import asyncio
 import os
@@ -169,7 +169,7 @@ def _wheel(
     requires: tuple[str, ...] = (),
     entry_points: str = "",
 ) -> None:
-    """Write a wheel as the binary distribution format has it; nothing of it needs building."""
+    """Write a wheel in the binary distribution format, without a build."""
     info = f"{name}-{version}.dist-info"
     metadata = [f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}"]
     metadata += [f"Requires-Dist: {requirement}" for requirement in requires]

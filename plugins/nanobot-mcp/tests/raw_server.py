@@ -1,4 +1,4 @@
-"""A server on standard input and output that misbehaves as it is asked to.
+"""A server on standard input and output that misbehaves on request.
 
 Written without the SDK, which would not let it. The first argument is how it starts; its tools are
 how it goes on.

@@ -1,4 +1,4 @@
-"""The contract of tools, for one that a real server answers."""
+"""The contract of tools, with a tool of a real server."""
 
 # ruff: noqa: RUF012 - the suite declares these attributes, not as class variables
 

@@ -1,4 +1,4 @@
-"""What the plugin keeps on disk."""
+"""What the plugin stores on disk."""
 
 from __future__ import annotations
 

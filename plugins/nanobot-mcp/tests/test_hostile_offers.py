@@ -1,4 +1,4 @@
-"""Tools that a server describes in order to do harm, or carelessly."""
+"""Tools with malicious or careless descriptions."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def pack(megabytes: int) -> bytes:
-    """Return that much nothing as a small gzip file, without holding it unpacked."""
+    """Return zeros as a small gzip file, without holding them uncompressed."""
     packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     parts = [packer.compress(b" " * 1_000_000) for _ in range(megabytes)]
     return b"".join([*parts, packer.flush()])

@@ -56,7 +56,7 @@ def pythons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 class Script:
-    """Gives the provider ``script``."""
+    """Contributes the provider ``script``."""
 
     @on.contribute_providers
     def contribute_providers(self, ctx: PluginContext) -> Iterable[ProviderSpec]:
@@ -70,7 +70,7 @@ class Script:
 
 @pytest.fixture(scope="module")
 def descriptions(tmp_path_factory: pytest.TempPathFactory, pythons: dict[str, str]) -> Path:
-    """What a host finds out of both environments and keeps, which takes a while."""
+    """The cache of a host that has examined both environments, which takes a while."""
     home = tmp_path_factory.mktemp("described")
     settings = {"plugins": {"policy": "listed", "enabled": ["mcp"], "isolate": pythons}}
     (home / "config.yaml").write_text(yaml.safe_dump(settings), "utf-8")

@@ -1,4 +1,4 @@
-"""When a server is connected, and what is offered of it before."""
+"""When a server is connected, and what it offers before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def raw(*mode: str, **settings: Any) -> dict[str, Any]:
 
 
 async def connect_by_call(bench: Bench) -> str:
-    """Call the only stand-in."""
+    """Call the only tool that connects a server."""
     (stand_in,) = bench.stand_ins
     async with asyncio.timeout(40):
         return await stand_in.execute(bench.call_context(), {})

@@ -30,7 +30,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 
 
 def findings(schema: JsonObject) -> list[str]:
-    """What the strictest known service and our own registry have against it."""
+    """Findings of the strictest known service and of our registry."""
     return definition_findings(ToolDefinition(name="a", description="a", parameters=schema))
 
 

@@ -1,4 +1,4 @@
-"""Everything that the protocol has, over each of the three transports."""
+"""All features of the protocol, over each of the three transports."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_only_enabled_tools_are_offered(
 async def test_an_unknown_tool_of_the_wire_is_an_error_result(
     connect: Connect, serve: Serve
 ) -> None:
-    """A name from the last connection that the server does not know any more."""
+    """A name from the last connection that the server no longer knows."""
     async with connect({"s": settings_of("stdio", serve)}) as bench:
         await bench.text("mcp_s_grow")
         await bench.until(lambda: "mcp_s_grown" in bench.names)

@@ -37,7 +37,7 @@ PRIVATE: dict[str, Any] = {"id": 1001, "type": "private", "first_name": "Anna"}
 GROUP: dict[str, Any] = {"id": -100200300, "type": "supergroup", "title": "Team", "is_forum": True}
 
 Answer: TypeAlias = dict[str, Any] | list[Any] | bool
-"""What a call gives."""
+"""The result of a call."""
 
 _KEPT_S = 30.0
 _DELAY_S = 0.3
@@ -52,7 +52,7 @@ def utf16(text: str) -> int:
 
 
 class Refused(Exception):
-    """A call that Telegram answers with an error."""
+    """An error that Telegram returns for a call."""
 
     def __init__(self, code: int, description: str, **parameters: Any) -> None:
         super().__init__(description)
@@ -63,7 +63,7 @@ class Refused(Exception):
 
 @dataclass
 class Fault:
-    """What goes wrong with a call.
+    """A fault of a call.
 
     ``cut`` breaks the connection instead of answering, ``cut_after`` does so when the work is done,
     ``hang`` never answers, ``garbage`` answers with no JSON, ``refuse`` with `error`,
@@ -100,7 +100,7 @@ class Shown:
     edits: list[str] = field(default_factory=list)
 
     def spans(self) -> list[tuple[str, str]]:
-        """Return kind and words of each formatted stretch."""
+        """Return kind and text of each formatted part."""
         units = self.text.encode("utf-16-le")
         return [
             (
@@ -111,7 +111,7 @@ class Shown:
         ]
 
     def details(self) -> list[str]:
-        """Return formatting, files and buttons, one a line."""
+        """Return formatting, files and buttons, one per line."""
         return [
             *(f"   <{kind}> {words}" for kind, words in self.spans()),
             *(f"   [{kind}: {name}, {len(data)} B]" for kind, name, data in self.files),
@@ -199,7 +199,7 @@ class BotApi:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def hang_up(self, after: int = 0) -> None:
-        """Take `after` more messages of the bot, then break every connection."""
+        """Accept `after` more messages of the bot, then break every connection."""
         with self._changed:
             if after:
                 self._budget = after
@@ -280,7 +280,7 @@ class BotApi:
         return number
 
     def _hear(self, update: dict[str, Any]) -> None:
-        """Remember who has written, since a bot may write to no one else, and what."""
+        """Record what people write, and who: a bot may only write to them."""
         for kind in ("message", "edited_message"):
             message = update.get(kind)
             if not isinstance(message, dict) or not isinstance(message.get("chat"), dict):
@@ -299,7 +299,7 @@ class BotApi:
         self._said.setdefault(chat, []).append((number, line))
 
     def upload(self, content: bytes, kind: str = "document", path: str | None = None) -> str:
-        """Keep a file, and return its id for the message that carries it."""
+        """Store a file, and return its id for the message that contains it."""
         with self._changed:
             file_id = f"BQACAgIAAxkBAAI{len(self._files):03d}{kind}"
             name = _SUFFIX.get(kind, f"{kind}s/file ü.bin")
@@ -317,17 +317,17 @@ class BotApi:
         times: int = 1,
         **parameters: Any,
     ) -> None:
-        """Let the next calls of `method` (``file`` for downloads) go wrong."""
+        """Make the next calls of `method` (``file`` for downloads) fail."""
         error = Refused(code, description, **parameters)
         self._faults.setdefault(method, []).append(Fault(kind, error, times))
 
     def heal(self, method: str) -> None:
-        """Let calls of `method` go well again."""
+        """Make calls of `method` succeed again."""
         with self._changed:
             self._faults.pop(method, None)
 
     def delay(self, method: str) -> None:
-        """Let the next call of `method` take a moment."""
+        """Delay the next call of `method`."""
         self._faults.setdefault(method, []).append(Fault("delay"))
 
     # --- what people see
@@ -347,7 +347,7 @@ class BotApi:
         return "\n".join(lines)
 
     def conversation(self, chat: int = 1001) -> str:
-        """Return what everybody has written to a chat, without ids and numbers of edits."""
+        """Return all messages of a chat, without ids and numbers of edits."""
         lines = list(self._said.get(chat, []))
         for message in self.shown(chat):
             head = BOT["first_name"] + (f" in topic {message.thread}" if message.thread else "")
@@ -387,7 +387,7 @@ class BotApi:
                 self._changed.notify_all()
 
     def take_fault(self, method: str) -> Fault | None:
-        """Return what is to go wrong with this call."""
+        """Return the fault of this call, or ``None``."""
         with self._changed:
             self.calls.append(method)
             self._changed.notify_all()
@@ -401,7 +401,7 @@ class BotApi:
             return fault
 
     def wait_closed(self, connection: socket.socket) -> None:
-        """Wait as long as a call that hangs does: until one side goes."""
+        """Wait until one side closes, as a call that hangs does."""
         deadline = time.monotonic() + _KEPT_S
         while not (self._closed or self.is_down) and time.monotonic() < deadline:
             readable, _, _ = select.select([connection], [], [], 0.05)
@@ -731,7 +731,7 @@ class _Handler(BaseHTTPRequestHandler):
             super().finish()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base
-        """Nothing is written."""
+        """Do not log requests."""
 
     def do_GET(self) -> None:
         with self._answering():
@@ -791,7 +791,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.connection.shutdown(socket.SHUT_RDWR)
 
     def _is_gone(self) -> bool:
-        """Whether the caller has hung up: what was asked before counts no more."""
+        """Whether the caller has disconnected."""
         readable, _, _ = select.select([self.connection], [], [], 0)
         return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 

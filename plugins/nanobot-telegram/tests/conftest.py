@@ -1,4 +1,4 @@
-"""A channel before a Telegram of the test's own."""
+"""A channel that is connected to a local Telegram."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nanobot_telegram.channel import TelegramChannel
 
 LIMIT_S = 10.0
 LocalApi: TypeAlias = Any
-"""Its module is loaded by path, so that its types are not known here."""
+"""Its module is loaded by path, so its types are unknown here."""
 
 
 def _load_bot_api() -> ModuleType:
@@ -42,7 +42,7 @@ bot_api = _load_bot_api()
 
 @dataclass(frozen=True, kw_only=True)
 class Talk:
-    """A channel that runs.
+    """A running channel.
 
     Attributes:
         channel: the channel.
@@ -65,7 +65,7 @@ class Talk:
         )
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until what the local Telegram has seen fulfils `condition`."""
+        """Wait until the local Telegram fulfils `condition`."""
         await asyncio.to_thread(self.api.wait_until, condition)
 
 
@@ -75,7 +75,7 @@ MakeContext: TypeAlias = Callable[..., FakePluginContext]
 
 @pytest.fixture
 def api() -> Iterator[LocalApi]:
-    """A Telegram of the test's own."""
+    """A local Telegram."""
     with bot_api.BotApi() as api:
         yield api
 

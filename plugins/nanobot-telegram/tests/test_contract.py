@@ -1,4 +1,4 @@
-"""The contract of channels, before the local Bot API."""
+"""The contract of channels, with the local Bot API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LocalApi: TypeAlias = Any
 
 
 class LocalTelegram(ChannelPlatform):
-    """The local Bot API as the contract plays it."""
+    """The local Bot API as the platform of the contract."""
 
     chat_id = "1001"
 

@@ -20,7 +20,7 @@ from nanobot_telegram.call import TimeLimits
 bot_api: LocalApi = importlib.import_module("telegram_bot_api")
 Opened: TypeAlias = Callable[..., AbstractAsyncContextManager[Any]]
 LocalApi: TypeAlias = Any
-"""Its module is loaded by path, so that its types are not known here."""
+"""Its module is loaded by path, so its types are unknown here."""
 MakeContext: TypeAlias = Callable[..., FakePluginContext]
 Talk: TypeAlias = Any
 

@@ -1,4 +1,4 @@
-"""From updates to messages, without any connection."""
+"""Updates become messages, without a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markdown to formatted text, and how that is divided."""
+"""Markdown becomes formatted text, which is split into messages."""
 
 from __future__ import annotations
 

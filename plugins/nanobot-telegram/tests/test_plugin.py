@@ -1,4 +1,4 @@
-"""What the plugin gives its host, and how it reads the SDK's failures."""
+"""The contributions of the plugin, and how it maps the SDK's errors."""
 
 from __future__ import annotations
 

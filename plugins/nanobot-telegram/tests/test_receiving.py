@@ -1,4 +1,4 @@
-"""What people write arrives: the real SDK before the local Bot API."""
+"""Messages of people arrive: the real SDK with the local Bot API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nanobot_telegram.call import CallFailed, Cause, TimeLimits
 bot_api: LocalApi = importlib.import_module("telegram_bot_api")
 Opened: TypeAlias = Callable[..., AbstractAsyncContextManager[Any]]
 LocalApi: TypeAlias = Any
-"""Its module is loaded by path, so that its types are not known here."""
+"""Its module is loaded by path, so its types are unknown here."""
 MakeContext: TypeAlias = Callable[..., FakePluginContext]
 
 SHORT = TimeLimits(step_s=1.0, call_s=1.0, transfer_s=1.0, poll_s=1.0)
@@ -226,7 +226,7 @@ async def test_order_within_a_chat_holds_when_the_queue_fails(opened: Opened) ->
 
 
 class Poisoned(RecordingInbox):
-    """Never stores what is bad."""
+    """Refuses to store one message."""
 
     async def publish(self, message: InboundMessage, complete: Complete | None = None) -> bool:
         if message.content == "bad":
