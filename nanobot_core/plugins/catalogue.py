@@ -92,8 +92,11 @@ def select(
     }
     while True:
         chosen = _with_requirements(decided, left_out)
-        cycle = _cycle([item.plugin for item in chosen.values() if item.enabled])
-        if not cycle:
+        try:
+            in_calling_order([item.plugin for item in chosen.values() if item.enabled])
+        except CycleError as error:
+            cycle: list[str] = error.args[1]
+        else:
             return tuple(chosen[plugin_id] for plugin_id in sorted(chosen))
         for plugin_id in _causes_of(cycle, chosen):
             decided[plugin_id] = replace(
@@ -129,11 +132,16 @@ def missing_plugins(
 def in_calling_order(plugins: Collection[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
     """Order plugins by what they require, come after and come before; ties by id.
 
-    Args:
-        plugins: without cycles, such as those that `select` enables.
+    Raises:
+        CycleError: they form a cycle, which cannot happen among those that `select` enables.
     """
-    by_id = {plugin.id: plugin for plugin in plugins}
-    sorter = _sorter(plugins)
+    by_id = {plugin.id: plugin for plugin in sorted(plugins, key=lambda plugin: plugin.id)}
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for plugin in by_id.values():
+        earlier, later = _neighbours(plugin)
+        sorter.add(plugin.id, *sorted(earlier & by_id.keys()))
+        for other in sorted(later & by_id.keys()):
+            sorter.add(other, plugin.id)
     sorter.prepare()
     ordered: list[InstalledPlugin] = []
     while sorter.is_active():
@@ -143,33 +151,12 @@ def in_calling_order(plugins: Collection[InstalledPlugin]) -> tuple[InstalledPlu
     return tuple(ordered)
 
 
-def _sorter(plugins: Collection[InstalledPlugin]) -> TopologicalSorter[str]:
-    there = {plugin.id for plugin in plugins}
-    sorter: TopologicalSorter[str] = TopologicalSorter({plugin_id: set() for plugin_id in there})
-    for plugin in plugins:
-        earlier, later = _neighbours(plugin)
-        for other in earlier & there:
-            sorter.add(plugin.id, other)
-        for other in later & there:
-            sorter.add(other, plugin.id)
-    return sorter
-
-
 def _neighbours(plugin: InstalledPlugin) -> tuple[set[str], set[str]]:
     """Return the ids that must come before a plugin, and those that must come after it."""
     if plugin.manifest is None:
         return set(), set()
     facts = plugin.manifest.facts
     return {*plugin.manifest.requires, *facts.after}, set(facts.before)
-
-
-def _cycle(plugins: Collection[InstalledPlugin]) -> list[str]:
-    """Return one cycle, with its first plugin again at the end, or an empty list."""
-    try:
-        _sorter(sorted(plugins, key=lambda plugin: plugin.id)).prepare()
-    except CycleError as error:
-        return list(error.args[1])
-    return []
 
 
 def _causes_of(cycle: Collection[str], chosen: Mapping[str, Selection]) -> list[str]:

@@ -20,8 +20,8 @@ from nanobot_core.plugins.loader import (
     RestartRequired,
     packages_of,
     refuse_in_use,
-    renew,
     replace_code,
+    start_beside,
     why_not_exchangeable,
 )
 from nanobot_core.plugins.table import Withdraw, nothing_runs
@@ -314,7 +314,7 @@ class PluginChanges:
         state: State = "restart-required" if isinstance(error, RestartRequired) else "degraded"
         reason = f"it continues as it was: {error}"
         remedy = error.remedy if isinstance(error, PluginError) else "fix it"
-        self._conditions.note_stale(plugin_id, Condition(state, reason, remedy))
+        self._conditions.note(plugin_id, Condition(state, reason, remedy, is_stale=True))
         if active.source.installed is not None:
             plan.catalogue.put(active.source.installed)
 
@@ -342,7 +342,7 @@ class PluginChanges:
             self._conditions.is_current(plugin.id)
             return
         refuse_in_use(active, self._activator.loaded.settings)
-        plan.exchanges[plugin.id] = await renew(plugin, active, starter)
+        plan.exchanges[plugin.id] = Exchange(await start_beside(plugin, starter), active)
 
     async def _replace(self, plugin: InstalledPlugin, active: ActivePlugin, plan: Plan) -> None:
         """Start what is on disk beside the active plugin, after a child process has imported it."""
@@ -355,7 +355,7 @@ class PluginChanges:
             await self._start_in(needed, plan)
         if plugin.isolation is not None:
             # The code is in another process, and a new instance means a new process.
-            plan.exchanges[plugin.id] = await renew(plugin, active, plan.starter)
+            plan.exchanges[plugin.id] = Exchange(await start_beside(plugin, plan.starter), active)
         else:
             others = [each for each in self._table.active.values() if each is not active]
             exchange = await replace_code(plugin, active, plan.starter, others)

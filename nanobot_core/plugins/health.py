@@ -152,7 +152,6 @@ class Conditions:
         self.by_id: dict[str, Condition] = {}
         self._now_s = now_s
         self._quarantine = quarantine
-        self._stale: set[str] = set()
         self._seen: Counter[tuple[str, str, str]] = Counter()
         self._openings: dict[str, deque[float]] = {}
         self._blocks: Counter[tuple[str, str]] = Counter()
@@ -165,16 +164,10 @@ class Conditions:
         """Record that a part of a plugin cannot be used."""
         self.note(plugin_id, Condition("degraded", error.reason, error.remedy))
 
-    def note_stale(self, plugin_id: str, condition: Condition) -> None:
-        """Record that a plugin continues as it was, because its last change failed."""
-        self._stale.add(plugin_id)
-        self.note(plugin_id, condition)
-
     def is_current(self, plugin_id: str) -> None:
         """Forget that the last change of a plugin failed."""
-        if plugin_id in self._stale:
-            self._stale.discard(plugin_id)
-            self.by_id.pop(plugin_id, None)
+        if (known := self.by_id.get(plugin_id)) is not None and known.is_stale:
+            del self.by_id[plugin_id]
 
     def started(self, plugin_id: str) -> None:
         """Forget what was wrong with a plugin, since it has started."""
@@ -183,7 +176,6 @@ class Conditions:
     def forget(self, plugin_id: str) -> None:
         """Start with a clean record: a plugin has new code, or its owner wants it back."""
         self.by_id.pop(plugin_id, None)
-        self._stale.discard(plugin_id)
         self._openings.pop(plugin_id, None)
         for key in [key for key in self._seen if key[0] == plugin_id]:
             del self._seen[key]
@@ -211,13 +203,13 @@ class Conditions:
 
         bound = logger.bind(plugin=block.plugin)
         if block.plugin:
-            bound.warning("plugin '{}': {}; {}", block.plugin, block.reason, block.remedy)
+            bound.warning("plugin '{}': {}; {}", block.plugin, block.reason, _UNBLOCK)
         else:
             bound.debug("the event loop is blocked at {}", block.place)
 
     def note_block(self, block: LoopBlock, ledger: HookStats) -> None:
         """Count a block of the event loop; each third long one opens the hook's circuit."""
-        self.note(block.plugin, Condition("degraded", block.reason, block.remedy))
+        self.note(block.plugin, Condition("degraded", block.reason, _UNBLOCK))
         if not block.is_long:
             return
         self._blocks[block.plugin, block.hook] += 1
@@ -241,6 +233,7 @@ class Conditions:
             self._quarantine(plugin_id)
 
 
+_UNBLOCK = "await it, run it in a thread, or mark the hook blocking=True"
 LOOK_S = 1.5
 """Seconds between two looks at the loop: an idle agent should not keep its processor awake."""
 BLOCKED_AFTER_S = 0.25
@@ -275,11 +268,6 @@ class LoopBlock:
     def reason(self) -> str:
         """What happened, in one sentence."""
         return f"it blocks the event loop for {self.blocked_s:.1f} s or more at {self.place}"
-
-    @property
-    def remedy(self) -> str:
-        """What its author should do."""
-        return "await it, run it in a thread, or mark the hook blocking=True"
 
 
 def code_place(registrant: Registrant) -> str | None:

@@ -65,12 +65,14 @@ class Condition(NamedTuple):
         reason: why, in one sentence.
         remedy: what to do, or an empty string.
         judges: hooks as in `Manifest.judges` that it was found to have, whatever its manifest says.
+        is_stale: it continues as it was, because its last change failed.
     """
 
     state: State
     reason: str
     remedy: str = ""
     judges: frozenset[str] = frozenset()
+    is_stale: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -280,11 +280,6 @@ class Exchange:
             self.former.loading.release()
 
 
-async def renew(plugin: InstalledPlugin, former: ActivePlugin, starter: Starter) -> Exchange:
-    """Return a new instance of the code that is loaded; raises as `Starter.of_installed`."""
-    return Exchange(await _started(plugin, starter), former)
-
-
 async def replace_code(
     plugin: InstalledPlugin,
     former: ActivePlugin,
@@ -312,7 +307,7 @@ async def replace_code(
     code = CodeExchange(former.source.packages)
     try:
         await asyncio.to_thread(code.take_out)
-        return Exchange(await _started(plugin, starter), former, code)
+        return Exchange(await start_beside(plugin, starter), former, code)
     except BaseException:
         code.put_back()
         former.loading.release()
@@ -342,7 +337,8 @@ def refuse_in_use(active: ActivePlugin, settings: Settings) -> None:
                 raise RestartRequired(active.id, f"its {kind} '{item.name}' is in use")
 
 
-async def _started(plugin: InstalledPlugin, starter: Starter) -> ActivePlugin:
+async def start_beside(plugin: InstalledPlugin, starter: Starter) -> ActivePlugin:
+    """Return a new instance with its tools collected; raises as `Starter.of_installed`."""
     active = await starter.of_installed(plugin)
     try:
         await active.collect_tools()

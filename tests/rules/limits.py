@@ -47,7 +47,7 @@ MODULES: Final = {
     "ids": Size(5, 10),
     "net": Size(450, 582),
     "paths": Size(200, 260),
-    "plugins": Size(2700, 3733),
+    "plugins": Size(2700, 3716),
     "provider_match": Size(150, 150),
     "record": Size(60, 90),
     "sessions": Size(600, 980),
