@@ -19,8 +19,7 @@ if TYPE_CHECKING:
         AgentRunResult as AgentRunResult,
         AgentRunSpec as AgentRunSpec,
     )
-    from nanobot_core.app.application import Nanobot as Nanobot
-    from nanobot_core.app.isolated import isolated_agent as isolated_agent
+    from nanobot_core.app.application import Nanobot as Nanobot, isolated_agent as isolated_agent
     from nanobot_core.clock import Clock as Clock, SystemClock as SystemClock
     from nanobot_core.config.models import (
         Budget as Budget,
@@ -244,8 +243,7 @@ _HOMES = {
     for module, names in {
         "nanobot_core.agent.loop": "AgentRunner",
         "nanobot_core.agent.run": "AgentRunResult AgentRunSpec",
-        "nanobot_core.app.application": "Nanobot",
-        "nanobot_core.app.isolated": "isolated_agent",
+        "nanobot_core.app.application": "Nanobot isolated_agent",
         "nanobot_core.clock": "Clock SystemClock",
         "nanobot_core.config.models": (
             "Budget BudgetsSettings ChannelSettings GroupSettings PluginSettings "

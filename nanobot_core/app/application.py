@@ -7,20 +7,21 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Mapp
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from nanobot_core.agent.always import AlwaysAllowed
 from nanobot_core.agent.approval import ApprovalPolicy
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder
 from nanobot_core.agent.results import ResultFiles
-from nanobot_core.app.logging import quiet_unless_configured
+from nanobot_core.app.logging import configure_logging, quiet_unless_configured
 from nanobot_core.app.models import ConfiguredModels
 from nanobot_core.app.slots import create_memory, create_session_store, create_transcriber
 from nanobot_core.app.workspace import prepare_workspace
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.config.loading import LoadedConfig, load_config
-from nanobot_core.config.secrets import maskable
+from nanobot_core.config.models import Settings
+from nanobot_core.config.secrets import environment_secrets, find_secrets, maskable
 from nanobot_core.disk import tighten
 from nanobot_core.events import RunEvent, TurnOutcome
 from nanobot_core.folder import Folder
@@ -338,6 +339,29 @@ class Nanobot:
             msg = "the agent is not started; use 'async with Nanobot.from_config() as bot'"
             raise RuntimeError(msg)
         return self._pipeline
+
+
+def isolated_agent(setup: Mapping[str, Any]) -> Nanobot:
+    """Return an agent with one plugin, and the settings, folders and variables of the host.
+
+    It is not started: use ``plugins.activate``, ``plugins.load_tools`` and ``plugins.stop``. It
+    reads no configuration file and no other variables, and logs to standard error.
+
+    Args:
+        setup: `IsolatedPlugin.setup` of the host.
+
+    Raises:
+        ConfigError: this version cannot use the core's settings.
+    """
+    tree, variables = setup["tree"], setup["environment"]
+    home, settings = Path(setup["home"]), Settings.model_validate(tree)
+    secrets = maskable({*find_secrets(tree), *environment_secrets(variables)})
+    path = Path(setup["config"]) if setup["config"] else None
+    loaded = LoadedConfig(settings, tree, {}, path, home, secrets)
+    configure_logging(loaded, level="INFO")
+    # An index is valid for one environment only.
+    cache = home / "cache" / "isolated" / setup["plugin"]
+    return Nanobot(loaded, catalogue=Catalogue.load(cache, settings.plugins), environ=variables)
 
 
 def _with_declared_secrets(loaded: LoadedConfig, catalogue: Catalogue) -> LoadedConfig:

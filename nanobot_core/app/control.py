@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,7 +104,7 @@ class Connection:
             self._answer.set_result(answer)
 
 
-Handler = Callable[[Connection], Awaitable["JsonValue"]]
+Handler = Callable[[Connection], Coroutine[Any, Any, "JsonValue"]]
 _connection: ContextVar[Connection] = ContextVar("control_connection")
 
 
@@ -245,7 +245,7 @@ class ControlServer:
             msg = f"unknown request '{name}'; the gateway may have another version, restart it"
             raise ControlError(msg)
         _connection.set(connection)
-        work = self._spawn(_awaited(handler(connection)), name=f"control:{name}")
+        work = self._spawn(handler(connection), name=f"control:{name}")
         self._working.add(work)
         work.add_done_callback(self._working.discard)
         hearing = self._spawn(connection.listen(), name=f"control:{name}:listen")
@@ -274,7 +274,3 @@ async def _any_done(*tasks: asyncio.Task[Any]) -> bool:
         tasks, timeout=ALIVE_INTERVAL_S, return_when=asyncio.FIRST_COMPLETED
     )
     return bool(done)
-
-
-async def _awaited(work: Awaitable[JsonValue]) -> JsonValue:
-    return await work

@@ -1,17 +1,17 @@
-"""GatewayLock: one gateway for a data folder."""
+"""The lock that admits one gateway to a data folder."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 from filelock import FileLock, Timeout
 
 from nanobot_core.disk import make_folder, replace_file
 from nanobot_core.errors import NanobotError
-from nanobot_core.record import dataclass
 
 PROBE_GRACE_S = 1.0
 """Seconds that a start waits for the lock, which a check for a running gateway holds briefly."""
@@ -21,51 +21,42 @@ class GatewayLockError(NanobotError):
     """A gateway cannot use its folder: another one does, or it cannot be written."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayLock:
-    """Held while the gateway runs; the system releases it when the process dies.
+@contextmanager
+def gateway_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a gateway's folder; the system releases it when the process dies.
 
-    Attributes:
+    Args:
         folder: ``gateway`` in nanobot's home.
+
+    Raises:
+        GatewayLockError: another process holds it, or the folder cannot be created or written.
     """
-
-    folder: Path
-    _lock: FileLock
-
-    @classmethod
-    def acquire(cls, folder: Path) -> Self:
-        """Return the lock of `folder`, held.
-
-        Raises:
-            GatewayLockError: another process holds it, or the folder cannot be created or written.
-        """
-        try:
-            make_folder(folder)
-            # It may exist with rights for other accounts.
-            folder.chmod(0o700)
-            lock = _file_lock(folder, PROBE_GRACE_S)
-            lock.acquire()
-            replace_file(_pid_file(folder), json.dumps({"pid": os.getpid()}))
-        except Timeout:
-            pid = running_pid(folder)
-            which = f"with process id {pid}" if pid else "that has just been started"
-            msg = (
-                f"a gateway {which} already uses '{folder}'; stop it with nanobot gateway stop, "
-                "or give this one its own folder with NANOBOT_HOME"
-            )
-            raise GatewayLockError(msg) from None
-        except OSError as error:
-            msg = (
-                f"the gateway cannot use '{folder}': {error.strerror or error}; let its account "
-                "write there, or name another home with NANOBOT_HOME"
-            )
-            raise GatewayLockError(msg) from error
-        return cls(folder, lock)
-
-    def release(self) -> None:
-        """Let another gateway use the folder."""
-        _pid_file(self.folder).unlink(missing_ok=True)
-        self._lock.release()
+    try:
+        make_folder(folder)
+        # It may exist with rights for other accounts.
+        folder.chmod(0o700)
+        lock = _file_lock(folder, PROBE_GRACE_S)
+        lock.acquire()
+        replace_file(_pid_file(folder), json.dumps({"pid": os.getpid()}))
+    except Timeout:
+        pid = running_pid(folder)
+        which = f"with process id {pid}" if pid else "that has just been started"
+        msg = (
+            f"a gateway {which} already uses '{folder}'; stop it with nanobot gateway stop, "
+            "or give this one its own folder with NANOBOT_HOME"
+        )
+        raise GatewayLockError(msg) from None
+    except OSError as error:
+        msg = (
+            f"the gateway cannot use '{folder}': {error.strerror or error}; let its account "
+            "write there, or name another home with NANOBOT_HOME"
+        )
+        raise GatewayLockError(msg) from error
+    try:
+        yield
+    finally:
+        _pid_file(folder).unlink(missing_ok=True)
+        lock.release()
 
 
 def is_running(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from loguru import logger
 from nanobot_core.app.control import ControlServer
 from nanobot_core.app.gateway import Gateway
 from nanobot_core.app.handlers import handlers
-from nanobot_core.app.lock import GatewayLock
+from nanobot_core.app.lock import gateway_lock
 from nanobot_core.app.reloading import Load, load_again
 from nanobot_core.app.slots import create_bus
 from nanobot_core.errors import BusError
@@ -90,7 +90,7 @@ class GatewayRunner:
         try:
             # Before the lock, because others may stop the gateway as soon as they see its file.
             endings = (signal.SIGTERM, signal.SIGINT)
-            with _on_signals(self.request_stop, *endings), _held(self.folder):
+            with _on_signals(self.request_stop, *endings), gateway_lock(self.folder):
                 await self._work(on_ready)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -235,12 +235,3 @@ def _on_signals(react: Callable[[], None], *numbers: signal.Signals) -> Iterator
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    lock = GatewayLock.acquire(folder)
-    try:
-        yield
-    finally:
-        lock.release()

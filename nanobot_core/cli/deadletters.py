@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,24 +65,20 @@ async def _ask(ctx: typer.Context, do: str, letter: str = "") -> JsonValue:
     client = gateway_client(ctx)
     if client.is_there:
         return await client.call(do, id=letter)
-    from nanobot_core.app.lock import GatewayLock
+    from nanobot_core.app.lock import gateway_lock
     from nanobot_core.app.slots import create_bus
     from nanobot_core.clock import SystemClock
 
     # A gateway that starts meanwhile must not share the queue with this process.
-    lock = GatewayLock.acquire(client.folder)
-    agent = open_agent(options_of(ctx), lenient=True)
-    try:
-        bus = await create_bus(agent.plugins, agent.loaded, SystemClock())
-        try:
+    with gateway_lock(client.folder):
+        agent = open_agent(options_of(ctx), lenient=True)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(agent.plugins.stop)
+            bus = await create_bus(agent.plugins, agent.loaded, SystemClock())
+            stack.push_async_callback(bus.aclose)
             match do:
                 case "retry":
                     return await bus.revive(letter)
                 case "drop":
                     return await bus.drop(letter)
             return [asdict(found) for found in await bus.dead_letters()]
-        finally:
-            await bus.aclose()
-    finally:
-        await agent.plugins.stop()
-        lock.release()

@@ -150,18 +150,15 @@ async def _store(options: Options) -> AsyncIterator[SessionStore]:
 
 async def _delete(options: Options, key: str) -> bool:
     """Delete a session through the running gateway, which may have it in memory, or here."""
-    from nanobot_core.app.lock import GatewayLock
+    from nanobot_core.app.lock import gateway_lock
     from nanobot_core.config.environment import process_environment, resolve_home
 
     if client := running_gateway(options):
         return await client.call("delete_session", key=key) is True
     # A gateway that starts meanwhile must not open the session.
-    lock = GatewayLock.acquire(resolve_home(process_environment()) / "gateway")
-    try:
+    with gateway_lock(resolve_home(process_environment()) / "gateway"):
         async with _store(options) as store:
             return await store.delete(key)
-    finally:
-        lock.release()
 
 
 async def _read(options: Options, key: str, last: int | None) -> list[Message]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from nanobot_core import OutboundMessage
-from nanobot_core.app.lock import GatewayLock
+from nanobot_core.app.lock import gateway_lock
 from nanobot_core.bus.sqlite import SqliteBus
 from tests.integration.cli.conftest import CommandLine
 
@@ -43,10 +43,7 @@ def test_letters_are_listed_sent_again_and_dropped(nanobot: CommandLine) -> None
 
 
 def test_the_queue_is_not_opened_beside_a_gateway_that_starts(nanobot: CommandLine) -> None:
-    lock = GatewayLock.acquire(nanobot.home / "gateway")
-    try:
+    with gateway_lock(nanobot.home / "gateway"):
         done = nanobot("deadletters", "list", code=1)
-    finally:
-        lock.release()
 
     assert "already uses" in done.stderr
