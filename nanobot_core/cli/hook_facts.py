@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import nanobot_core
 from nanobot_core.hooks.kinds import RULES
+from nanobot_core.tasks import PLUGIN_END_S
 
 if TYPE_CHECKING:
     from nanobot_core.hooks.markers import HookPoint
@@ -56,6 +57,7 @@ def hook_rows(catalogue: Catalogue) -> list[dict[str, str]]:
 
 def implementers(catalogue: Catalogue, hook: str) -> Iterator[str]:
     """Yield the enabled plugins whose manifest says that they implement a hook."""
+    from nanobot_core.contracts.plugin import PluginFacts
     from nanobot_core.plugins.manifest import KINDS
 
     for plugin in catalogue.enabled():
@@ -64,12 +66,14 @@ def implementers(catalogue: Catalogue, hook: str) -> Iterator[str]:
         contributed = {KINDS[item.kind] for item in manifest.declarations if item.kind in KINDS}
         contributed |= {"contribute_settings"} if manifest.settings else set()
         contributed |= {"contribute_hookspecs"} if manifest.hookspecs else set()
+        contributed |= {"describe_plugin"} if manifest.facts != PluginFacts() else set()
         if hook in contributed or hook in manifest.hooks:
             yield plugin.id
 
 
 def _limit(point: HookPoint[..., Any]) -> str:
-    return "none, a person answers" if point.limit_s is None else f"{point.limit_s:g} s"
+    limit_s = PLUGIN_END_S if point.name == "stop" else point.limit_s
+    return "none, a person answers" if limit_s is None else f"{limit_s:g} s"
 
 
 def hook_facts(point: HookPoint[..., Any]) -> dict[str, object]:

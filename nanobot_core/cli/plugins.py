@@ -23,6 +23,7 @@ from nanobot_core.errors import ConfigError, NanobotError, PluginError
 if TYPE_CHECKING:
     from typer._click.core import Command, Context
 
+    from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.plugins.catalogue import Catalogue, Selection
     from nanobot_core.plugins.health import PluginReport
     from nanobot_core.plugins.tool_names import NameClash
@@ -62,6 +63,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PluginId = Annotated[str, typer.Argument(metavar="ID", help="Id of a plugin.")]
 
 
+def _installed(ctx: typer.Context) -> tuple[LoadedConfig, Catalogue]:
+    options = options_of(ctx)
+    loaded = load_settings(options, lenient=True)
+    return loaded, load_catalogue(options, loaded)
+
+
 @app.command("list")
 def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List installed plugins and those that the configuration names; none is imported."""
@@ -88,9 +95,7 @@ def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
 @app.command()
 def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> None:
     """Show all that a plugin gives, reaches and reads; it is not imported."""
-    options = options_of(ctx)
-    loaded = load_settings(options, lenient=True)
-    catalogue = load_catalogue(options, loaded)
+    _, catalogue = _installed(ctx)
     selection = _selection(catalogue, plugin_id)
     plugin = selection.plugin
     manifest = plugin.manifest
@@ -125,9 +130,7 @@ def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> Non
     """Explain why a plugin runs, or why it does not."""
     from nanobot_core.cli.plugin_reasons import triggers
 
-    options = options_of(ctx)
-    loaded = load_settings(options, lenient=True)
-    catalogue = load_catalogue(options, loaded)
+    loaded, catalogue = _installed(ctx)
     missing = next((item for item in catalogue.missing if item.plugin.id == plugin_id), None)
     if missing is not None:
         data = {"id": plugin_id, "runs": False, "reason": "not installed", "remedy": missing.remedy}
@@ -150,9 +153,7 @@ def hooks(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List all hooks, those that plugins declare included."""
     from nanobot_core.cli.hook_facts import hook_rows
 
-    options = options_of(ctx)
-    loaded = load_settings(options, lenient=True)
-    catalogue = load_catalogue(options, loaded)
+    _, catalogue = _installed(ctx)
     rows = hook_rows(catalogue)
     if as_json:
         print_json(rows)
@@ -181,9 +182,7 @@ def order(
     if hook not in declared_hooks():
         close = " or ".join(f"'{name}'" for name in nearest(hook, declared_hooks()))
         fail(f"there is no hook '{hook}'" + (f"; did you mean {close}?" if close else ""), 2)
-    options = options_of(ctx)
-    loaded = load_settings(options, lenient=True)
-    catalogue = load_catalogue(options, loaded)
+    loaded, catalogue = _installed(ctx)
     places = explain_order(hook, catalogue, loaded.settings.plugins)
     if as_json:
         print_json([{"plugin": plugin, "reason": reason} for plugin, reason in places])
@@ -290,9 +289,7 @@ def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
     from nanobot_core.plugins.catalogue import described
     from nanobot_core.plugins.consent import agree
 
-    options = options_of(ctx)
-    loaded = load_settings(options, lenient=True)
-    catalogue = load_catalogue(options, loaded)
+    loaded, catalogue = _installed(ctx)
     plugin = _selection(catalogue, plugin_id).plugin
     problem = plugin.problem
     if plugin.manifest is None and not problem:
@@ -302,7 +299,7 @@ def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
             problem = error.reason
     news = catalogue.consents.news_of(plugin)
     agree(loaded.home, [plugin])
-    changed = _move(options, plugin_id, source="plugins.disabled", target="plugins.enabled")
+    changed = _move(options_of(ctx), plugin_id, source="plugins.disabled", target="plugins.enabled")
     word = "is enabled" if changed else "was enabled already"
     reaches = ", ".join(plugin.manifest.capabilities if plugin.manifest else ())
     unknown = "not known" if plugin.manifest is None else "nothing that it declares"

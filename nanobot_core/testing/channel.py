@@ -1,4 +1,4 @@
-"""What every channel must do, as tests that its plugin inherits, and doubles of the gateway."""
+"""What every channel must do, as tests that its plugin inherits, and a double of its inbox."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 class RecordingInbox:
     """An `Inbox` that keeps what a channel publishes.
 
-    It admits and forgets nothing: a message whose `dedupe_key` was stored before is a repetition.
+    A message whose `dedupe_key` was stored before is a repetition.
 
     Attributes:
-        attempts: every message of a call of `publish`, as the channel gave it.
+        attempts: the messages of all calls of `publish`, as passed.
         stored: the messages that were stored, completed, with an id and a timestamp.
-        contacts: how often the channel said that its platform had answered.
+        contacts: number of calls of `alive`.
 
     Args:
-        admits: whether the sender of a message may write; everyone where it is not given.
+        admits: whether the sender of a message may write; everyone by default.
     """
 
     def __init__(self, admits: Callable[[InboundMessage], bool] = lambda _: True) -> None:
@@ -61,7 +61,7 @@ class RecordingInbox:
         self._failures.extend(errors)
 
     def hold(self) -> None:
-        """Let calls of `publish` wait, as with a slow disk, until `let_go`."""
+        """Let calls of `publish` wait until `let_go`, as if the disk were slow."""
         self._may_go_on.clear()
 
     def let_go(self) -> None:
@@ -69,7 +69,7 @@ class RecordingInbox:
         self._may_go_on.set()
 
     async def publish(self, message: InboundMessage, complete: Complete | None = None) -> bool:
-        """Store a message as `Inbox.publish` promises."""
+        """Store a message; see `Inbox.publish`."""
         self.attempts.append(message)
         await self._tell()
         await self._may_go_on.wait()
@@ -361,7 +361,7 @@ def _words(channel: Channel, *, pieces: int) -> list[str]:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    """Wait until `condition` holds; what the platform has seen raises no event here."""
+    """Wait until `condition` holds; a platform has no event to wait for."""
     async with asyncio.timeout(_LIMIT_S):
         while not condition():  # noqa: ASYNC110 - see above
             await asyncio.sleep(_POLL_S)

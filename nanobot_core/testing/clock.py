@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock whose time only a test moves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _PASSES = 20
-"""Passes of the event loop that woken tasks get before time moves on."""
+"""Passes of the event loop for woken tasks before time moves on."""
 
 
 class FakeClock:
@@ -56,7 +56,7 @@ class FakeClock:
                 heapq.heapify(self._sleepers)
 
     async def advance(self, seconds: float) -> None:
-        """Move time on and wake those whose time has come.
+        """Move time on and wake the tasks that are due.
 
         Sleepers wake in the order of their instants, equal ones in the order in which they began;
         each sees its own instant and may sleep again before the next one wakes.

@@ -51,7 +51,7 @@ class FakeGateway:
         published: messages that plugins published.
 
     Args:
-        address: see above; a free port of the loopback where it is not given.
+        address: see above; a free port of the loopback by default.
         secret: see above.
     """
 
@@ -127,7 +127,7 @@ class FakeToolSet:
 class FakePluginContext:
     """A `PluginContext` on a temporary folder.
 
-    ``async with`` stands for the plugin's life: on leaving it, spawned work is cancelled, then the
+    ``async with`` is the plugin's life: at its end, spawned work is cancelled, then the
     registered closers run in reverse order. A failure of spawned work fails the test.
 
     Attributes:
@@ -137,8 +137,8 @@ class FakePluginContext:
         workspace: the agent's working folder, exists.
         restrict_to_workspace: whether files and commands are confined to it.
         media: a store below the folder of the test.
-        network: what may be reached; loopback, where tests live, unless it is given.
-        gateway: what the test gives.
+        network: which addresses are allowed; loopback by default.
+        gateway: the gateway, or ``None``.
         tools: keeps the tools that the plugin publishes.
 
     Args:
@@ -146,11 +146,11 @@ class FakePluginContext:
         settings: the plugin's section, as in a configuration or as an instance.
         plugin_id: the plugin's id.
         environment: the environment variables that are set.
-        clock: source of time; a `FakeClock` where it is not given.
+        clock: source of time; a `FakeClock` by default.
         restrict_to_workspace: see above.
         network: see above.
         gateway: see above.
-        contributions: by hook of the plugin's own, what others give.
+        contributions: contributions of other plugins, by name of the hook.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class FakePluginContext:
         return self._settings
 
     def shared(self, make: Callable[[PluginContext], SharedT]) -> SharedT:
-        """Return what ``make(ctx)`` gives, made once for this context."""
+        """Return the result of ``make(ctx)``, called once for this context."""
         if make not in self._shared:
             self._shared[make] = make(self)
         found: SharedT = self._shared[make]
@@ -236,7 +236,7 @@ class FakePluginContext:
     async def contributed(
         self, hook: ContributionHook[ContributionT]
     ) -> Sequence[Contributed[ContributionT]]:
-        """Return what the test gives by that hook."""
+        """Return the contributions to that hook."""
         return self._contributions.get(hook.name, ())
 
     def environment(self, names: Iterable[str]) -> Mapping[str, str]:
@@ -274,7 +274,7 @@ class FakePluginContext:
             task.cancel()
         try:
             if group is not None:
-                # A task group wraps what the body raises; only its own cancellation is its affair.
+                # A task group wraps what the body raises, so it sees only its own cancellation.
                 if isinstance(error, asyncio.CancelledError):
                     await group.__aexit__(kind, error, traceback)
                 else:

@@ -30,7 +30,7 @@ class FakeReply:
         pieces: the text, in the pieces in which it streams.
         tool_calls: the calls it asks for.
         reasoning: the thinking, streamed before the text.
-        finish_reason: ``None`` means ``tool_calls`` or ``stop``, as the calls have it.
+        finish_reason: ``None`` means ``tool_calls`` if there are calls, else ``stop``.
         usage: what the call consumed.
         provider_blocks: opaque parts.
         error: raised after the pieces instead of a completion: a stream that breaks.
@@ -54,7 +54,7 @@ class FakeProvider(LLMProvider):
     """An `LLMProvider` that takes one step of a script with each request.
 
     Attributes:
-        requests: all requests so far, in the order in which they came.
+        requests: all requests so far, in order.
         closed: `aclose` was called.
 
     Args:

@@ -131,7 +131,7 @@ class InstalledTools(ContextSuite):
                 for tool in tools.values():
                     for arguments in sample_calls(tool.parameters, f"session-{chat}"):
                         output = await _output(tool, call, arguments)
-                        # What the owner's tools keep on purpose is in their folder.
+                        # A tool for the owner may keep data in the plugin's folder.
                         is_kept = not tool.for_guests and tree_digest(context.data_dir) != data
                         is_mixed = chat == "beta" and "session-alpha" in output
                         assert is_kept or not is_mixed, (
@@ -187,7 +187,7 @@ class InstalledChannel(ContextSuite):
 
 
 class Contributions:
-    """What an installed plugin gives."""
+    """The contributions of an installed plugin."""
 
     def __init__(self, plugin: InstalledPlugin) -> None:
         self._plugin = plugin

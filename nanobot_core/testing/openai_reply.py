@@ -37,7 +37,7 @@ class Reply:
         reasoning: thinking, sent as ``reasoning_content``.
         calls: tool calls.
         finish_reason: why the model stopped; ``None`` follows from `calls`.
-        usage: the usage object, or ``None`` for a service that does not tell.
+        usage: the usage object, or ``None`` for a service that reports none.
         chunk_chars: characters of text, thinking or arguments in one streamed chunk.
         status: HTTP status.
         headers: further response headers.
@@ -72,7 +72,7 @@ class Reply:
 
 
 def reply_from_json(record: dict[str, Any]) -> Reply:
-    """Return the reply whose fields `record` gives by name; ``body`` is text there.
+    """Return the reply with the fields of `record`, in which ``body`` is text.
 
     Raises:
         TypeError: a field that no reply has.

@@ -147,7 +147,7 @@ class OpenAIServer:
                 if not await self._answer(request, reader, writer):
                     break
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # a client may go at any time
+            pass  # a client may disconnect at any time
         except asyncio.CancelledError:
             # Only the server's end cancels this task, which ends here; asyncio before 3.12 would
             # log the cancellation of a connection as a failure.

@@ -41,7 +41,7 @@ _OWN_RESULTS: dict[str, tuple[type, ...]] = {
 
 
 class PluginContract(ContextSuite):
-    """What the hooks of every plugin owe. Supply `make_plugin`.
+    """What the hooks of every plugin must do. Supply `make_plugin`.
 
     Each test runs the plugin's life: `start`, every hook with a sample event, `stop`.
     """
@@ -155,12 +155,12 @@ def _arguments(point: HookPoint[..., Any], own: tuple[object, ...]) -> list[Any]
 
 
 async def _answer(_request: object) -> LLMResponse:
-    """Stand for the model that `wrap_model_call` calls."""
+    """Answer `wrap_model_call` instead of a model."""
     return LLMResponse(content="sample")
 
 
 def _checked(point: HookPoint[..., Any], found: Any) -> Any:  # noqa: ANN401 - any hook's result
-    """Return `found`, with what it iterates over read; raise when its type is wrong."""
+    """Return `found`, as a list if it is an iterator; raise if its type is wrong."""
     if point.kind is Kind.CONTRIBUTE:
         return list(found) if isinstance(found, Iterable) else found
     wanted = point.result or _OWN_RESULTS.get(point.name, ())

@@ -1,4 +1,4 @@
-"""Values that fit a JSON Schema or a type, for calls whose arguments nobody wrote."""
+"""Values that fit a JSON Schema or a type, for calls with generated arguments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sample_calls(schema: JsonObject, text: str) -> list[JsonObject]:
 
     Args:
         schema: parameters of a tool.
-        text: used for strings that the schema leaves open.
+        text: used for strings without a restriction.
     """
     properties, required = schema.get("properties"), schema.get("required")
     parts = properties if isinstance(properties, dict) else {}

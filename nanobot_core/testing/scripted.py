@@ -26,8 +26,8 @@ class ScriptedPlugin:
             await bot.plugins.register(plugin, "scripted")
 
     Attributes:
-        provider: the provider, with the requests that it got.
-        model: name of the model that it serves; no two plugins share one.
+        provider: the provider, with its requests.
+        model: name of the model that it serves, unique to this plugin.
     """
 
     def __init__(self, *steps: FakeStep) -> None:
@@ -38,7 +38,7 @@ class ScriptedPlugin:
 
     @on.contribute_providers
     def contribute_providers(self, ctx: PluginContext) -> Iterable[ProviderSpec]:
-        """Give the provider."""
+        """Contribute the provider."""
         yield ProviderSpec(
             name=self._name,
             factory="nanobot_core.testing.scripted:create_provider",

@@ -1,4 +1,4 @@
-"""What every session store promises, as tests.
+"""What every session store must do, as tests.
 
 A store's own tests subclass `SessionStoreContract` and say how to make one::
 
@@ -48,7 +48,7 @@ async def _texts(store: SessionStore, key: str) -> list[str]:
 
 
 class SessionStoreContract(ConformanceSuite):
-    """Tests of the promises of `SessionStore`; a subclass may add to them."""
+    """Tests of the guarantees of `SessionStore`; a subclass may add to them."""
 
     @abstractmethod
     def store(self, tmp_path: Path) -> SessionStore:
@@ -174,7 +174,7 @@ class SessionStoreContract(ConformanceSuite):
             await store.append("cli:direct", _users("new"), _state())
             assert await _texts(store, "cli:direct") == ["new"]
 
-    async def test_a_message_sent_while_a_session_is_deleted_begins_it_anew(
+    async def test_a_message_sent_while_a_session_is_deleted_begins_it_again(
         self, tmp_path: Path
     ) -> None:
         async with aclosing(self.store(tmp_path)) as store, asyncio.timeout(_LIMIT_S):

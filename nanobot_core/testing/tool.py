@@ -61,14 +61,14 @@ class ToolContract(ContextSuite):
 
     @pytest.fixture
     async def context(self, anyio_backend: str, tmp_path: Path) -> AsyncIterator[FakePluginContext]:
-        """Give a prepared context, entered."""
+        """A prepared context, entered."""
         async with self.make_context(tmp_path) as context:
             self.prepare(context.workspace)
             yield context
 
     @pytest.fixture
     def tool(self, context: FakePluginContext) -> Tool:
-        """Give the tool."""
+        """The tool."""
         return self.make_tool(context)
 
     async def test_definition_suits_the_known_model_services(self, tool: Tool) -> None:
@@ -134,7 +134,7 @@ class ToolContract(ContextSuite):
                 for name, call in calls.items()
             }
 
-        # What the owner's tools keep on purpose is in their folder.
+        # A tool for the owner may keep data in the plugin's folder.
         is_kept = not tool.for_guests and tree_digest(context.data_dir) != data
         for name, other in (("alpha", "beta"), ("beta", "alpha")):
             read = "\n".join([output_text(running[name].result()), *reported[name]])
@@ -194,7 +194,7 @@ class ToolContract(ContextSuite):
 
 
 def call_in(workspace: Path, files: PathGuard | None = None) -> ToolContext:
-    """Return the circumstances of a call of the owner's, whose chats take every message.
+    """Return the context of a call by the owner; messages to chats are accepted.
 
     Args:
         workspace: the agent's working folder.
@@ -212,12 +212,12 @@ def call_in(workspace: Path, files: PathGuard | None = None) -> ToolContext:
 
 
 def call_of_chat(name: str, folder: Path, reported: list[str]) -> ToolContext:
-    """Return the circumstances of a guest's call from a chat, with a workspace of its own.
+    """Return the context of a guest's call from a chat, with a workspace of its own.
 
     Args:
-        name: tells the chats apart.
+        name: distinguishes the chats.
         folder: the workspace is made below it.
-        reported: gets the reports of progress.
+        reported: receives the reports of progress.
     """
 
     async def progress(text: str) -> None:
@@ -239,11 +239,11 @@ def call_of_chat(name: str, folder: Path, reported: list[str]) -> ToolContext:
 
 
 async def _accept(_message: OutboundMessage) -> None:
-    """A chat that takes every message."""
+    """Accept every message."""
 
 
 def output_findings(output: object) -> list[str]:
-    """Return what is wrong with a tool's output; empty when nothing is."""
+    """Return what is wrong with a tool's output."""
     if isinstance(output, ToolResult):
         found = output_findings(output.content)
         if not all(isinstance(path, str) for path in output.media):

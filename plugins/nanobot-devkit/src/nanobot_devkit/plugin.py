@@ -9,7 +9,7 @@ from nanobot_core import CliGroup, on
 
 @on.contribute_cli
 def contribute_cli() -> Iterable[CliGroup]:
-    """Give ``new``, ``build`` and ``check``."""
+    """Contribute ``new``, ``build`` and ``check``."""
     return (
         CliGroup(
             name="new",
