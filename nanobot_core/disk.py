@@ -56,6 +56,14 @@ def tighten(folder: Path) -> bool:
     return True
 
 
+def corrupt_name(path: Path) -> Path:
+    """Return the first free name of ``….corrupt-1``, ``….corrupt-2`` and so on beside `path`."""
+    number = 1
+    while (kept := path.with_name(f"{path.name}.corrupt-{number}")).exists():
+        number += 1
+    return kept
+
+
 def damaged_files(home: Path) -> Iterator[Path]:
     """Yield the damaged files that are kept in the gateway's folder, without logs of databases.
 

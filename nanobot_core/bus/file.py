@@ -15,7 +15,7 @@ from nanobot_core.bus.entry import OUT
 from nanobot_core.bus.ledger import SCHEMA
 from nanobot_core.bus.transaction import DAMAGE_CODES, Transactions, bus_error, primary_code
 from nanobot_core.bus.wal import Progress, apply_log, has_pages, loss_in, read_mark
-from nanobot_core.disk import make_folder
+from nanobot_core.disk import corrupt_name, make_folder
 from nanobot_core.errors import BusError
 
 if TYPE_CHECKING:
@@ -227,9 +227,7 @@ class QueueFile:
 
     def _copy_aside(self) -> Path:
         self._path.touch(_MODE)  # if only its log is left
-        number = 1
-        while (kept := self._beside(f".corrupt-{number}")).exists():
-            number += 1
+        kept = corrupt_name(self._path)
         for source, target in ((_log_of(self._path), _log_of(kept)), (self._path, kept)):
             if source.exists():
                 shutil.copy2(source, target)

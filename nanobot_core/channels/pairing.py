@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from nanobot_core.channels.access import first_part
-from nanobot_core.disk import make_folder, replace_file
+from nanobot_core.disk import corrupt_name, make_folder, replace_file
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -53,10 +53,6 @@ class PairingRequest:
 class _Book:
     approved: dict[str, dict[str, str]] = field(default_factory=dict)
     pending: tuple[PairingRequest, ...] = ()
-
-
-class _Damaged(Exception):
-    """The content of the file is not in the format of this module."""
 
 
 class PairingStore:
@@ -149,7 +145,7 @@ class PairingStore:
         """Return the content of the file, without the lock unless it is damaged."""
         try:
             return self._read()
-        except _Damaged:
+        except ValueError:
             with self._locked():
                 return self._repaired()
 
@@ -157,13 +153,10 @@ class PairingStore:
         """Return the content of the file; a damaged one is put aside. Needs the lock."""
         try:
             return self._read()
-        except _Damaged as damage:
+        except ValueError as damage:
             from loguru import logger
 
-            number = 1
-            while (kept := self._file.with_name(f"{self._file.name}.corrupt-{number}")).exists():
-                number += 1
-            self._file.replace(kept)
+            kept = self._file.replace(corrupt_name(self._file))
             logger.error(
                 "'{}' is damaged and kept as '{}'; all approvals are lost, pair again: {}",
                 self._file,
@@ -187,18 +180,19 @@ def _parse_book(text: bytes) -> _Book:
     """Return the content of the file.
 
     Raises:
-        _Damaged: this module has not written it.
+        ValueError: this module has not written it.
     """
     try:
         content: dict[str, Any] = json.loads(text)
         pending = tuple(PairingRequest(**item) for item in content["pending"])
         for item in pending:
             if datetime.fromisoformat(item.expires_at).tzinfo is None:
-                raise _Damaged("a time without its zone")
+                msg = "a time has no zone"
+                raise ValueError(msg)
             item.code.encode()
         approved = {str(channel): dict(ids) for channel, ids in content["approved"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise _Damaged(f"{type(error).__name__}: {error}") from error
+    except (TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
     return _Book(approved, pending)
 
 
