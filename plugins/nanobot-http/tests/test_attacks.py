@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -261,6 +262,9 @@ async def test_a_head_that_does_not_come_ends_with_its_connection(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(BoundedConnection, "head_limit_s", 0.3)
+    # uvicorn's own limit of a pause between requests.
+    pause_s = property(lambda _: 0.3, lambda *_: None)
+    monkeypatch.setattr("uvicorn.Config.timeout_keep_alive", pause_s, raising=False)
     async with serve() as served:
         # `raw` returns when the server has closed the connection.
         answer = await served.raw(sent)
@@ -288,13 +292,9 @@ async def test_a_peer_that_does_not_read_loses_its_connection(
     monkeypatch.setattr(BoundedConnection, "flush_limit_s", 0.3)
     ended = asyncio.Event()
 
-    async def endless() -> AsyncIterator[bytes]:
-        while True:
-            yield b"x" * 65_536
-
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await StreamingResponse(endless())(scope, receive, send)
+            await StreamingResponse(_endless())(scope, receive, send)
         finally:
             ended.set()
 
@@ -311,11 +311,20 @@ async def test_a_peer_that_does_not_read_loses_its_connection(
         assert (await served.client.get("/health")).is_success
 
 
+async def _endless() -> AsyncIterator[bytes]:
+    while True:
+        yield b"x" * 65_536
+
+
 async def _fill(served: Served, stack: contextlib.AsyncExitStack, sent: bytes) -> list[Opened]:
     """Open as many connections as there may be, each with something sent."""
     opened = []
     for _ in range(MAX_CONNECTIONS):
-        reader, writer = await asyncio.open_connection(*served.address)
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # full after a few responses
+        peer.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(peer, served.address)
+        reader, writer = await asyncio.open_connection(sock=peer, limit=1024)
         stack.callback(writer.transport.abort)
         writer.write(sent)
         await writer.drain()
@@ -337,13 +346,10 @@ async def test_peers_that_hold_all_connections_keep_no_one_out(
     serve: Serve, load_echo: Load, sent: bytes
 ) -> None:
     """128 connections with a byte now and then closed the server to everybody else."""
-    arrived = 0
 
     async def load_large() -> AsgiApp:
         async def large(scope: Scope, receive: Receive, send: Send) -> None:
-            nonlocal arrived
-            arrived += 1
-            await PlainTextResponse(b"x" * 20_000_000)(scope, receive, send)
+            await StreamingResponse(_endless())(scope, receive, send)
 
         return large
 
