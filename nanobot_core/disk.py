@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -58,10 +59,8 @@ def tighten(folder: Path) -> bool:
 
 def corrupt_name(path: Path) -> Path:
     """Return the first free name of ``….corrupt-1``, ``….corrupt-2`` and so on beside `path`."""
-    number = 1
-    while (kept := path.with_name(f"{path.name}.corrupt-{number}")).exists():
-        number += 1
-    return kept
+    names = (path.with_name(f"{path.name}.corrupt-{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def damaged_files(home: Path) -> Iterator[Path]:
