@@ -127,8 +127,6 @@ class _Run:
         self.clock = clock
         self.estimator = estimator
         self.caller = ModelCaller(spec, models, clock)
-        # The user must not see a summary in the streamed answer.
-        self.summariser = ModelCaller(replace(spec, stream=False), models, clock)
         self.tools = tools
         self.request = list(spec.messages)
         self.aside: list[Message] = []
@@ -303,7 +301,7 @@ class _Run:
             content=message.text,
             messages=tuple(self.added),
             stop_reason=ending.reason,
-            usage=self.caller.usage + self.summariser.usage,
+            usage=self.caller.usage,
             tools_used=tuple(self.used),
             iterations=len(self.iteration_s),
             model=self.model,
@@ -348,7 +346,8 @@ class _Run:
         transcript = render_transcript(messages, int(budget * self.estimator.chars_per_token / 2))
         question = Message(role="user", content=f"{transcript}\n\n{SUMMARY_INSTRUCTION}")
         try:
-            answer = await self.summariser.call([question], (), len(self.iteration_s) + 1)
+            iteration = len(self.iteration_s) + 1
+            answer = await self.caller.call([question], (), iteration, is_hidden=True)
         except (ProviderError, PluginError):
             return truncate_middle(transcript, MECHANICAL_SUMMARY_CHARS)
         return answer.response.content or truncate_middle(transcript, MECHANICAL_SUMMARY_CHARS)

@@ -81,7 +81,12 @@ class ModelCaller:
         """Of all calls so far."""
 
     async def call(
-        self, messages: Sequence[Message], tools: Sequence[ToolDefinition], iteration: int
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolDefinition],
+        iteration: int,
+        *,
+        is_hidden: bool = False,
     ) -> ModelAnswer:
         """Return the answer of the chosen model, or of the first fallback that answers.
 
@@ -89,6 +94,7 @@ class ModelCaller:
             messages: the request's history, system prompt first.
             tools: what may be called; empty for an answer in words.
             iteration: number of this model call, from 1.
+            is_hidden: the user must not see the answer, so it is not streamed.
 
         Raises:
             ProviderError: no model answered; the error of the last one.
@@ -98,7 +104,8 @@ class ModelCaller:
         """
         chosen = await self._chosen(iteration)
         tried: set[str] = set()
-        attempt = _Attempt(self._spec, iteration)
+        spec = replace(self._spec, stream=False) if is_hidden else self._spec
+        attempt = _Attempt(spec, iteration)
         failure: ProviderError | PluginError | None = None
         for name in (chosen, *self._spec.fallback_models):
             try:
