@@ -216,7 +216,7 @@ class ModelCaller:
                 if wait_s >= NOTICED_WAIT_S and not attempt.is_noticed:
                     # The reason is in the error that follows if no attempt succeeds.
                     attempt.is_noticed = True
-                    failed = f"the call to {model.provider_name} failed"
+                    failed = f"the call to provider '{model.provider_name}' failed"
                     await self._notice(f"{failed}; trying again in {wait_s:.0f} s")
                 await self._clock.sleep(wait_s)
         return await attempt.make(model, request)

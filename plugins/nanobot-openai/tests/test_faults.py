@@ -232,8 +232,20 @@ async def test_a_refused_connection_is_reported_with_the_host_and_a_remedy(build
             await _stream(provider)
         await provider.aclose()
     assert raised.value.reason == (
-        f"localhost:{port} refuses the connection; start the service there or correct api_base"
+        f"localhost:{port} refuses the connection; start the service there or set "
+        "providers.custom.api_base"
     )
+
+
+async def test_a_proxy_that_is_not_running_is_named(build: Build) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        proxy = f"http://127.0.0.1:{port}"
+        provider = build(api_base="https://service.invalid/v1", proxy=proxy)
+        with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port} .*providers\.custom\.proxy"):
+            await _stream(provider)
+        await provider.aclose()
 
 
 async def test_an_unknown_host_is_named(build: Build) -> None:

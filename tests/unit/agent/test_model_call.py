@@ -73,7 +73,7 @@ async def test_retry_after_is_obeyed_within_a_bound_and_reported_once(bench: Ben
     assert result.content == "hello"
     assert bench.clock.slept_s == [7, 60]
     notices = [event.text for event in bench.told(NoticeGiven)]
-    assert notices == ["the call to service-of-main failed; trying again in 7 s"]
+    assert notices == ["the call to provider 'service-of-main' failed; trying again in 7 s"]
 
 
 async def test_a_short_wait_is_not_told(bench: Bench) -> None:

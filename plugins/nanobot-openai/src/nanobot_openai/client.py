@@ -46,6 +46,7 @@ class Client:
     def __init__(self, endpoint: Endpoint, failures: FailureReader) -> None:
         self._failures = failures
         self._url = httpx.URL(endpoint.url)
+        self._proxy = None if endpoint.proxy is None else httpx.URL(endpoint.proxy)
         self._headers = httpx.Headers({**_HEADERS, **endpoint.headers})
         self._limits = httpx.Timeout(
             endpoint.timeout_s, connect=min(_CONNECT_LIMIT_S, endpoint.timeout_s), pool=None
@@ -88,8 +89,28 @@ class Client:
         """Return our error for one of httpx."""
         kind, reason = failure_of(error)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            reason = _not_connected(error, self._url)
+            reason = self._not_connected(error)
         return kind(self._failures.provider, self._failures.clean(reason))
+
+    def _not_connected(self, error: Exception) -> str:
+        """Return why there is no connection, with the host by its name, and what to do."""
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__cause__
+        url, key = (self._url, "api_base") if self._proxy is None else (self._proxy, "proxy")
+        setting = f"providers.{self._failures.provider}.{key}"
+        host = f"{url.host}:{url.port}" if url.port else url.host
+        match cause:
+            case socket.gaierror():
+                return f"the host '{url.host}' is not found; check the network and {setting}"
+            case ConnectionRefusedError():
+                return f"{host} refuses the connection; start the service there or set {setting}"
+            case TimeoutError():
+                return f"{host} does not answer in time; check the network and {setting}"
+            case ssl.SSLError():
+                return f"no secure connection to {host}: {cause}; check {setting}"
+        why = (cause and cause.strerror) or type(error).__name__
+        return f"no connection to {host} ({why}); check the network and {setting}"
 
     async def aclose(self) -> None:
         """Close all connections. May be called again."""
@@ -110,25 +131,6 @@ def _transport(url: httpx.URL, proxy: str | None) -> httpx.AsyncBaseTransport:
     return httpx.AsyncHTTPTransport(
         verify=context, proxy=httpx.Proxy(proxy), limits=limits, trust_env=False
     )
-
-
-def _not_connected(error: Exception, url: httpx.URL) -> str:
-    """Say why there is no connection, with the host by its name, and what to do."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__
-    host = f"{url.host}:{url.port}" if url.port else url.host
-    match cause:
-        case socket.gaierror():
-            return f"the host '{url.host}' is not found; check the network and api_base"
-        case ConnectionRefusedError():
-            return f"{host} refuses the connection; start the service there or correct api_base"
-        case TimeoutError():
-            return f"{host} does not answer in time; check the network and api_base"
-        case ssl.SSLError():
-            return f"no secure connection to {host}: {cause}; check api_base"
-    why = (cause and cause.strerror) or type(error).__name__
-    return f"no connection to {host} ({why}); check the network and api_base"
 
 
 class Response:
