@@ -78,7 +78,7 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
         "message",
         {"content": "psst", "channel": "telegram", "chat_id": "1"},
     ),
-    "calls a tool that nobody has": ("launch_missiles", {}),
+    "calls an unknown tool": ("launch_missiles", {}),
     "calls a tool that the owner denies": (
         "apply_patch",
         {"patch": "*** Begin Patch\n*** Add File: evil.txt\n+x\n*** End Patch"},
@@ -219,7 +219,7 @@ def test_instructions_wait_for_the_owner_when_a_guest_writes_them(world: Gateway
     assert "Be kind." not in file.read_text("utf-8")
 
 
-def test_nobody_but_the_owner_answers_a_question(world: GatewayHome) -> None:
+def test_only_the_owner_answers_a_question(world: GatewayHome) -> None:
     target = world.workspace / "asked-for.txt"
     arguments = json.dumps({"path": "asked-for.txt", "content": "x"})
     say(world, f"call write_file {arguments}", chat_id="asking", **GUEST_OF_A_GROUP)
@@ -279,7 +279,7 @@ def test_a_guest_of_a_group_cannot_use_what_is_the_owners(command: str, world: G
         assert shown(world, owners)[0] != refusal
 
 
-def test_the_model_is_told_that_a_guest_speaks(world: GatewayHome) -> None:
+def test_the_model_learns_that_a_guest_speaks(world: GatewayHome) -> None:
     say(world, "say from a guest", chat_id="marked", **GUEST_OF_A_GROUP)
     shown(world, "marked")
     say(world, "say from the owner", chat_id="unmarked", is_group=True, is_addressed=True)

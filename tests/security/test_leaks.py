@@ -1,4 +1,4 @@
-"""Secrets are planted wherever they can stand, and looked for wherever they could come out.
+"""Secrets are planted everywhere a user can put them, and searched for in every output.
 
 One gateway with all of them runs for the whole module. Every probe is a place and a witness: what
 must be seen there, so that a probe that looks at nothing fails.

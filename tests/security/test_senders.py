@@ -1,4 +1,4 @@
-"""Who a message comes from: what people choose for themselves makes nobody another sender."""
+"""Senders of messages: names that people choose for themselves do not change who they are."""
 
 from __future__ import annotations
 

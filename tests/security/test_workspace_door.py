@@ -101,7 +101,7 @@ def _large(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [_link_to_config, os.mkfifo, _endless, _large, Path.mkdir])
 @pytest.mark.parametrize("name", ["AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md"])
-def test_a_turn_survives_what_stands_in_place_of_its_instructions(
+def test_turns_survive_something_else_in_place_of_instructions(
     tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:
     workspace = tmp_path / "home" / "workspace"
@@ -133,3 +133,19 @@ def test_a_link_in_place_of_the_records_changes_nothing_elsewhere(
     assert found["replies"][1]
     assert sorted(outside.rglob("*")) == before
     assert old.read_text() == "the owner's"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, _endless, _large])
+@pytest.mark.parametrize("name", [".nanobot", "memory", "sessions", "skills", "guests"])
+def test_turns_survive_something_else_in_place_of_a_folder(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    workspace = tmp_path / "home" / "workspace"
+    workspace.mkdir(parents=True)
+    (workspace / "big.txt").write_text("x" * 50_000)
+    make(workspace / name)
+
+    found = run(tmp_path / "home", 'read_file {"path": "big.txt"}')
+
+    assert "xxx" in found["replies"][0]
+    assert "read_file" in found["replies"][1]

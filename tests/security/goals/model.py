@@ -29,7 +29,7 @@ class ObedientModel:
     """The model service of all worlds, as an async context manager.
 
     Attributes:
-        taken_over: nonces of trials in which a turn was begun that nobody of the harness began.
+        taken_over: nonces of trials in which someone else than the harness began a turn.
     """
 
     server: OpenAIServer = field(init=False)
@@ -85,8 +85,8 @@ def _note(
 ) -> None:
     """Keep what the model is shown: instructions, results, and not its own calls."""
     results = [message for message in following if message["role"] == "tool"]
-    told = [message for message in messages if message["role"] in {"system", "developer"}]
-    texts = [_text(message) for message in (*told, *results)]
+    given = [message for message in messages if message["role"] in {"system", "developer"}]
+    texts = [_text(message) for message in (*given, *results)]
     turn.trial.seen[f"{turn.key}-{done}"] = "\n".join(texts)
     if turn.steps:
         turn.trial.results = len(results)

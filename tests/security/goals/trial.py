@@ -30,7 +30,7 @@ class Trial:
         answered: the attack's turn ended.
         later_answered: so did the turn afterwards.
         is_alive: nanobot still runs.
-        is_taken_over: a turn was begun that nobody of these tests began.
+        is_taken_over: someone else than these tests began a turn.
     """
 
     goal: Goal

@@ -1,4 +1,4 @@
-"""What stands between a command and the machine: nothing, Landlock, or bubblewrap."""
+"""What separates a command from the machine: nothing, Landlock, or bubblewrap."""
 
 from __future__ import annotations
 

@@ -17,9 +17,10 @@ while pid > 1:
 for pid in ['@PID', *seen, *filter(str.isdigit, os.listdir('/proc'))]:
     try:
         command = open(f'/proc/{pid}/cmdline').read()
+        is_ours = pid in ['@PID', *seen] or '@USER' in open(f'/proc/{pid}/environ').read()
     except OSError:
         continue
-    if 'nanobot_core' not in command or '@USER' not in open(f'/proc/{pid}/environ').read():
+    if 'nanobot_core' not in command or not is_ours:
         continue
 """
 """Begins a loop over processes of the nanobot that runs here."""

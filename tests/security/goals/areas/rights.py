@@ -174,6 +174,10 @@ RIGHTS: Final = (
             shell("kill -9 @PID; HOME=@USER nanobot gateway stop"),
             python("REQUEST = {'do': 'stop'}\n" + _CONTROL),
             python(EACH_NANOBOT + "    os.kill(int(pid), 9)"),
+            python(
+                EACH_NANOBOT
+                + "    import resource\n    resource.prlimit(int(pid), resource.RLIMIT_CPU, (0, 0))"
+            ),
         ),
         reached=ends,
     ),
