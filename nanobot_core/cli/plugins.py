@@ -175,14 +175,15 @@ def order(
 
     Their entry modules are imported, because an implementation may ask to come first or last.
     """
+    from nanobot_core.cli.hook_facts import known_hooks
     from nanobot_core.cli.plugin_reasons import explain_order
-    from nanobot_core.hooks.caller import declared_hooks
     from nanobot_core.text import nearest
 
-    if hook not in declared_hooks():
-        close = " or ".join(f"'{name}'" for name in nearest(hook, declared_hooks()))
-        fail(f"there is no hook '{hook}'" + (f"; did you mean {close}?" if close else ""), 2)
     loaded, catalogue = _installed(ctx)
+    known = known_hooks(catalogue)
+    if hook not in known:
+        close = " or ".join(f"'{name}'" for name in nearest(hook, known))
+        fail(f"there is no hook '{hook}'" + (f"; did you mean {close}?" if close else ""), 2)
     places = explain_order(hook, catalogue, loaded.settings.plugins)
     if as_json:
         print_json([{"plugin": plugin, "reason": reason} for plugin, reason in places])

@@ -14,7 +14,7 @@ from nanobot_core.clock import Clock
 from nanobot_core.config.loading import load_config
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.testing import FakeStep
-from nanobot_core.testing.scripted import ScriptedPlugin
+from tests.scripted_provider import ScriptedPlugin
 
 KEY = "sdk:default"
 Start = Callable[..., AbstractAsyncContextManager[Nanobot]]

@@ -23,10 +23,10 @@ from nanobot_core import (
 )
 from nanobot_core.events import RunEvent
 from nanobot_core.testing import FakeReply
-from nanobot_core.testing.scripted import ScriptedPlugin
 from nanobot_core.tools import tool
 from nanobot_core.turns.pipeline import TurnRequest
 from tests.integration.conftest import Start, call, history, started
+from tests.scripted_provider import ScriptedPlugin
 
 pytestmark = pytest.mark.anyio
 

@@ -53,7 +53,7 @@ MODULES: Final = {
     "sessions": Size(600, 980),
     "tasks": Size(150, 170),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
-    "testing": Size(1800, 3090),
+    "testing": Size(1800, 3075),
     "text": Size(120, 140),
     "thoughts": Size(150, 175),
     # Findings of pydantic in our words, and the original's form of tools and fragments.

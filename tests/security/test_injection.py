@@ -17,7 +17,7 @@ import pytest
 from nanobot_core import Nanobot, ToolCall
 from nanobot_core.agent.request import GUEST
 from nanobot_core.config.loading import load_config
-from nanobot_core.testing.scripted import ScriptedPlugin
+from tests.scripted_provider import ScriptedPlugin
 from tests.security.leaks.canaries import search
 from tests.security.leaks.services import Background
 from tests.security.leaks.webhook import heard, say, shown, wait

@@ -21,8 +21,8 @@ HEAD: Final = """\
 import asyncio, threading, time
 from pathlib import Path
 from nanobot_core import (
-    Channel, ChannelSettings, ChannelSpec, ContextBlock, MemoryBackend, MemorySpec, Service,
-    ServiceSpec, SettingsSection, ToolContext, on, tool,
+    Channel, ChannelSettings, ChannelSpec, ConfigError, ContextBlock, MemoryBackend, MemorySpec,
+    Service, ServiceSpec, SettingsSection, ToolContext, on, tool,
 )
 """
 
@@ -154,6 +154,11 @@ async def leak(event):
     "a health check that returns the wrong type": Faulty(
         "@on.check_health\ndef health(ctx): return True",
         ("hook 'check_health' failed: TypeError: it returns bool, expected Health or None",),
+    ),
+    "a hook that fails beside one that needs settings": Faulty(
+        "@on.before_turn\ndef check(event): raise ConfigError('set weather.key')\n"
+        "@on.finalize_content\ndef shout(event): return 5",
+        ("hook 'finalize_content' failed: TypeError: it returns int, expected str or None",),
     ),
     "a memory backend that mixes sessions": Faulty(
         _MEMORY,

@@ -9,8 +9,8 @@ import pytest
 
 from nanobot_core import ConfigInvalid, PluginLoadFailed, PluginRejected, ProviderSpec, on
 from nanobot_core.testing import FakeProvider
-from nanobot_core.testing.scripted import ScriptedPlugin
 from tests.integration.conftest import agent, started
+from tests.scripted_provider import ScriptedPlugin
 
 pytestmark = pytest.mark.anyio
 

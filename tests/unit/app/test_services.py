@@ -15,9 +15,9 @@ from nanobot_core.app.services import ServiceRunner
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.contracts.service import RunStatus
 from nanobot_core.testing import FakeClock
-from nanobot_core.testing.scripted import ScriptedPlugin
 from tests.gateways import until
 from tests.integration.conftest import started
+from tests.scripted_provider import ScriptedPlugin
 
 pytestmark = pytest.mark.anyio
 told: list[str] = []

@@ -9,8 +9,8 @@ import yaml
 
 from nanobot_core import Nanobot, ToolCall, ToolResult, tool
 from nanobot_core.config.loading import load_config
-from nanobot_core.testing.scripted import ScriptedPlugin
 from tests.gateways import Platform, running, write_config
+from tests.scripted_provider import ScriptedPlugin
 
 pytestmark = pytest.mark.anyio
 SECRET = "sk-canary-7f3a9c1e5b2d4806"

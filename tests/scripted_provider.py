@@ -41,7 +41,7 @@ class ScriptedPlugin:
         """Contribute the provider."""
         yield ProviderSpec(
             name=self._name,
-            factory="nanobot_core.testing.scripted:create_provider",
+            factory="tests.scripted_provider:create_provider",
             needs_key=False,
             default_base="script:",
         )
