@@ -139,7 +139,9 @@ class Bench:
                 await asyncio.sleep(0.01)
 
     def log(self, server: str) -> str:
-        return (self.context.data_dir / "logs" / f"{server}.log").read_text("utf-8")
+        """Return what the server has written to standard error so far."""
+        file = self.context.data_dir / "logs" / f"{server}.log"
+        return file.read_text("utf-8") if file.exists() else ""
 
 
 Connect = Callable[..., AbstractAsyncContextManager[Bench]]

@@ -353,7 +353,7 @@ def test_what_stands_in_the_way_is_reported_with_its_remedy(
 ) -> None:
     write(plugins={"policy": "listed", "enabled": ["mcp"], "isolate": ["old"]})
     why = told("plugins", "why", "old")
-    assert f"there is no interpreter {tmp_path}/environments/old/bin/python" in why
+    assert f"interpreter {tmp_path}/environments/old/bin/python does not exist" in why
     assert f"python3 -m venv {tmp_path}/environments/old" in why
 
     write(plugins={"policy": "listed", "enabled": ["mcp"], "isolate": {"gone": pythons["old"]}})

@@ -154,6 +154,7 @@ async def test_a_call_of_the_stand_in_joins_the_attempt_that_is_under_way(
             gate.touch()
 
         assert "mcp_late_echo" in call.result()
+        await bench.until(lambda: "ready" in bench.log("late"))
         assert bench.log("late").count("ready") == 1
 
 
