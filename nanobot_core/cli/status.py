@@ -68,7 +68,8 @@ def _gateway(home: Path) -> str:
     state = "ready" if found.ready else "starting or stopping"
     channels = [item.name for item in found.running if item.kind == "channel"]
     names = f", channels: {', '.join(channels)}" if channels else ""
-    return f"{state}, process {found.pid}, {found.turns} turns running{names}"
+    ended = f"{found.totals.turns} ended, {found.totals.failed_turns} of them failed"
+    return f"{state}, process {found.pid}, {found.turns} turns running, {ended}{names}"
 
 
 def _problems(agent: Nanobot) -> Iterator[str]:

@@ -75,6 +75,7 @@ def test_status_and_stop(nanobot: CommandLine) -> None:
         shown = nanobot("gateway", "status").stdout
         assert f"Process  {process.pid}\n" in shown
         assert "State    ready\n" in shown
+        assert "0 turns running, 0 ended" in nanobot("status").stdout
 
         nanobot("gateway", "stop")
 
