@@ -33,7 +33,7 @@ MODULES: Final = {
     "agent": Size(1100, 1663),
     "app": Size(1500, 2310),
     "cli": Size(2300, 3145),
-    "bus": Size(1000, 1275),
+    "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
     "clock": Size(20, 30),
     "config": Size(900, 1780),  # with the keys of all formats of the original
@@ -45,7 +45,7 @@ MODULES: Final = {
     "media": Size(80, 90),
     "messages": Size(200, 240),
     "ids": Size(5, 10),
-    "net": Size(450, 582),
+    "net": Size(450, 580),
     "paths": Size(200, 260),
     "plugins": Size(2700, 3716),
     "provider_match": Size(150, 150),

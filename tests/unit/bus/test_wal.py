@@ -247,7 +247,7 @@ async def test_no_moment_of_a_crash_is_taken_for_damage(tmp_path: Path) -> None:
     rng = random.Random(9)
     moments, begun = 0, set()
     async with opened(path) as bus:
-        for step in range(40):
+        for step in range(24):
             contents = [f"{step} {'x' * rng.choice([10, 5_000, 300_000])}" for _ in range(3)]
             await asyncio.gather(*(bus.publish_inbound(inbound(text)) for text in contents))
             lease = await bus.receive_inbound()
@@ -258,8 +258,8 @@ async def test_no_moment_of_a_crash_is_taken_for_damage(tmp_path: Path) -> None:
             moments += mark.frames > 0
             begun.add(mark.header)
             assert loss_in(log_of(path), mark) is None
-    assert moments > 25
-    assert len(begun) > 4
+    assert moments > 12
+    assert len(begun) > 2
 
 
 @pytest.mark.parametrize("step", ["copied", "repaired", "log removed"])
