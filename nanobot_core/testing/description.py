@@ -78,7 +78,7 @@ def description_findings(target: str) -> list[Finding]:
 
     plugin = find_plugin(target)
     if plugin.problem:
-        return [Finding("environment", plugin.problem, "fix it, and install the plugin again")]
+        return [Finding("environment", plugin.problem, "correct this, then check again")]
     try:
         manifest = examine_plugin(plugin.id, plugin.file)
     except PluginError as error:

@@ -108,7 +108,7 @@ def test_build_writes_nothing_into_an_installed_package(
     done = nanobot("plugins", "build", "wheel")
 
     assert done.returncode == 1
-    assert "which is not a working copy; run python3 -m pip install -e" in done.stderr
+    assert "which is not a working copy; first run: python3 -m pip install -e" in done.stderr
     assert (package / "nanobot-plugin.json").read_text("utf-8") == "{}"
 
 

@@ -66,7 +66,7 @@ def build(
         _fail(f"{file} is stale; run nanobot plugins build {plugin.id}", 1)
     elif plugin.project is None:
         place = f"{plugin.id} is installed in {plugin.code}, which is not a working copy"
-        _fail(f"{place}; run python3 -m pip install -e PATH with the path of its source, first", 1)
+        _fail(f"{place}; first run: python3 -m pip install -e PATH, the folder of its source", 1)
     else:
         new = file.with_suffix(".new")
         new.write_text(render_manifest(manifest), encoding="utf-8")
