@@ -13,6 +13,7 @@ from nanobot_core.errors import (
     FOREIGN_ERRORS,
     LimitError,
     NanobotError,
+    NoProvider,
     PluginError,
     PluginRejected,
 )
@@ -69,7 +70,7 @@ class Commands:
         host: knows the plugins' commands.
         sessions: sessions that commands change.
         archive: passes the messages of a session to memory before a new conversation.
-        default_model: returns the name of the configured model.
+        default_model: returns the name of the configured model; may raise `NoProvider`.
         controls: the gateway; ``None`` in a program without one.
     """
 
@@ -196,7 +197,7 @@ class Commands:
             [
                 f"nanobot {__version__}",
                 "",
-                f"- Model: {session.state.metadata.get('model') or self._default_model()}",
+                f"- Model: {self._model_name(session)}",
                 f"- Session: {session.key}, {len(session.messages)} messages in context",
                 f"- Tools: {len(self._host.tools)}",
                 *(["", "Problems:", *problems] if problems else []),
@@ -205,10 +206,16 @@ class Commands:
 
     async def _model(self, call: CommandCall, session: Session) -> str:
         if not call.text:
-            return f"Model: {session.state.metadata.get('model') or self._default_model()}"
+            return f"Model: {self._model_name(session)}"
         metadata = {**session.state.metadata, "model": call.text}
         await self._sessions.append(session, metadata=metadata)
         return f"This conversation now uses {call.text}."
+
+    def _model_name(self, session: Session) -> str:
+        try:
+            return str(session.state.metadata.get("model") or self._default_model())
+        except NoProvider as error:
+            return str(error)
 
     async def _stop(self, call: CommandCall, session: Session) -> str:
         stopped = await self._gateway().stop_turn(session.key)

@@ -357,6 +357,13 @@ async def test_model_status_and_new_change_the_conversation(start: Start) -> Non
     assert len(script.provider.requests[1].messages) == 2
 
 
+@pytest.mark.parametrize("command", ["/model", "/status"])
+async def test_a_model_without_provider_is_reported_by_commands(start: Start, command: str) -> None:
+    async with start("x", agents__defaults__model="gone/model") as bot:
+        reply = (await say(bot, command)).reply or ""
+    assert "Model: no provider is configured for model 'gone/model'; " in reply
+
+
 async def test_status_names_plugins_in_trouble(start: Start) -> None:
     async with start("x", plugins__enabled=["ghost"]) as bot:
         status = (await say(bot, "/status")).reply or ""
