@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -66,7 +66,8 @@ class ChatApprovals:
         file: stores open questions.
         outbox: sends the questions.
         clock: source of time.
-        timeout_s: seconds until a question without an answer counts as denied.
+        timeout_s: returns the seconds until a question without an answer counts as denied; a
+            reload may change them.
         owner: only the owner may answer; questions about calls of guests go to the owner's chat.
         turns: the running turns; others may run while one waits for its answer.
     """
@@ -77,7 +78,7 @@ class ChatApprovals:
         outbox: Outbox,
         clock: Clock,
         *,
-        timeout_s: float,
+        timeout_s: Callable[[], float],
         owner: OwnerNotices,
         turns: RunningTurns,
     ) -> None:
@@ -185,8 +186,9 @@ class ChatApprovals:
         for item in self._open.values():
             if (item.session_key, item.call_id, item.content) == wanted:
                 return item
-        margin_s = min(LONGEST_MARGIN_S, self._timeout_s / 10)
-        expires = self._clock.now() + timedelta(seconds=self._timeout_s - margin_s)
+        timeout_s = self._timeout_s()
+        margin_s = min(LONGEST_MARGIN_S, timeout_s / 10)
+        expires = self._clock.now() + timedelta(seconds=timeout_s - margin_s)
         question = Question(
             id=event.id,
             session_key=event.turn.session_key,
@@ -228,7 +230,10 @@ class ChatApprovals:
         """Write the open questions, without expired ones that no turn waits for."""
         async with self._writing:
             for question in list(self._open.values()):
-                if self._left_s(question) < -self._timeout_s and question.id not in self._answered:
+                if (
+                    self._left_s(question) < -self._timeout_s()
+                    and question.id not in self._answered
+                ):
                     del self._open[question.id]
             content = [asdict(question) for question in self._open.values()]
             try:

@@ -82,7 +82,7 @@ class Gateway:
             folder / "approvals.json",
             self.outbox,
             clock,
-            timeout_s=bot.loaded.settings.tools.approval_timeout_s,
+            timeout_s=lambda: bot.loaded.settings.tools.approval_timeout_s,
             owner=self.owner,
             turns=self.turns,
         )

@@ -281,7 +281,8 @@ class ToolsSettings(OpenSection):
         timeout_s: seconds for a tool without its own limit.
         max_tool_result_chars: longer results are cut, and kept completely in a file.
         result_keep_days: days after which those files are deleted.
-        max_repeats: equal calls with equal results before the model gets a warning.
+        max_repeats: equal calls with equal results after which the call is refused; after twice
+            as many the run ends.
         max_parallel: calls that run concurrently in one turn.
         guests: what senders other than the owner may use.
         approval: rules in order; the first that matches decides.

@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nanobot_core import Nanobot, ToolCallProposed, on
+from nanobot_core.app.client import ControlClient
 from nanobot_core.contracts.plugin import Rewrite
 from nanobot_core.events import ApprovalResolved
 from nanobot_core.testing import FakeClock
@@ -148,6 +150,21 @@ async def test_the_calls_own_time_limit_leaves_no_question_open(tmp_path: Path) 
             await platform.shows("was not approved by the owner")
 
             assert json.loads((tmp_path / "gateway" / "approvals.json").read_text()) == []
+
+
+async def test_a_reload_changes_how_long_a_question_waits(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with Platform() as platform:
+        write_config(tmp_path, platform, tools={**ASK, "approval_timeout_s": 3600})
+        async with running(tmp_path, clock):
+            write_config(tmp_path, platform, tools={**ASK, "approval_timeout_s": 600})
+            await ControlClient(tmp_path / "gateway").call("reload")
+            await platform.say(CALL)
+            await platform.shows("Run note?")
+
+            (question,) = json.loads((tmp_path / "gateway" / "approvals.json").read_text())
+            left = datetime.fromisoformat(question["expires_at"]) - clock.now()
+            assert 500 < left.total_seconds() <= 600
 
 
 async def test_a_question_survives_a_restart_and_is_not_asked_twice(tmp_path: Path) -> None:
