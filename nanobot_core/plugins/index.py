@@ -164,21 +164,20 @@ def load_declarations(
     Args:
         cache_dir: folder of the index file.
         kind: kind of contribution.
-        describe: examines plugins that have no manifest; called if there is a new one.
+        describe: examines plugins that have no manifest; called if one is undescribed when the
+            index is made, so that a disabled one does not cost every command time.
     """
     try:
         items = _index_items(cache_dir / _INDEX_FILE, _environment_key())
     except _UNUSABLE_INDEX:
         items = [dataclasses.asdict(plugin) for plugin in load_installed(cache_dir)]
-    items = [item for item in items if not item["problem"]]
-    manifests = [_plain_manifest(item, cache_dir) for item in items]
-    if None in manifests:
-        describe()
-        manifests = [_plain_manifest(item, cache_dir) for item in items]
+        if any(_plain_manifest(item, cache_dir) is None for item in items if not item["problem"]):
+            describe()
     return [
         (item["id"], declaration)
-        for item, manifest in zip(items, manifests, strict=True)
-        for declaration in (manifest or {}).get("declarations", ())
+        for item in items
+        if not item["problem"]
+        for declaration in (_plain_manifest(item, cache_dir) or {}).get("declarations", ())
         if declaration["kind"] == kind
     ]
 

@@ -212,4 +212,4 @@ def test_the_doctor_names_a_task_that_outlives_its_plugin(
     )
     install("mast", code, hooks={"before_turn": 1, "start": 1})
 
-    assert "task 'stray' continues" in _findings(nanobot, code=1)["tasks"]["message"]
+    assert "task 'stray' still runs" in _findings(nanobot, code=1)["tasks"]["message"]

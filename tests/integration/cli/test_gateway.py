@@ -324,7 +324,7 @@ def test_a_reload_refuses_a_configuration_that_was_emptied(
         else:
             file.write_text(left)
         told = nanobot("gateway", "reload", code=1).stderr
-        assert f"cannot read configuration '{file}': the file is empty or missing" in told
+        assert f"cannot read configuration '{file}': the file is now empty or missing" in told
         file.write_text(former)
         # The plugins that the file enabled still answer.
         assert nanobot("agent", "-m", "call it").stdout == "The tool said: pong once\n"
