@@ -121,7 +121,7 @@ def _failed(error: PluginError) -> dict[str, Any]:
 
 def _ask_here(plugin_id: str, file: str | None) -> dict[str, Any]:
     command = [sys.executable, "-P", "-m", "nanobot_core.plugins.examine", plugin_id]
-    return ask_child(plugin_id, [*command, *([file] if file else [])], _child_environment())
+    return ask_child(plugin_id, [*command, *([file] if file else [])], child_environment())
 
 
 def ask_child(plugin_id: str, command: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def ask_child(plugin_id: str, command: Sequence[str], environ: Mapping[str, str]
     return answer
 
 
-def _child_environment() -> dict[str, str]:
-    """What a Python needs to start, and the search path of this process."""
+def child_environment() -> dict[str, str]:
+    """Return what a Python needs to start, and the search path of this process; no secrets."""
     known = dict(environment(_CHILD_VARIABLES))
     inherited = known.get("PYTHONPATH", "").split(os.pathsep)
     paths = dict.fromkeys(path for path in (*search_path(), *inherited) if path)

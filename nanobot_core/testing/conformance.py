@@ -12,7 +12,7 @@ import pytest
 from nanobot_core.errors import PluginError
 from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.index import InstalledPlugin
-from nanobot_core.testing.description import child_environment, description_findings, find_plugin
+from nanobot_core.testing.description import description_findings, find_plugin, import_environment
 from nanobot_core.testing.installed import KINDS, MARK
 
 _BEHAVIOUR_LIMIT_S = 150.0
@@ -55,7 +55,7 @@ def _behaviour(plugin: InstalledPlugin, kind: str, folder: Path) -> tuple[list[s
             stdout=output,
             stderr=errors,
             cwd=home,
-            env=child_environment(home),
+            env=import_environment(home),
         )
         try:
             code = child.wait(_BEHAVIOUR_LIMIT_S)

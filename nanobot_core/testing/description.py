@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nanobot_core.config.environment import process_environment
 from nanobot_core.errors import PluginError, PluginNotFound
+from nanobot_core.plugins.examine import child_environment
 from nanobot_core.plugins.index import InstalledPlugin, local_plugins, scan_installed
 from nanobot_core.plugins.loader import load_entry, load_object
 
@@ -145,7 +145,7 @@ def _imports(plugin: InstalledPlugin, manifest: Manifest) -> list[Finding]:
             timeout=_LIMIT_S,
             check=False,
             cwd=home,
-            env=child_environment(Path(home)),
+            env=import_environment(Path(home)),
         )
     answers = [line for line in child.stdout.splitlines() if line.startswith(_ANSWER)]
     if not answers:
@@ -154,10 +154,9 @@ def _imports(plugin: InstalledPlugin, manifest: Manifest) -> list[Finding]:
     return [Finding(*found) for found in json.loads(answers[-1].removeprefix(_ANSWER))]
 
 
-def child_environment(home: Path) -> dict[str, str]:
+def import_environment(home: Path) -> dict[str, str]:
     """Return the environment of a child that imports a plugin as this process would."""
-    paths = os.pathsep.join(sys.path)
-    return {**process_environment(), "PYTHONPATH": paths, "HOME": str(home)}
+    return {**child_environment(), "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(home)}
 
 
 def _dotted_names(declaration: Declaration) -> Iterator[str]:

@@ -66,6 +66,18 @@ def test_what_the_entry_module_loads_is_named(findings: Callable[..., list[Findi
     assert "jsonschema" in found[0].message
 
 
+def test_the_code_does_not_see_the_users_secrets(
+    findings: Callable[..., list[Finding]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+
+    assert not findings(
+        "plugin.py",
+        "from nanobot_core import LazyTool",
+        "import os\n\nassert 'SOME_API_KEY' not in os.environ\nfrom nanobot_core import LazyTool",
+    )
+
+
 def test_code_that_does_not_import_is_one_finding(findings: Callable[..., list[Finding]]) -> None:
     (found,) = findings("plugin.py", "from nanobot_core", "from nanobot_cor")
 
