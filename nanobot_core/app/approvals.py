@@ -187,14 +187,13 @@ class ChatApprovals:
             if (item.session_key, item.call_id, item.content) == wanted:
                 return item
         timeout_s = self._timeout_s()
-        margin_s = min(LONGEST_MARGIN_S, timeout_s / 10)
-        expires = self._clock.now() + timedelta(seconds=timeout_s - margin_s)
+        waits_s = timeout_s - min(LONGEST_MARGIN_S, timeout_s / 10)
         question = Question(
             id=event.id,
             session_key=event.turn.session_key,
             call_id=event.call.id,
             content=content,
-            expires_at=expires,
+            expires_at=self._clock.now() + timedelta(seconds=waits_s),
         )
         await self._keep(question)
         return question

@@ -67,7 +67,8 @@ class Gateway:
         log: Callable[[LoadedConfig], None],
     ) -> None:
         folder, plugins = bot.loaded.home / "gateway", bot.plugins
-        self.bot, self.bus = bot, bus
+        self.bot: Nanobot = bot
+        self.bus: Bus = bus
         self.started_at: datetime = clock.now()
         self.ready: asyncio.Event = asyncio.Event()
         self.totals: Totals = Totals()
