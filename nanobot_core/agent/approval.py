@@ -179,7 +179,7 @@ class Approver:
         return self._turn.source == "chat" and not self._turn.is_owner
 
     async def _ask(self, call: ToolCall, question: str, *, may_always: bool) -> Ticket:
-        """Ask the owner; the answer is no if nobody can be asked, or nobody answers in time."""
+        """Ask the owner; the answer is no if no one can be asked or answers in time."""
         request = ApprovalRequested(
             turn=self._turn,
             id=uuid4().hex[:8],

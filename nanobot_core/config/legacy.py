@@ -161,7 +161,7 @@ class _Original:
         self._tree, self._origins = tree, origins
 
     def get(self, path: str) -> JsonValue:
-        """Return the value at `path`, ``None`` if there is none."""
+        """Return the value at `path`, or ``None``."""
         steps = parse_path(path)
         found, value = resolve(self._tree, steps)
         return value if len(found) == len(steps) else None

@@ -53,7 +53,7 @@ class LoadedConfig:
         settings: the core's part, validated.
         tree: everything, layers merged and placeholders expanded.
         origins: key path to the source of its value; defaults have none.
-        path: the file, or ``None`` if there is none.
+        path: the file, or ``None`` without one.
         home: nanobot's folder.
         secrets: values that must not be shown or logged.
         findings: what is invalid or has no effect, by file and line.
@@ -104,7 +104,7 @@ class LoadedConfig:
         return (self.home / expand_home(defaults.workspace)).absolute()
 
     def value_at(self, path: str) -> JsonValue:
-        """Return the value at a key path in any spelling, ``None`` if there is none."""
+        """Return the value at a key path in any spelling, or ``None``."""
         steps = parse_path(path)
         found, value = resolve(self.tree, steps)
         return value if len(found) == len(steps) else None
@@ -229,7 +229,7 @@ class _Layers:
         tree: the values.
         origins: their sources.
         warnings: values of the original's configuration that have no counterpart.
-        file: the file, or ``None`` if there is none.
+        file: the file, or ``None`` without one.
         home: nanobot's folder.
     """
 

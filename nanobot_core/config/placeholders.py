@@ -105,7 +105,7 @@ class Expansion:
         """Return the value of ``${name}``; an empty secret would admit anyone, or is a mistake.
 
         Raises:
-            _Missing: there is none.
+            _Missing: it has no value.
         """
         if name.startswith("file:"):
             text = self._read(name.removeprefix("file:"))

@@ -13,7 +13,7 @@ class TranscriptionProvider(ABC):
 
     @abstractmethod
     async def transcribe(self, recording: Path) -> str:
-        """Return the spoken text of `recording`; empty if there is none.
+        """Return the spoken text of `recording`; empty if no one speaks.
 
         Raises:
             ProviderError: the service gave no text.

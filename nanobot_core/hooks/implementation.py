@@ -115,7 +115,7 @@ class NextCall:
         return self.response
 
     def passes(self, error: BaseException) -> bool:
-        """Whether `error` is no failure of the plugin: the model's, or one that ends the turn."""
+        """Whether `error` is not the plugin's fault: the model's, or one that ends the turn."""
         return error is self.error or isinstance(error, LimitError)
 
 

@@ -82,7 +82,7 @@ _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[tuple[Address, ...]]]
-"""Returns the addresses of a host in the order in which to try them; `OSError` if there is none."""
+"""Returns the addresses of a host in the order in which to try them; `OSError` if it has none."""
 
 
 class TargetRefused(ToolDenied):

@@ -53,7 +53,7 @@ def find_plugin(target: str) -> InstalledPlugin:
     """Return the plugin with an id, or the one in a Python file that is not installed.
 
     Raises:
-        PluginNotFound: there is none.
+        PluginNotFound: it is not installed.
     """
     if target.endswith(".py"):
         (plugin,) = local_plugins([target], Path.cwd())

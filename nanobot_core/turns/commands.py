@@ -48,7 +48,7 @@ class Controls(Protocol):
     """What commands can do to the gateway."""
 
     async def stop_turn(self, session_key: str) -> bool:
-        """Stop the turn of a session; False if there is none."""
+        """Stop the turn of a session; False if none is running."""
 
     async def resolve_approval(self, approval_id: str, *, allowed: bool, by: str) -> bool:
         """Answer a question about a tool call; False if it is not open."""
@@ -246,6 +246,6 @@ class Commands:
 
 
 def _name(text: str) -> str:
-    """Return the command that `text` begins with, without its slash; empty if there is none."""
+    """Return the command that `text` begins with, without its slash, or an empty string."""
     word = text.strip().partition(" ")[0]
     return word[1:].lower() if word.startswith("/") else ""

@@ -102,7 +102,7 @@ class RunningTurns:
             _target_turn.reset(token)
 
     async def stop(self, session_key: str) -> bool:
-        """Stop the turn of a session; False if there is none.
+        """Stop the turn of a session; False if none is running.
 
         A command does not stop a turn that began after it arrived. Returns when the turn and all
         that it started have ended, within `TURN_END_S`.
