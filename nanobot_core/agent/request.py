@@ -123,7 +123,7 @@ class RequestBuilder:
         if hooks.gather_context:
             event = ContextRequested(turn=parts.turn, model=parts.model, history=parts.history)
             blocks += await hooks.gather_context(event)
-        blocks.sort(key=lambda item: (item[0], item[1].name))
+        blocks.sort(key=lambda item: (item[1].position, item[0], item[1].name))
         stable = {
             f"{plugin}/{block.name}": _render(block)
             for plugin, block in blocks

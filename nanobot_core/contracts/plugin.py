@@ -130,6 +130,8 @@ class ContextBlock:
         text: Markdown.
         placement: ``stable`` is in the system prompt and must change only with its source;
             ``turn`` comes before the user's words.
+        position: place among the stable passages, lowest first: 100 memory, 200 the text of skills,
+            300 the list of skills, 900 recent history.
         priority: higher ones survive when the window is short.
         max_tokens: most tokens it may take; longer text is cut.
     """
@@ -137,6 +139,7 @@ class ContextBlock:
     name: str
     text: str
     placement: Literal["stable", "turn"] = "turn"
+    position: int = 500
     priority: int = 0
     max_tokens: int = 2_000
 

@@ -167,6 +167,17 @@ async def test_blocks_of_plugins_stand_where_they_ask_and_are_cut(bench: Bench) 
     assert "960 characters left out" in sent[-1].text
 
 
+async def test_stable_blocks_are_sorted_by_position_then_plugin_and_name(bench: Bench) -> None:
+    def block(name: str, **position: int) -> ContextBlock:
+        return ContextBlock(name=name, text="-", placement="stable", **position)
+
+    one = Knows(a=block("History", position=900), b=block("Rules"), c=block("Advice"))
+    bench.plug(one, Knows(a=block("Skills", position=300)))
+    sent = await builder(bench).build(parts(memory=[block("Memory", position=100)]), bench.hooks)
+    headings = [line for line in sent[0].text.splitlines() if line.startswith("# ")]
+    assert headings[1:] == ["# Memory", "# Skills", "# Advice", "# Rules", "# History"]
+
+
 async def test_a_stable_block_that_changes_is_told_with_its_plugin(
     bench: Bench, log: list[tuple[str, object]]
 ) -> None:
