@@ -145,7 +145,7 @@ class Gateway:
                 plugin=plugin,
                 mount=(mount := Mount(**declaration.detail)),
                 load=partial(self._load, plugin, mount),
-                instance=self.bot.plugins.active.replaced(plugin),
+                instance=self.bot.plugins.table.replaced(plugin),
             )
             for plugin, declaration in self.bot.plugins.declared("routes")
         ]

@@ -75,7 +75,7 @@ def _troubles(reports: list[PluginReport]) -> Iterator[Finding]:
 
 
 def _clashes(host: PluginHost) -> Iterator[Finding]:
-    for clash in host.active.offering.clashes:
+    for clash in host.table.offering.clashes:
         message = f"{' and '.join(clash.plugins)} claim '{clash.name}': {clash.outcome}"
         yield Finding("core", "tools", "warning", message, clash.remedy)
 

@@ -118,7 +118,7 @@ def hook(
             found = agent.plugins.hooks.implementations.get(name, ())
             return [
                 f"{item.plugin} does not run, so this refuses"
-                if item.plugin not in agent.plugins.active.active
+                if item.plugin not in agent.plugins.table.active
                 else f"{item.plugin}@{item.version}"
                 for item in found
             ]

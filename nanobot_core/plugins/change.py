@@ -24,7 +24,8 @@ from nanobot_core.plugins.loader import (
     start_beside,
     why_not_exchangeable,
 )
-from nanobot_core.plugins.table import Withdraw, nothing_runs
+from nanobot_core.plugins.manifest import brings_tools, listens
+from nanobot_core.plugins.table import PluginTable, Withdraw, nothing_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.plugins.active import Starter
     from nanobot_core.plugins.catalogue import Catalogue
-    from nanobot_core.plugins.host import Activator
     from nanobot_core.plugins.index import State
-    from nanobot_core.tasks import Spawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +117,8 @@ class PluginChanges:
     A change that has begun is completed even if its caller is cancelled.
 
     Args:
-        activator: starts plugins, and knows the configuration in force.
+        table: the active plugins, and the configuration in force.
         make_starter: returns what makes plugins active with a configuration.
-        spawn: starts tasks that the application owns.
         withdraw: stops what a plugin runs in the gateway.
 
     Attributes:
@@ -129,17 +127,15 @@ class PluginChanges:
 
     def __init__(
         self,
-        activator: Activator,
+        table: PluginTable,
         make_starter: Callable[[LoadedConfig], Starter],
-        spawn: Spawn,
         withdraw: Withdraw,
     ) -> None:
         self.order: asyncio.Lock = asyncio.Lock()
-        self._activator = activator
-        self._table = activator.table
-        self._conditions = activator.conditions
+        self._table = table
+        self._conditions = table.conditions
+        self._spawn = table.starter.facts.runtime.spawn
         self._make_starter = make_starter
-        self._spawn = spawn
         self._withdraw = withdraw
 
     async def reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
@@ -218,9 +214,9 @@ class PluginChanges:
         catalogue.refuse_missing()
         for plugin_id in loaded.settings.plugins.required:
             catalogue.require(plugin_id)
-        async with self._activator.changing:
+        async with self._table.changing:
             plan = Plan(self._make_starter(loaded), catalogue)
-            could_run = {plugin.id for plugin in self._activator.catalogue.enabled()}
+            could_run = {plugin.id for plugin in self._table.catalogue.enabled()}
             self._keep_broken(plan)
             gone = self._leavers(plan)
             async with self._undone_on_failure(plan):
@@ -259,13 +255,13 @@ class PluginChanges:
     def _leavers(self, plan: Plan) -> list[ActivePlugin]:
         """Return the active plugins that may not run any more, dependent ones first."""
         found = []
-        for active in reversed(self._table.in_order(self._activator.catalogue)):
+        for active in reversed(self._table.in_order()):
             selection = plan.catalogue.selections.get(active.id)
             is_enabled = selection is not None and selection.enabled
-            if active.id in self._activator.registered or is_enabled:
+            if active.id in self._table.registered or is_enabled:
                 continue
             try:
-                refuse_in_use(active, self._activator.loaded.settings)
+                refuse_in_use(active, self._table.settings)
             except PluginError as error:
                 self._note_failure(active.id, error, plan)
             else:
@@ -280,7 +276,7 @@ class PluginChanges:
         if plugin.id in plan.failed:
             return None
         if active is None:
-            triggered = self._activator.is_triggered(plugin, plan.starter.loaded.settings)
+            triggered = _is_triggered(plugin, plan.starter, self._table)
             return self._start_in(plugin.id, plan) if triggered else None
         if active.source.installed is None:
             return None
@@ -320,7 +316,7 @@ class PluginChanges:
 
     async def _start_in(self, plugin_id: str, plan: Plan) -> None:
         try:
-            await self._activator.build(plugin_id, plan.starter, plan.catalogue, plan.started)
+            await self._table.build(plugin_id, plan.starter, plan.catalogue, plan.started)
         finally:
             if self._table.tools_loaded:
                 await self._table.offering.collect(plan.started.values())
@@ -341,12 +337,12 @@ class PluginChanges:
             plan.applied.append(plugin.id)
             self._conditions.is_current(plugin.id)
             return
-        refuse_in_use(active, self._activator.loaded.settings)
+        refuse_in_use(active, self._table.settings)
         plan.exchanges[plugin.id] = Exchange(await start_beside(plugin, starter), active)
 
     async def _replace(self, plugin: InstalledPlugin, active: ActivePlugin, plan: Plan) -> None:
         """Start what is on disk beside the active plugin, after a child process has imported it."""
-        loaded = self._activator.loaded
+        loaded = self._table.starter.loaded
         refuse_in_use(active, loaded.settings)
         plugin = await _described(plugin, loaded.home / "cache")
         if obstacle := plan.catalogue.consents.obstacle_of(plugin):
@@ -364,16 +360,16 @@ class PluginChanges:
 
     async def _settle(self, plan: Plan, gone: Sequence[ActivePlugin]) -> None:
         """Make the plan the current generation; undo it for plugins whose health check fails."""
-        activator, catalogue = self._activator, plan.catalogue
-        activator.adopt(catalogue, plan.starter)
+        table, catalogue = self._table, plan.catalogue
+        table.adopt(catalogue, plan.starter)
         for plugin in plan.installed:
             catalogue.put(plugin)
         for plugin_id in plan.fresh:
             self._conditions.forget(plugin_id)
         self._forget_disabled()
-        await asyncio.to_thread(catalogue.remember, activator.loaded.home)
+        await asyncio.to_thread(catalogue.remember, table.starter.loaded.home)
         changes: dict[str, ActivePlugin | None] = {**plan.fresh}
-        activator.commit(changes | dict.fromkeys(each.id for each in gone))
+        table.commit(changes | dict.fromkeys(each.id for each in gone))
         for plugin_id, active in plan.fresh.items():
             health = await active.check_health()
             if health.ok:
@@ -383,8 +379,8 @@ class PluginChanges:
             if former is None:
                 remedy = "see its documentation"
                 self._conditions.note(plugin_id, Condition("failed", reason, remedy))
-            activator.commit({plugin_id: former})
-            self._table.leave([plan.drop(plugin_id)], "reload", nothing_runs)
+            table.commit({plugin_id: former})
+            table.leave([plan.drop(plugin_id)], "reload", nothing_runs)
             self._note_failure(plugin_id, PluginError(plugin_id, reason), plan)
         for exchange in plan.exchanges.values():
             exchange.settle()
@@ -392,8 +388,8 @@ class PluginChanges:
     def _forget_disabled(self) -> None:
         """Forget what was wrong with plugins that their owner has disabled or removed."""
         for plugin_id in [*self._conditions.by_id]:
-            selection = self._activator.catalogue.selections.get(plugin_id)
-            wanted = selection.wanted if selection else plugin_id in self._activator.registered
+            selection = self._table.catalogue.selections.get(plugin_id)
+            wanted = selection.wanted if selection else plugin_id in self._table.registered
             if not wanted:
                 self._conditions.forget(plugin_id)
 
@@ -408,7 +404,7 @@ class PluginChanges:
         if tasks:
             await asyncio.wait(tasks)
         for active in gone:
-            self._activator.registered.discard(active.id)
+            self._table.registered.discard(active.id)
             await self._forget_code(active.source.packages)
 
     async def _forget_code(self, packages: Collection[str]) -> None:
@@ -419,16 +415,16 @@ class PluginChanges:
             await asyncio.to_thread(CodeExchange(packages).take_out)
 
     async def _reload(self, plugin_id: str) -> Reconfiguration:
+        table = self._table
         plugin = await self._on_disk(plugin_id)
-        active = self._table.active.get(plugin_id)
-        activator = self._activator
+        active = table.active.get(plugin_id)
         if active is None:
-            described = await _described(plugin, activator.loaded.home / "cache")
+            described = await _described(plugin, table.starter.loaded.home / "cache")
             await self._forget_code(packages_of(plugin))
-            activator.catalogue.put(described)
+            table.catalogue.put(described)
             return await self._enable(plugin_id)
-        async with activator.changing:
-            plan = Plan(activator.starter, activator.catalogue)
+        async with table.changing:
+            plan = Plan(table.starter, table.catalogue)
             async with self._undone_on_failure(plan):
                 try:
                     await self._replace(plugin, active, plan)
@@ -441,13 +437,13 @@ class PluginChanges:
         return Reconfiguration(reloaded=tuple(plan.exchanges), enabled=tuple(plan.started))
 
     async def _on_disk(self, plugin_id: str) -> InstalledPlugin:
-        if plugin_id in self._activator.registered:
+        if plugin_id in self._table.registered:
             raise PluginError(plugin_id, "it is a part of the program", "restart the program")
-        catalogue = self._activator.catalogue
+        catalogue = self._table.catalogue
         selection = catalogue.selections.get(plugin_id)
         if selection is None or selection.state != "failed":
             catalogue.require(plugin_id)
-        cache = self._activator.loaded.home / "cache"
+        cache = self._table.starter.loaded.home / "cache"
         plugin = await asyncio.to_thread(catalogue.look_up, plugin_id, cache)
         if plugin is None:
             raise PluginNotFound(plugin_id, "it is no longer installed", "install it again")
@@ -456,15 +452,15 @@ class PluginChanges:
         return plugin
 
     async def _enable(self, plugin_id: str) -> Reconfiguration:
-        activator = self._activator
-        if plugin_id in self._table.active:
+        table = self._table
+        if plugin_id in table.active:
             return Reconfiguration(unchanged=(plugin_id,))
-        activator.catalogue.switch((plugin_id,), on=True)
+        table.catalogue.switch((plugin_id,), on=True)
         self._conditions.forget(plugin_id)
-        async with activator.changing:
-            plan = Plan(activator.starter, activator.catalogue)
-            plugin = await activator.runnable(plugin_id, activator.catalogue)
-            if activator.is_triggered(plugin, activator.loaded.settings):
+        async with table.changing:
+            plan = Plan(table.starter, table.catalogue)
+            plugin = await table.runnable(plugin_id, table.catalogue)
+            if _is_triggered(plugin, table.starter, table):
                 async with self._undone_on_failure(plan):
                     await self._start_in(plugin_id, plan)
             await self._settle(plan, ())
@@ -472,27 +468,27 @@ class PluginChanges:
         return Reconfiguration(enabled=tuple(dict.fromkeys([*plan.started, plugin_id])))
 
     async def _disable(self, plugin_id: str, cascade: bool) -> Reconfiguration:
-        activator = self._activator
-        selection = activator.catalogue.selections.get(plugin_id)
+        table = self._table
+        selection = table.catalogue.selections.get(plugin_id)
         # One that is broken can be disabled: until then it refuses what it would judge.
-        if plugin_id not in activator.registered and not (selection and selection.wanted):
-            activator.catalogue.require(plugin_id)
-        dependents = activator.catalogue.dependents(plugin_id)
+        if plugin_id not in table.registered and not (selection and selection.wanted):
+            table.catalogue.require(plugin_id)
+        dependents = table.catalogue.dependents(plugin_id)
         if dependents and not cascade:
             needy = " and ".join(f"'{each}'" for each in dependents)
             raise PluginError(plugin_id, f"{needy} requires it", "disable that as well")
         leaving = (*reversed(dependents), plugin_id)
         for each in leaving:
-            if each in activator.loaded.settings.plugins.required:
+            if each in table.settings.plugins.required:
                 raise PluginError(each, "plugins.required names it", "remove it there")
-        async with activator.changing:
-            gone = [self._table.active[each] for each in leaving if each in self._table.active]
+        async with table.changing:
+            gone = [table.active[each] for each in leaving if each in table.active]
             for active in gone:
-                refuse_in_use(active, activator.loaded.settings)
-            activator.catalogue.switch(leaving, on=False)
+                refuse_in_use(active, table.settings)
+            table.catalogue.switch(leaving, on=False)
             for each in leaving:
                 self._conditions.forget(each)
-            plan = Plan(activator.starter, activator.catalogue)
+            plan = Plan(table.starter, table.catalogue)
             await self._settle(plan, gone)
         await self._wait_for_former(plan, gone)
         return Reconfiguration(disabled=leaving)
@@ -504,6 +500,18 @@ async def _described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugi
         return await asyncio.to_thread(describe_isolated, plugin, cache_dir, again=True)
     found = await asyncio.to_thread(examine_plugin, plugin.id, plugin.file)
     return plugin if plugin.manifest is not None else replace(plugin, manifest=found)
+
+
+def _is_triggered(plugin: InstalledPlugin, starter: Starter, table: PluginTable) -> bool:
+    """Whether a plugin that may run must run now, and not when something asks for it."""
+    if plugin.manifest is None:
+        return False
+    settings = starter.loaded.settings
+    return (
+        plugin.id in settings.plugins.required
+        or listens(plugin.manifest, settings)
+        or (table.tools_loaded and brings_tools(plugin.manifest))
+    )
 
 
 def _raise_failure(plan: Plan, plugin_id: str) -> None:

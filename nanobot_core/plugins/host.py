@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,9 @@ from nanobot_core.hooks.compilation import HookStats
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
-from nanobot_core.plugins.active import ActivePlugin, Starter, UndeclaredHook, judging_hooks
+from nanobot_core.plugins.active import ActivePlugin, Starter, judging_hooks
 from nanobot_core.plugins.catalogue import Selection
 from nanobot_core.plugins.change import PluginChanges
-from nanobot_core.plugins.consent import ClosedPlugin, closed_plugins
 from nanobot_core.plugins.context import HostContext, HostFacts
 from nanobot_core.plugins.health import (
     RELOAD,
@@ -41,191 +40,11 @@ from nanobot_core.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
-    from nanobot_core.config.models import Settings
     from nanobot_core.contracts.plugin import Health, StopCause
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.contracts.tool import LazyTool, Tool
     from nanobot_core.plugins.catalogue import Catalogue
     from nanobot_core.tasks import Spawn
-
-
-class Activator:
-    """Starts plugins for the configuration in force.
-
-    Args:
-        catalogue: what is installed and may run.
-        starter: makes plugins active with the configuration in force.
-        table: the active plugins.
-        conditions: what is wrong with plugins.
-
-    Attributes:
-        changing: held while the set of active plugins is put together.
-        registered: ids of plugins that the program registered.
-    """
-
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        starter: Starter,
-        table: PluginTable,
-        conditions: Conditions,
-    ) -> None:
-        self.catalogue: Catalogue = catalogue
-        self.starter: Starter = starter
-        self.table = table
-        self.conditions = conditions
-        self.changing: asyncio.Lock = asyncio.Lock()
-        self.registered: set[str] = set()
-        self._closed: dict[str, ClosedPlugin] = {}
-
-    @property
-    def loaded(self) -> LoadedConfig:
-        """The configuration in force."""
-        return self.starter.loaded
-
-    def adopt(self, catalogue: Catalogue, starter: Starter) -> None:
-        """Use another configuration from now on."""
-        self.catalogue = catalogue
-        self.starter = starter
-
-    def registered_active(self) -> list[ActivePlugin]:
-        """Return the active plugins that the program registered, by id."""
-        return [self.table.active[key] for key in sorted(self.registered & set(self.table.active))]
-
-    async def activate(self, plugin_id: str) -> ActivePlugin:
-        """Return the plugin, started; see `PluginHost.activate`."""
-        if plugin_id not in self.table.active:
-            async with self.changing:
-                fresh: dict[str, ActivePlugin] = {}
-                try:
-                    await self.build(plugin_id, self.starter, self.catalogue, fresh)
-                finally:
-                    if fresh:
-                        await self._take_in(fresh)
-                    elif self.closed_plugins() != self._closed:
-                        self.commit({})
-        return self.table.active[plugin_id]
-
-    async def try_activate(self, plugin_id: str) -> None:
-        """Start one of many: a failure is logged, and the others continue."""
-        from loguru import logger
-
-        try:
-            await self.activate(plugin_id)
-        except (PluginError, ConfigError) as error:
-            logger.bind(plugin=plugin_id).warning("plugin left out: {}", error)
-
-    async def register(self, plugin: object, plugin_id: str) -> None:
-        """Start a plugin that the program made; see `PluginHost.register`."""
-        async with self.changing:
-            if plugin_id in self.table.active or plugin_id in self.catalogue.selections:
-                raise PluginRejected(
-                    plugin_id, "another plugin has this id", "register it under another id"
-                )
-            active = await self.starter.of_object(plugin_id, plugin)
-            self.registered.add(plugin_id)
-            await self._take_in({plugin_id: active})
-
-    async def offer_tools(self) -> None:
-        """Put the tools of all active plugins into the registry, from now on."""
-        async with self.changing:
-            await self.table.offering.collect(list(self.table.active.values()))
-            self.table.tools_loaded = True
-            self.commit({})
-
-    async def build(
-        self,
-        plugin_id: str,
-        starter: Starter,
-        catalogue: Catalogue,
-        fresh: dict[str, ActivePlugin],
-    ) -> None:
-        """Start a plugin after those it requires, unless it is active; add all to `fresh`.
-
-        Raises:
-            PluginError: it may not run, or its code fails.
-            ConfigError: its settings are wrong.
-        """
-        if plugin_id in fresh or plugin_id in self.table.active:
-            return
-        plugin = await self.runnable(plugin_id, catalogue)
-        try:
-            for needed in plugin.manifest.requires if plugin.manifest else ():
-                await self.build(needed, starter, catalogue, fresh)
-            fresh[plugin_id] = await starter.of_installed(plugin)
-        except PluginError as error:
-            judges = frozenset[str]()
-            if isinstance(error, UndeclaredHook) and error.plugin == plugin_id:
-                judges = error.judges
-            condition = Condition("failed", _whose(error, plugin_id), error.remedy, judges)
-            self.conditions.note(plugin_id, condition)
-            raise
-        except ConfigError as error:
-            condition = Condition("settings-error", str(error), "correct its settings")
-            self.conditions.note(plugin_id, condition)
-            raise
-
-    async def runnable(self, plugin_id: str, catalogue: Catalogue) -> InstalledPlugin:
-        """Return a plugin that may run.
-
-        Raises:
-            PluginError: it is not installed, not enabled, or quarantined.
-        """
-        selection = catalogue.selections.get(plugin_id)
-        if selection is not None and selection.enabled and selection.plugin.manifest is None:
-            await asyncio.to_thread(catalogue.describe_all, self.loaded.home / "cache")
-        plugin = catalogue.require(plugin_id)
-        condition = self.conditions.by_id.get(plugin_id)
-        if condition is not None and condition.state == "quarantined":
-            raise PluginError(plugin_id, condition.reason, condition.remedy)
-        return plugin
-
-    def is_triggered(self, plugin: InstalledPlugin, settings: Settings) -> bool:
-        """Whether a plugin that may run must run now, and not when something asks for it."""
-        if plugin.manifest is None:
-            return False
-        return (
-            plugin.id in settings.plugins.required
-            or listens(plugin.manifest, settings)
-            or (self.table.tools_loaded and brings_tools(plugin.manifest))
-        )
-
-    def commit(self, changes: Mapping[str, ActivePlugin | None]) -> None:
-        """Make the next generation the current one; see `PluginTable.commit`."""
-        from loguru import logger
-
-        leaving = {plugin_id for plugin_id, active in changes.items() if active is None}
-        closed = self.closed_plugins({*self.table.active, *changes} - leaving)
-        for plugin_id, plugin in closed.items():
-            if plugin_id not in self._closed:
-                logger.bind(plugin=plugin_id).error("{}", plugin.sentence)
-        self._closed = closed
-        settings = self.loaded.settings
-        self.table.commit(changes, self.catalogue, settings, tuple(closed.values()))
-
-    def closed_plugins(self, active: Collection[str] | None = None) -> dict[str, ClosedPlugin]:
-        """Return the plugins that refuse what they would judge, because they do not run.
-
-        Args:
-            active: ids of the plugins that run; ``None`` means those that run now.
-        """
-        running = self.table.active if active is None else active
-        return closed_plugins(self.catalogue, self.conditions.by_id, running, self.loaded.settings)
-
-    async def _take_in(self, fresh: Mapping[str, ActivePlugin]) -> None:
-        """Make started plugins part of the host."""
-        for plugin_id in fresh:
-            self.conditions.started(plugin_id)
-        if self.table.tools_loaded:
-            await self.table.offering.collect(fresh.values())
-        self.commit(fresh)
-
-
-def _whose(error: PluginError, plugin_id: str) -> str:
-    """Return the reason of a failure, which may be that of a required plugin."""
-    if error.plugin == plugin_id:
-        return error.reason
-    return f"it requires plugin '{error.plugin}', which cannot run: {error.reason}"
 
 
 STOP_DRAIN_S = 5.0
@@ -244,7 +63,7 @@ class PluginHost:
 
     Attributes:
         tools: the tools of active plugins and of the program itself.
-        active: the active plugins and the generation that they make up.
+        table: the active plugins and the generation that they make up.
         changes: replaces, enables and disables plugins while the program runs.
     """
 
@@ -266,22 +85,21 @@ class PluginHost:
             lambda name: self.catalogue.describe_missing_tool(name)  # noqa: PLW0108 - it changes
         )
         offering = ToolOffering(self.tools, self._conditions.note_degraded)
-        self.active: PluginTable = PluginTable(self._runtime, offering)
-        self._activator = Activator(catalogue, self._starter(loaded), self.active, self._conditions)
-        self.changes: PluginChanges = PluginChanges(
-            self._activator, self._starter, self._runtime.spawn, self._withdraw
+        self.table: PluginTable = PluginTable(
+            catalogue, self._starter(loaded), offering, self._conditions
         )
+        self.changes: PluginChanges = PluginChanges(self.table, self._starter, self._withdraw)
         self._loading_tools = asyncio.Lock()
 
     @property
     def catalogue(self) -> Catalogue:
         """What is installed and may run."""
-        return self._activator.catalogue
+        return self.table.catalogue
 
     @property
     def hooks(self) -> Hooks:
         """The call points of the current generation."""
-        return self.active.hooks
+        return self.table.hooks
 
     def attach_gateway(self, access: GatewayAccess | None, withdraw: Withdraw) -> None:
         """Let plugins use the gateway that they run in; call it before `start`.
@@ -300,8 +118,8 @@ class PluginHost:
             PluginError: a plugin under ``plugins.required`` cannot run; nothing stays started.
             ConfigError: the settings of such a plugin are wrong; likewise.
         """
-        self.active.leases.begin()
-        loaded = self._activator.loaded
+        self.table.leases.begin()
+        loaded = self.table.starter.loaded
         # One that cannot be described must close its gates, also if the program made the catalogue.
         await asyncio.to_thread(self.catalogue.describe_all, loaded.home / "cache")
         self._warn_of_names()
@@ -311,13 +129,13 @@ class PluginHost:
                 await self.activate(plugin_id)
             for plugin in self.catalogue.enabled():
                 if plugin.manifest is not None and listens(plugin.manifest, loaded.settings):
-                    await self._activator.try_activate(plugin.id)
+                    await self._try_activate(plugin.id)
         except (PluginError, ConfigError):
             await self.stop()
             raise
-        async with self._activator.changing:
+        async with self.table.changing:
             await asyncio.to_thread(self.catalogue.remember, loaded.home)
-            self._activator.commit({})
+            self.table.commit({})
 
     async def activate(self, plugin_id: str) -> ActivePlugin:
         """Return the plugin; import and start it, after those it requires, if it is not active.
@@ -326,7 +144,24 @@ class PluginHost:
             PluginError: it is not installed, not enabled, quarantined, or its code fails.
             ConfigError: its settings are wrong.
         """
-        return await self._activator.activate(plugin_id)
+        table = self.table
+        if plugin_id not in table.active:
+            async with table.changing:
+                fresh: dict[str, ActivePlugin] = {}
+                try:
+                    await table.build(plugin_id, table.starter, table.catalogue, fresh)
+                finally:
+                    await table.take_in(fresh)
+        return table.active[plugin_id]
+
+    async def _try_activate(self, plugin_id: str) -> None:
+        """Start one of many: a failure is logged, and the others continue."""
+        from loguru import logger
+
+        try:
+            await self.activate(plugin_id)
+        except (PluginError, ConfigError) as error:
+            logger.bind(plugin=plugin_id).warning("plugin left out: {}", error)
 
     async def register(self, plugin: object, plugin_id: str = "application") -> None:
         """Add a plugin that the program made, without any installation.
@@ -339,18 +174,29 @@ class PluginHost:
             PluginRejected: what it implements breaks a rule, or the id is taken.
             PluginLoadFailed: its start failed.
         """
-        await self._activator.register(plugin, plugin_id)
+        table = self.table
+        async with table.changing:
+            if plugin_id in table.active or plugin_id in self.catalogue.selections:
+                raise PluginRejected(
+                    plugin_id, "another plugin has this id", "register it under another id"
+                )
+            active = await table.starter.of_object(plugin_id, plugin)
+            table.registered.add(plugin_id)
+            await table.take_in({plugin_id: active})
 
     async def load_tools(self) -> ToolRegistry:
         """Start the plugins that contribute tools, once, and return the registry."""
-        if self.active.tools_loaded:
+        if self.table.tools_loaded:
             return self.tools
         async with self._loading_tools:
-            if not self.active.tools_loaded:
+            if not self.table.tools_loaded:
                 for plugin in self.catalogue.enabled():
                     if plugin.manifest is not None and brings_tools(plugin.manifest):
-                        await self._activator.try_activate(plugin.id)
-                await self._activator.offer_tools()
+                        await self._try_activate(plugin.id)
+                async with self.table.changing:
+                    await self.table.offering.collect(list(self.table.active.values()))
+                    self.table.tools_loaded = True
+                    self.table.commit({})
         return self.tools
 
     @asynccontextmanager
@@ -361,7 +207,7 @@ class PluginHost:
         generation with it has ended, at most `DRAIN_LIMIT_S` seconds later.
         """
         await self.load_tools()
-        with self.active.snapshot() as generation:
+        with self.table.snapshot() as generation:
             yield generation
 
     async def context_for(self, plugin_id: str) -> HostContext:
@@ -377,14 +223,14 @@ class PluginHost:
 
         A change in progress is completed first, without waiting for work that uses plugins.
         """
-        self.active.leases.end()
+        self.table.leases.end()
         await self.hooks.queues.drain(STOP_DRAIN_S)
-        async with self.changes.order, self._activator.changing:
-            await self.active.all_left()
-            self.active.offering.clear()
-            self.active.tools_loaded = False
-            leaving = list(reversed(self.active.active.values()))
-            self._activator.commit(dict.fromkeys(self.active.active))
+        async with self.changes.order, self.table.changing:
+            await self.table.all_left()
+            self.table.offering.clear()
+            self.table.tools_loaded = False
+            leaving = list(reversed(self.table.active.values()))
+            self.table.commit(dict.fromkeys(self.table.active))
             for active in leaving:
                 await active.stop(reason)
 
@@ -400,7 +246,7 @@ class PluginHost:
             loop.call_soon_threadsafe(self._note_block, block)
 
         def places() -> dict[str, str]:
-            active = list(self.active.active.values())
+            active = list(self.table.active.values())
             found = [(each.id, code_place(each.registrant)) for each in active]
             return {plugin_id: place for plugin_id, place in found if place}
 
@@ -410,23 +256,23 @@ class PluginHost:
         """Yield (plugin id, contribution) of one kind, of enabled and of registered plugins."""
         for plugin, declaration in self.catalogue.declared(kind):
             yield plugin.id, declaration
-        for active in self._activator.registered_active():
+        for active in self.table.registered_active():
             for declaration in active.manifest.of_kind(kind):
                 yield active.id, declaration
 
     def reports(self) -> list[PluginReport]:
         """Return the condition of every plugin, by id."""
-        registered = self._activator.registered
-        figures = {key: figures_of(ledger, key) for key, ledger in self.active.ledgers.items()}
+        registered = self.table.registered
+        figures = {key: figures_of(ledger, key) for key, ledger in self.table.ledgers.items()}
         conditions = {
             key: condition_of(
                 key,
                 figures.get(key, ()),
                 "registered by the program" if key in registered else "started",
             )
-            for key in self.active.active
+            for key in self.table.active
         } | self._conditions.by_id
-        effects = {key: closed.effect for key, closed in self._activator.closed_plugins().items()}
+        effects = {key: closed.effect for key, closed in self.table.closed_plugins().items()}
         programs = (InstalledPlugin(id=key) for key in sorted(registered))
         selections = [
             *self.catalogue.selections.values(),
@@ -463,7 +309,7 @@ class PluginHost:
             for plugin in self.catalogue.enabled()
             if plugin.manifest is not None and hook in plugin.manifest.hooks
         ]
-        registered = self._activator.registered_active()
+        registered = self.table.registered_active()
         return installed + [each.id for each in registered if hook in each.manifest.hooks]
 
     def _starter(self, loaded: LoadedConfig) -> Starter:
@@ -489,40 +335,40 @@ class PluginHost:
 
     def _publish(self, active: ActivePlugin, tools: Sequence[Tool | LazyTool]) -> None:
         """Take the tools that a plugin publishes; those of its ``start`` come with the others."""
-        if self.active.tools_loaded and self.active.active.get(active.id) is active:
-            self.active.offering.publish(active, tools)
+        if self.table.tools_loaded and self.table.active.get(active.id) is active:
+            self.table.offering.publish(active, tools)
         else:
-            self.active.offering.keep(active, tools)
+            self.table.offering.keep(active, tools)
 
     def _note_block(self, block: LoopBlock) -> None:
-        if block.plugin in self.active.active:
-            self._conditions.note_block(block, self.active.ledgers[block.plugin])
+        if block.plugin in self.table.active:
+            self._conditions.note_block(block, self.table.ledgers[block.plugin])
 
     def _circuit_opened(self, ledger: HookStats, plugin_id: str) -> None:
         # Work that still runs in a previous instance says nothing about the current one.
-        if self.active.ledgers.get(plugin_id) is ledger:
+        if self.table.ledgers.get(plugin_id) is ledger:
             self._conditions.circuit_opened(plugin_id)
 
     def _quarantine(self, plugin_id: str) -> None:
         """Stop a plugin until its owner wants it back."""
-        active = self.active.active.get(plugin_id)
+        active = self.table.active.get(plugin_id)
         if active is None:
             return
         failed = [each for each in figures_of(active.ledger, plugin_id) if each.last_error]
         last = ", ".join(f"{each.hook}: {each.last_error}" for each in failed)
         remedy = f"fix it, then {RELOAD.format(plugin_id)}"
-        if plugin_id in self._activator.registered:
+        if plugin_id in self.table.registered:
             remedy = "fix it, then register it again"
         reason, judges = f"it failed repeatedly ({last})", judging_hooks(active.compiled)
         self._conditions.note(plugin_id, Condition("quarantined", reason, remedy, judges))
-        self._activator.commit({plugin_id: None})
-        self.active.leave([active], "quarantine", self._withdraw)
+        self.table.commit({plugin_id: None})
+        self.table.leave([active], "quarantine", self._withdraw)
 
     def _warn_of_names(self) -> None:
         """Log names in the configuration that do not exist; each may be a typing mistake."""
         from loguru import logger
 
-        closed, plugins = self._activator.closed_plugins(), self._activator.loaded.settings.plugins
+        closed, plugins = self.table.closed_plugins(), self.table.settings.plugins
         for missing in self.catalogue.missing:
             plugin_id = missing.plugin.id
             if plugin_id not in closed and plugin_id not in plugins.required:

@@ -1,4 +1,4 @@
-"""The active plugins: the generation that they make up, who uses it, and how a plugin leaves."""
+"""The active plugins: how one starts and leaves, the generation they make up, and who uses it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from nanobot_core.errors import ConfigError, PluginError
 from nanobot_core.hooks.account import Circuit
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.hooks.compilation import HookStats, join_hooks
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
-from nanobot_core.plugins.active import ActivePlugin
+from nanobot_core.plugins.active import ActivePlugin, Starter, UndeclaredHook
+from nanobot_core.plugins.consent import ClosedPlugin, closed_plugins
+from nanobot_core.plugins.health import Conditions
+from nanobot_core.plugins.index import Condition, InstalledPlugin
 from nanobot_core.plugins.manifest import holds
 from nanobot_core.plugins.tool_names import ToolOffering
 from nanobot_core.tools.registry import ToolRegistry
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
     from nanobot_core.config.models import Settings
     from nanobot_core.contracts.plugin import StopCause
     from nanobot_core.plugins.catalogue import Catalogue
-    from nanobot_core.plugins.consent import ClosedPlugin
 
 DRAIN_LIMIT_S = 60.0
 """Seconds that work in progress may continue with a plugin that leaves."""
@@ -142,29 +145,57 @@ class PluginTable:
     """The active plugins by id, with their hooks and tools.
 
     Args:
-        runtime: runs hooks, and starts tasks that the application owns.
+        catalogue: what is installed and may run.
+        starter: makes plugins active with the configuration in force.
         offering: puts the tools of active plugins into the registry.
+        conditions: what is wrong with plugins.
 
     Attributes:
+        catalogue: what is installed and may run.
+        starter: makes plugins active with the configuration in force.
         active: the active plugins by id.
+        registered: ids of plugins that the program registered.
         ledgers: accounts and circuits by plugin id, also of plugins that have left.
         hooks: the call points of the current generation.
         offering: puts the tools of active plugins into the registry.
         tools_loaded: whether the plugins that contribute tools have been started.
         leases: which work uses which generation.
+        changing: held while the set of active plugins is put together.
     """
 
-    def __init__(self, runtime: HookRuntime, offering: ToolOffering) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        starter: Starter,
+        offering: ToolOffering,
+        conditions: Conditions,
+    ) -> None:
+        self.catalogue: Catalogue = catalogue
+        self.starter: Starter = starter
         self.active: dict[str, ActivePlugin] = {}
+        self.registered: set[str] = set()
         self.ledgers: dict[str, HookStats] = {}
-        self.hooks: Hooks = Hooks(runtime)
         self.offering = offering
+        self.conditions = conditions
         self.tools_loaded: bool = False
         self.leases: Leases = Leases()
-        self._runtime = runtime
+        self.changing: asyncio.Lock = asyncio.Lock()
+        self._runtime: HookRuntime = starter.facts.runtime
+        self.hooks: Hooks = Hooks(self._runtime)
+        self._closed: dict[str, ClosedPlugin] = {}
         self._replaced: Counter[str] = Counter()
         self._copied_tools: tuple[object, ToolRegistry] = (None, offering.registry)
         self._leaving: set[asyncio.Task[None]] = set()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.starter.loaded.settings
+
+    def adopt(self, catalogue: Catalogue, starter: Starter) -> None:
+        """Use another configuration from now on."""
+        self.catalogue = catalogue
+        self.starter = starter
 
     def replaced(self, plugin_id: str) -> int:
         """Return how often an instance of the plugin has left since the start."""
@@ -177,27 +208,80 @@ class PluginTable:
             for item in self.active.values()
         )
 
-    def in_order(self, catalogue: Catalogue) -> list[ActivePlugin]:
+    def in_order(self) -> list[ActivePlugin]:
         """Return the active plugins in calling order."""
-        rank = {plugin.id: index for index, plugin in enumerate(catalogue.enabled())}
+        rank = {plugin.id: index for index, plugin in enumerate(self.catalogue.enabled())}
         return sorted(self.active.values(), key=lambda item: rank.get(item.id, len(rank)))
 
-    def commit(
+    def registered_active(self) -> list[ActivePlugin]:
+        """Return the active plugins that the program registered, by id."""
+        return [self.active[key] for key in sorted(self.registered & set(self.active))]
+
+    async def build(
         self,
-        changes: Mapping[str, ActivePlugin | None],
+        plugin_id: str,
+        starter: Starter,
         catalogue: Catalogue,
-        settings: Settings,
-        closed: Sequence[ClosedPlugin],
+        fresh: dict[str, ActivePlugin],
     ) -> None:
+        """Start a plugin after those it requires, unless it is active; add all to `fresh`.
+
+        Raises:
+            PluginError: it may not run, or its code fails.
+            ConfigError: its settings are wrong.
+        """
+        if plugin_id in fresh or plugin_id in self.active:
+            return
+        plugin = await self.runnable(plugin_id, catalogue)
+        try:
+            for needed in plugin.manifest.requires if plugin.manifest else ():
+                await self.build(needed, starter, catalogue, fresh)
+            fresh[plugin_id] = await starter.of_installed(plugin)
+        except PluginError as error:
+            judges = frozenset[str]()
+            if isinstance(error, UndeclaredHook) and error.plugin == plugin_id:
+                judges = error.judges
+            condition = Condition("failed", _whose(error, plugin_id), error.remedy, judges)
+            self.conditions.note(plugin_id, condition)
+            raise
+        except ConfigError as error:
+            condition = Condition("settings-error", str(error), "correct its settings")
+            self.conditions.note(plugin_id, condition)
+            raise
+
+    async def runnable(self, plugin_id: str, catalogue: Catalogue) -> InstalledPlugin:
+        """Return a plugin that may run.
+
+        Raises:
+            PluginError: it is not installed, not enabled, or quarantined.
+        """
+        selection = catalogue.selections.get(plugin_id)
+        if selection is not None and selection.enabled and selection.plugin.manifest is None:
+            await asyncio.to_thread(catalogue.describe_all, self.starter.loaded.home / "cache")
+        plugin = catalogue.require(plugin_id)
+        condition = self.conditions.by_id.get(plugin_id)
+        if condition is not None and condition.state == "quarantined":
+            raise PluginError(plugin_id, condition.reason, condition.remedy)
+        return plugin
+
+    async def take_in(self, fresh: Mapping[str, ActivePlugin]) -> None:
+        """Make started plugins part of the host, and close the gates of those that failed."""
+        for plugin_id in fresh:
+            self.conditions.started(plugin_id)
+        if self.tools_loaded:
+            await self.offering.collect(fresh.values())
+        if fresh or self.closed_plugins() != self._closed:
+            self.commit(fresh)
+
+    def commit(self, changes: Mapping[str, ActivePlugin | None]) -> None:
         """Make the next generation the current one; nothing is awaited in between.
 
         Args:
             changes: by id, the plugin that is active from now on, or ``None`` for one that
                 leaves. Their tools were collected.
-            catalogue: decides the calling order.
-            settings: the settings in force.
-            closed: plugins whose gates are closed.
         """
+        from loguru import logger
+
         self._replaced.update(changes.keys() & self.active.keys())
         for plugin_id, active in changes.items():
             if active is None:
@@ -205,15 +289,23 @@ class PluginTable:
             else:
                 self.active[plugin_id] = active
                 self.ledgers[plugin_id] = active.ledger
-        ordered = self.in_order(catalogue)
-        self.hooks = self._joined(ordered, settings, closed)
+        closed = self.closed_plugins()
+        for plugin_id, plugin in closed.items():
+            if plugin_id not in self._closed:
+                logger.bind(plugin=plugin_id).error("{}", plugin.sentence)
+        self._closed = closed
+        ordered = self.in_order()
+        self.hooks = self._joined(ordered)
         if self.tools_loaded:
-            self.offering.offer(ordered, settings.tools.aliases)
+            self.offering.offer(ordered, self.settings.tools.aliases)
         self.leases.number += 1
 
-    def _joined(
-        self, ordered: Sequence[ActivePlugin], settings: Settings, closed: Sequence[ClosedPlugin]
-    ) -> Hooks:
+    def closed_plugins(self) -> dict[str, ClosedPlugin]:
+        """Return by id the plugins that refuse what they would judge, because they do not run."""
+        return closed_plugins(self.catalogue, self.conditions.by_id, self.active, self.settings)
+
+    def _joined(self, ordered: Sequence[ActivePlugin]) -> Hooks:
+        settings = self.settings
         built = join_hooks(
             [item.compiled for item in ordered],
             self._runtime,
@@ -227,7 +319,7 @@ class PluginTable:
             }
             built = Hooks(self._runtime, used, self.hooks.queues)
         refusing: dict[str, list[Implementation]] = {}
-        for plugin in closed:
+        for plugin in self._closed.values():
             for hook, implementation in plugin.implementations():
                 refusing.setdefault(hook, []).append(implementation)
         return built.extended(refusing) if refusing else built
@@ -326,3 +418,10 @@ class PluginTable:
             from loguru import logger
 
             logger.warning("plugin '{}' is stopped before it received all its events", active.id)
+
+
+def _whose(error: PluginError, plugin_id: str) -> str:
+    """Return the reason of a failure, which may be that of a required plugin."""
+    if error.plugin == plugin_id:
+        return error.reason
+    return f"it requires plugin '{error.plugin}', which cannot run: {error.reason}"

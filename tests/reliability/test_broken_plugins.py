@@ -225,7 +225,7 @@ async def test_one_that_fails_to_stop_does_not_hold_up_the_end(site: Path, start
     async with start() as app:
         await assert_others_go_on(app)
 
-    assert app.plugins.active.labels() == ()
+    assert app.plugins.table.labels() == ()
 
 
 @pytest.mark.parametrize("described", [True, False])

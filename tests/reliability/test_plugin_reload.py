@@ -390,7 +390,7 @@ async def main():
     await host.load_tools()
     for disabled in (6, 3, 5):
         print(await host.changes.reconfigure(*configured(disabled)))
-        print(host.tools.names(), host.active.offering.clashes, host.active.labels())
+        print(host.tools.names(), host.table.offering.clashes, host.table.labels())
         print([each.plugin for each in host.hooks.implementations["before_turn"]])
     await host.stop()
     await owner.close()

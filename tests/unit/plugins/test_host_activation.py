@@ -123,7 +123,7 @@ async def test_a_required_plugin_that_cannot_run_ends_the_start_and_nothing_stay
     with pytest.raises(error, match=message):
         await host.start()
 
-    assert host.active.labels() == ()
+    assert host.table.labels() == ()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ async def test_a_local_file_runs(site: Path, make_host: MakeHost) -> None:
 
     await host.start()
 
-    assert (report(host, "mine").state, host.active.labels()) == ("active", ("mine",))
+    assert (report(host, "mine").state, host.table.labels()) == ("active", ("mine",))
 
 
 async def test_an_undescribed_plugin_is_examined_when_it_is_asked_for(

@@ -48,7 +48,7 @@ async def test_what_was_started_for_one_that_then_fails_is_stopped(
 
     assert log_of("ear") == ["start ear", "stop reload"]
     assert log == ["start ear", "stop disable"]
-    assert host.active.labels() == ()
+    assert host.table.labels() == ()
 
 
 async def test_work_in_progress_keeps_its_generation_and_the_plugin_lives_as_long(
@@ -178,7 +178,7 @@ async def test_a_plugin_that_others_require_goes_only_together_with_them(
     with pytest.raises(PluginError, match="'needy' requires it"):
         await host.changes.disable("base")
     change = await host.changes.disable("base", cascade=True)
-    assert host.active.labels() == ()
+    assert host.table.labels() == ()
     with pytest.raises(PluginError, match="requires plugin 'base'"):
         await host.changes.enable("needy")
     await host.changes.enable("base")
@@ -186,7 +186,7 @@ async def test_a_plugin_that_others_require_goes_only_together_with_them(
 
     assert change.disabled == ("needy", "base")
     assert again.enabled == ("needy",)
-    assert host.active.labels() == ("base@1.0", "needy@1.0")
+    assert host.table.labels() == ("base@1.0", "needy@1.0")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ async def test_a_plugin_that_joins_a_conflict_does_not_take_the_name(
     await reconfigured(host, home)
 
     assert host.tools.names() == ["a__weigh", "weigh"]
-    assert host.active.offering.clashes[0].plugins == ("a", "b")
+    assert host.table.offering.clashes[0].plugins == ("a", "b")
     assert any("tools.aliases.weigh: a/weigh" in told for told in warnings)
     assert (await next_start.load_tools()).names() == ["a__weigh", "b__weigh"]
 
@@ -297,5 +297,5 @@ async def test_two_commands_that_change_plugins_do_not_wait_for_each_other(
         group.create_task(command("ear"))
         group.create_task(command("other"))
 
-    assert host.active.labels() == ()
+    assert host.table.labels() == ()
     assert not [each for each in warnings if "work in progress" in each]

@@ -72,7 +72,7 @@ async def test_a_registered_object_counts_at_once_and_is_listed(make_host: MakeH
     assert "shout" in host.tools
     assert [name for name, _ in host.declared("tools")] == ["loud"]
     assert report(host, "loud").reason == "registered by the program"
-    assert host.active.labels() == ("loud",)
+    assert host.table.labels() == ("loud",)
     with pytest.raises(PluginRejected, match="has this id"):
         await host.register(Loud(), "loud")
 
@@ -93,4 +93,4 @@ async def test_what_cannot_be_registered_leaves_nothing(make_host: MakeHost) -> 
         await host.register(Wrong(), "wrong")
 
     assert host.reports() == []
-    assert not host.active.labels()
+    assert not host.table.labels()

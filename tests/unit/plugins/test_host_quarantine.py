@@ -60,7 +60,7 @@ async def test_a_plugin_that_fails_again_and_again_is_quarantined_and_stays_out(
     condition = report(host, "failing")
     assert (condition.state, bool(condition.remedy)) == ("quarantined", True)
     assert condition.reason == "it failed repeatedly (before_turn: ValueError: again)"
-    assert host.active.labels() == ("fine",)
+    assert host.table.labels() == ("fine",)
     assert sum("ValueError: again" in told for told in warnings) == 1
     await host.stop()
     assert plugin.stopped == "quarantine"

@@ -108,7 +108,7 @@ async def test_a_channel_that_is_switched_on_starts_the_plugin_that_listens_to_i
     )
     host = make_host()
     await host.start()
-    assert host.active.labels() == ()
+    assert host.table.labels() == ()
 
     await reconfigured(host, home, {"channels.radio": {"enabled": True}})
     await host.hooks.before_turn(READY)
@@ -233,7 +233,7 @@ async def test_an_upgrade_is_taken_up_by_a_new_configuration(
     await host.hooks.before_turn(READY)
 
     assert change.reloaded == ("ear",)
-    assert host.active.labels() == ("ear@2.0",)
+    assert host.table.labels() == ("ear@2.0",)
     assert log == ["start ear", "stop reload"]
     assert log_of("ear") == ["start ear", "new"]
 

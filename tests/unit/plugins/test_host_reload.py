@@ -146,4 +146,4 @@ async def test_what_holds_the_histories_takes_a_restart(
     done = await reconfigured(host, home, settings | {"plugins.disabled": ["vault"]})
 
     assert "in use" in done.failed["vault"]
-    assert host.active.labels() == ("vault@1.0",)
+    assert host.table.labels() == ("vault@1.0",)

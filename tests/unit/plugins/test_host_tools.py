@@ -35,7 +35,7 @@ async def test_a_name_that_two_plugins_claim_is_spelt_out_for_both(
     tools = await host.load_tools()
 
     assert tools.names() == ["a__weigh", "b__weigh"]
-    assert host.active.offering.clashes[0].plugins == ("a", "b")
+    assert host.table.offering.clashes[0].plugins == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_a_bundled_tool_keeps_its_name_whoever_claims_it(
     tools = await host.load_tools()
 
     assert owners(tools) == {"exec": ("zsh", "exec"), "a__exec": ("a", "exec")}
-    assert host.active.offering.clashes[0].keeper == "zsh"
+    assert host.table.offering.clashes[0].keeper == "zsh"
 
 
 @pytest.mark.usefixtures("bundle")

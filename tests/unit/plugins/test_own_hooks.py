@@ -197,13 +197,13 @@ def bakery_recipes(ctx): return ["rye"]
     )
     host = make_host()
     await host.start()
-    assert host.active.labels() == ()
+    assert host.table.labels() == ()
     context = await host.context_for("bakery")
 
     found = await context.contributed(bakery_recipes)
 
     assert found == [Contributed("cook", "rye")]
-    assert {label.partition("@")[0] for label in host.active.labels()} == {"bakery", "cook"}
+    assert {label.partition("@")[0] for label in host.table.labels()} == {"bakery", "cook"}
 
 
 async def test_one_that_never_gives_anything_is_left_out_and_does_not_add_up(
