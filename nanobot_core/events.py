@@ -161,11 +161,19 @@ class ErrorRaised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRequested:
-    """A request is being built for `model`; `history` is read-only."""
+    """A request is being built for `model`.
+
+    Attributes:
+        turn: the turn.
+        model: the model that the configuration names.
+        history: earlier messages; read-only.
+        tools: names of the tools that the model is offered.
+    """
 
     turn: TurnInfo
     model: str
     history: Sequence[Message]
+    tools: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,7 @@ class RequestParts:
         progress: messages of an interrupted turn after its first one, legal.
         media: local paths of attached files; images are shown to the model.
         model: name of the model, for hooks.
+        tools: names of the offered tools, for hooks.
         summary: of the messages that are no longer in `history`, or an empty string.
         memory: passages of the memory backend.
         format_hint: how the channel shows text, or an empty string.
@@ -80,6 +81,7 @@ class RequestParts:
     message: Message
     history: Sequence[Message]
     model: str
+    tools: Sequence[str] = ()
     progress: Sequence[Message] = ()
     media: Sequence[str] = ()
     summary: str = ""
@@ -121,7 +123,9 @@ class RequestBuilder:
         """Return the messages of a request: system prompt, history, user's message, progress."""
         blocks = [("memory", block) for block in parts.memory]
         if hooks.gather_context:
-            event = ContextRequested(turn=parts.turn, model=parts.model, history=parts.history)
+            event = ContextRequested(
+                turn=parts.turn, model=parts.model, history=parts.history, tools=parts.tools
+            )
             blocks += await hooks.gather_context(event)
         blocks.sort(key=lambda item: (item[1].position, item[0], item[1].name))
         stable = {

@@ -335,6 +335,7 @@ class TurnPipeline:
                 progress=start.progress,
                 media=work.request.message.media,
                 model=chosen or "",
+                tools=spec.tools.names(),
                 summary=_text(metadata, "summary") or "",
                 memory=await self._remembered(work.session.key),
                 format_hint=self.ports.format_hint(work.info.channel),

@@ -27,7 +27,7 @@ MAX_GUARDS = 256
 GUESTS_FOLDER = "guests"
 STEERING = (
     *("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md"),
-    *("skills", "agents", "memory", "cron", "jobs.json"),
+    *("skills", ".agents", "agents", "memory", "cron", "jobs.json"),
 )
 """Names in the workspace that steer the agent in later turns, those of other senders included."""
 

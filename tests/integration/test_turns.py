@@ -10,6 +10,7 @@ import pytest
 
 from nanobot_core import (
     AuthenticationFailed,
+    ContextRequested,
     ErrorRaised,
     InboundMessage,
     IterationStarted,
@@ -103,7 +104,13 @@ async def test_a_tool_registered_in_a_running_agent_is_offered_in_the_next_turn(
 
 
 async def test_tools_are_narrowed_by_the_owner_and_by_hooks(start: Start) -> None:
+    named: list[list[str]] = []
+
     class Narrow:
+        @on.gather_context
+        def names(self, event: ContextRequested) -> None:
+            named.append(list(event.tools))
+
         @on.rewrite_tools
         def fewer(self, event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
             if event.turn.session_key != "small":
@@ -126,6 +133,7 @@ async def test_tools_are_narrowed_by_the_owner_and_by_hooks(start: Start) -> Non
         await bot.run("hi", session="small")
     offered = [[item.name for item in request.tools] for request in script.provider.requests]
     assert offered == [["a_two", "b_two"], ["a_two"]]
+    assert named == offered
 
 
 async def test_files_that_come_with_a_message_are_shown_once_and_remembered(

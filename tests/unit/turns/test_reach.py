@@ -101,7 +101,8 @@ def test_what_steers_the_agent_needs_approval_when_a_guest_writes_it(
 ) -> None:
     guard = reach(home, guests={"files": files}).guard_for(turn())
 
-    for name in ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "skills/x/SKILL.md", "memory/M.md"):
+    names = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "memory/M.md")
+    for name in (*names, "skills/x/SKILL.md", ".agents/skills/x/SKILL.md"):
         assert guard.judge("write", str(home / "workspace" / name)).needs_approval, name
 
 
