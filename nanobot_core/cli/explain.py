@@ -153,7 +153,8 @@ def _agent(ctx: typer.Context) -> Nanobot:
 def _claims(agent: Nanobot, kind: str, name: str, plugin: str = "") -> list[str]:
     claimants = agent.plugins.catalogue.claimants(kind, name)
     return [
-        f"{claim.plugin.label}: {'enabled' if claim.enabled else 'not enabled'}, {claim.reason}"
+        f"{claim.plugin.label}: {'enabled' if claim.enabled else 'not enabled'}, "
+        f"{claim.condition.reason}"
         for claim in sorted(claimants, key=lambda claim: not claim.enabled)
         if plugin in {"", claim.plugin.id}
     ]

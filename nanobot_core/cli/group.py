@@ -162,7 +162,7 @@ def _plugin_command(ctx: Context, entry: Entry) -> Command:
     options = options_of(ctx)
     selection = load_catalogue(options, read_settings(options)).selections.get(entry.plugin)
     if selection is not None and not selection.enabled:
-        raise PluginError(entry.plugin, selection.reason, selection.remedy)
+        raise PluginError(entry.plugin, selection.condition.reason, selection.condition.remedy)
     command = _build(entry, load_object(entry.plugin, entry.target))
     ctx.obj = partial(plugin_context, options, entry.plugin)
     return command

@@ -97,15 +97,15 @@ def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) ->
     """Show all that a plugin gives, reaches and reads; it is not imported."""
     _, catalogue = _installed(ctx)
     selection = _selection(catalogue, plugin_id)
-    plugin = selection.plugin
+    plugin, condition = selection.plugin, selection.condition
     manifest = plugin.manifest
     reaches = manifest.capabilities if manifest else ()
     if as_json:
         facts = {**asdict(plugin), "reaches": reaches}
-        print_json({**facts, "state": selection.state, "reason": selection.reason})
+        print_json({**facts, "state": condition.state, "reason": condition.reason})
         return
     _say(f"{plugin.id} {plugin.version} ({plugin.distribution}): {plugin.summary}")
-    _say(f"state: {selection.state}, {selection.reason}")
+    _say(f"state: {condition.state}, {condition.reason}")
     if manifest is None:
         return
     for item in manifest.declarations:
@@ -133,15 +133,16 @@ def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> Non
     loaded, catalogue = _installed(ctx)
     missing = next((item for item in catalogue.missing if item.plugin.id == plugin_id), None)
     if missing is not None:
-        data = {"id": plugin_id, "runs": False, "reason": "not installed", "remedy": missing.remedy}
+        remedy = missing.condition.remedy
+        data = {"id": plugin_id, "runs": False, "reason": "not installed", "remedy": remedy}
         _tell_why(data, [], as_json=as_json)
         return
     selection = _selection(catalogue, plugin_id)
     data = {
         "id": plugin_id,
         "runs": selection.enabled,
-        "reason": selection.reason,
-        "remedy": selection.remedy,
+        "reason": selection.condition.reason,
+        "remedy": selection.condition.remedy,
     }
     manifest = selection.plugin.manifest
     found = triggers(manifest, loaded.settings) if manifest and selection.enabled else []

@@ -14,16 +14,13 @@ from nanobot_core.plugins.examine import examine_once
 from nanobot_core.plugins.index import (
     Condition,
     InstalledPlugin,
-    State,
     fits,
     load_installed,
     local_plugins,
     refuse_double_ids,
 )
 from nanobot_core.plugins.isolated import describe_isolated, with_isolated
-from nanobot_core.plugins.manifest import (
-    Declaration,
-)
+from nanobot_core.plugins.manifest import Declaration
 from nanobot_core.plugins.tool_names import NameClash, contested_names
 from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
@@ -35,19 +32,18 @@ class Selection:
 
     Attributes:
         plugin: the installed plugin.
-        enabled: it runs when something triggers it.
-        state: ``enabled`` or ``isolated`` when enabled, else what keeps it out.
-        reason: why, in one sentence.
-        remedy: what to do to change that.
+        condition: why it may run, or what keeps it out and what to do to change that.
         wanted: the owner wants it to run, whether or not it can.
     """
 
     plugin: InstalledPlugin
-    enabled: bool
-    state: State
-    reason: str
-    remedy: str = ""
+    condition: Condition
     wanted: bool = True
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it runs when something triggers it."""
+        return self.condition.state in {"enabled", "isolated"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +95,9 @@ def select(
         else:
             return tuple(chosen[plugin_id] for plugin_id in sorted(chosen))
         for plugin_id in _causes_of(cycle, chosen):
-            decided[plugin_id] = replace(
-                chosen[plugin_id],
-                enabled=False,
-                state="incompatible",
-                reason=f"its requires, after and before form a cycle: {' -> '.join(cycle)}",
-                remedy="disable one of them",
-            )
+            reason = f"its requires, after and before form a cycle: {' -> '.join(cycle)}"
+            obstacle = Condition("incompatible", reason, "disable one of them")
+            decided[plugin_id] = replace(chosen[plugin_id], condition=obstacle)
 
 
 def missing_plugins(
@@ -119,10 +111,11 @@ def missing_plugins(
     return tuple(
         Selection(
             InstalledPlugin(id=plugin_id),
-            False,
-            "not-installed",
-            "the configuration names it and it is not installed",
-            _install_remedy(plugin_id, here),
+            Condition(
+                "not-installed",
+                "the configuration names it and it is not installed",
+                _install_remedy(plugin_id, here),
+            ),
         )
         for plugin_id in named
         if plugin_id not in here
@@ -172,15 +165,7 @@ def _decide(
     chosen = _chosen(plugin, settings)
     if plugin.problem:
         obstacle = Condition("incompatible", plugin.problem, _problem_remedy(plugin))
-    if obstacle is None:
-        return chosen
-    return replace(
-        chosen,
-        enabled=False,
-        state=obstacle.state,
-        reason=obstacle.reason,
-        remedy=obstacle.remedy,
-    )
+    return chosen if obstacle is None else replace(chosen, condition=obstacle)
 
 
 def _left_out(
@@ -198,7 +183,7 @@ def _left_out(
         reason, remedy = "disabled while the program runs", enable
     else:
         return None
-    return Selection(plugin, False, "disabled", reason, remedy, wanted=False)
+    return Selection(plugin, Condition("disabled", reason, remedy), wanted=False)
 
 
 def _chosen(plugin: InstalledPlugin, settings: PluginsSettings) -> Selection:
@@ -208,18 +193,18 @@ def _chosen(plugin: InstalledPlugin, settings: PluginsSettings) -> Selection:
         left_out = "; ".join(plugin.isolation.left_out)
         reason = f"named under plugins.isolate, runs with {plugin.isolation.python}"
         without = f"{reason}; without effect there: {left_out}" if left_out else reason
-        return Selection(plugin, True, "isolated", without)
+        return Selection(plugin, Condition("isolated", without))
     if plugin.file:
-        return Selection(plugin, True, "enabled", "named under plugins.local")
+        return Selection(plugin, Condition("enabled", "named under plugins.local"))
     if plugin.id in settings.enabled or plugin.id in settings.required:
-        return Selection(plugin, True, "enabled", "named under plugins.enabled or required")
+        return Selection(plugin, Condition("enabled", "named under plugins.enabled or required"))
     if settings.policy == "listed":
         reason = "policy 'listed' and not named"
-        return Selection(plugin, False, "disabled", reason, enable, wanted=False)
+        return Selection(plugin, Condition("disabled", reason, enable), wanted=False)
     if settings.policy == "direct" and not plugin.direct:
         reason = "it came only as a dependency of another package"
-        return Selection(plugin, False, "disabled", reason, enable, wanted=False)
-    return Selection(plugin, True, "enabled", f"policy '{settings.policy}'")
+        return Selection(plugin, Condition("disabled", reason, enable), wanted=False)
+    return Selection(plugin, Condition("enabled", f"policy '{settings.policy}'"))
 
 
 def _problem_remedy(plugin: InstalledPlugin) -> str:
@@ -235,7 +220,7 @@ def _with_requirements(
     able = {
         plugin_id
         for plugin_id, item in decided.items()
-        if item.enabled or (item.state == "disabled" and plugin_id not in left_out)
+        if item.enabled or (item.condition.state == "disabled" and plugin_id not in left_out)
     }
     unable: dict[str, Selection] = {}
     while (lack := _first_lack({**decided, **unable}, able)) is not None:
@@ -254,7 +239,7 @@ def _with_requirements(
                 continue
             if current.enabled:
                 reason = f"required by '{current.plugin.id}'"
-                chosen[needed] = Selection(found.plugin, True, "enabled", reason)
+                chosen[needed] = Selection(found.plugin, Condition("enabled", reason))
             elif not found.wanted and needed not in left_out:
                 chosen[needed] = replace(found, wanted=True)
             else:
@@ -276,7 +261,7 @@ def _first_lack(known: Mapping[str, Selection], able: Collection[str]) -> Select
             if other is None:
                 why, remedy = "not installed", f"install or enable '{needed}'"
             elif needed not in able:
-                why, remedy = f"out: {other.reason}", f"install or enable '{needed}'"
+                why, remedy = f"out: {other.condition.reason}", f"install or enable '{needed}'"
             elif (version := other.plugin.version) and not fits(
                 version, specifiers, unreadable=False
             ):
@@ -285,7 +270,7 @@ def _first_lack(known: Mapping[str, Selection], able: Collection[str]) -> Select
             else:
                 continue
             reason = f"it requires plugin '{needed + specifiers}', which is {why}"
-            return Selection(known[plugin_id].plugin, False, "incompatible", reason, remedy)
+            return Selection(known[plugin_id].plugin, Condition("incompatible", reason, remedy))
     return None
 
 
@@ -364,7 +349,7 @@ class Catalogue:
         if selection is None:
             raise PluginNotFound(plugin_id, "it is not installed", "see nanobot plugins list")
         if not selection.enabled:
-            raise PluginError(plugin_id, selection.reason, selection.remedy)
+            raise PluginError(plugin_id, selection.condition.reason, selection.condition.remedy)
         return selection.plugin
 
     def refuse_missing(self) -> None:
@@ -372,7 +357,7 @@ class Catalogue:
         for missing in self.missing:
             if missing.plugin.id in self.settings.required:
                 reason = "it is required and not installed"
-                raise PluginNotFound(missing.plugin.id, reason, missing.remedy)
+                raise PluginNotFound(missing.plugin.id, reason, missing.condition.remedy)
 
     def declared(self, kind: str) -> Iterator[tuple[InstalledPlugin, Declaration]]:
         """Yield the contributions of one kind that enabled plugins declare, by plugin id."""
@@ -409,8 +394,8 @@ class Catalogue:
         """Return a sentence on a tool that only a disabled plugin has, or an empty string."""
         for selection in self.claimants("tools", name):
             if not selection.enabled:
-                owner = selection.plugin.id
-                return f"It comes with plugin '{owner}', which is out: {selection.reason}."
+                owner, reason = selection.plugin.id, selection.condition.reason
+                return f"It comes with plugin '{owner}', which is out: {reason}."
         return ""
 
     def describe_all(self, cache_dir: Path) -> None:

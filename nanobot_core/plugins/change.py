@@ -229,7 +229,7 @@ class PluginChanges:
         may_not_run = sorted(could_run - {*may_run, *plan.failed})
         disabled = dict.fromkeys([*(each.id for each in gone), *may_not_run])
         out = {
-            key: f"{each.reason}; {each.remedy}"
+            key: f"{each.condition.reason}; {each.condition.remedy}"
             for key, each in catalogue.selections.items()
             if each.wanted and not each.enabled
         }
@@ -248,8 +248,9 @@ class PluginChanges:
             selection = plan.catalogue.selections.get(plugin_id)
             if selection is None or active.source.installed is None:
                 continue
-            if selection.state in {"failed", "unconfirmed"} or selection.plugin.problem:
-                error = PluginError(plugin_id, selection.reason, selection.remedy)
+            found = selection.condition
+            if found.state in {"failed", "unconfirmed"} or selection.plugin.problem:
+                error = PluginError(plugin_id, found.reason, found.remedy)
                 self._note_failure(plugin_id, error, plan)
 
     def _leavers(self, plan: Plan) -> list[ActivePlugin]:
@@ -441,7 +442,7 @@ class PluginChanges:
             raise PluginError(plugin_id, "it is a part of the program", "restart the program")
         catalogue = self._table.catalogue
         selection = catalogue.selections.get(plugin_id)
-        if selection is None or selection.state != "failed":
+        if selection is None or selection.condition.state != "failed":
             catalogue.require(plugin_id)
         cache = self._table.starter.loaded.home / "cache"
         plugin = await asyncio.to_thread(catalogue.look_up, plugin_id, cache)

@@ -121,15 +121,13 @@ class ClosedPlugin:
         id: its id.
         hooks: names of the hooks that refuse, sorted.
         is_known: it has these hooks; else it may have them.
-        reason: why it does not run.
-        remedy: what makes it run.
+        why: why it does not run, and what makes it run.
     """
 
     id: str
     hooks: tuple[str, ...]
     is_known: bool
-    reason: str
-    remedy: str
+    why: Condition
 
     @property
     def effect(self) -> str:
@@ -141,9 +139,9 @@ class ClosedPlugin:
     def sentence(self) -> str:
         """What is refused, why, and how to end that: for the log, the model and the user."""
         say = "it judges them" if self.is_known else "it may judge them"
-        ways = [self.remedy, f"to do without it, run nanobot plugins disable {self.id}"]
+        ways = [self.why.remedy, f"to do without it, run nanobot plugins disable {self.id}"]
         return (
-            f"plugin '{self.id}' does not run: {self.reason}; {self.effect}, because {say}; "
+            f"plugin '{self.id}' does not run: {self.why.reason}; {self.effect}, because {say}; "
             f"{'; '.join(filter(None, ways))}"
         )
 
@@ -189,30 +187,22 @@ def closed_plugins(
     found: list[ClosedPlugin] = []
 
     def close(
-        plugin_id: str, hooks: Iterable[str], why: Condition | Selection, *, is_known: bool = True
+        plugin_id: str, hooks: Iterable[str], why: Condition, *, is_known: bool = True
     ) -> None:
         if refusing := tuple(sorted(hooks)):
-            found.append(
-                ClosedPlugin(
-                    id=plugin_id,
-                    hooks=refusing,
-                    is_known=is_known,
-                    reason=why.reason,
-                    remedy=why.remedy,
-                )
-            )
+            found.append(ClosedPlugin(id=plugin_id, hooks=refusing, is_known=is_known, why=why))
 
     for plugin_id, selection in catalogue.selections.items():
         condition = failed.get(plugin_id)
         is_out = selection.wanted and (condition is not None or not selection.enabled)
         if is_out and plugin_id not in active:
             hooks = _judges(selection, condition, agreed.get(plugin_id), settings)
-            why = condition if selection.enabled and condition is not None else selection
+            why = condition if selection.enabled and condition else selection.condition
             close(plugin_id, hooks, why, is_known=selection.plugin.manifest is not None)
     for missing in catalogue.lost():
         known = agreed.get(missing.plugin.id)
         hooks = GATES if known is None else _agreed_judges(known)
-        close(missing.plugin.id, hooks, missing, is_known=known is not None)
+        close(missing.plugin.id, hooks, missing.condition, is_known=known is not None)
     for plugin_id, condition in failed.items():
         if plugin_id not in {*catalogue.selections, *active}:  # a program has registered it
             close(plugin_id, condition.judges, condition)
@@ -226,7 +216,7 @@ def _judges(
     settings: Settings,
 ) -> Collection[str]:
     manifest = selection.plugin.manifest
-    if selection.state == "unconfirmed" and agreed is not None:
+    if selection.condition.state == "unconfirmed" and agreed is not None:
         # What it judges since then is not in force before its owner agrees.
         return _agreed_judges(agreed)
     if manifest is None:

@@ -94,7 +94,7 @@ def report_on(
     gives: dict[str, list[str]] = {}
     for item in manifest.declarations if manifest else ():
         gives.setdefault(item.kind, []).append(item.name)
-    found = condition or Condition(selection.state, selection.reason, selection.remedy)
+    found = condition or selection.condition
     return PluginReport(
         id=plugin.id,
         state=found.state,

@@ -276,7 +276,7 @@ class PluginHost:
         programs = (InstalledPlugin(id=key) for key in sorted(registered))
         selections = [
             *self.catalogue.selections.values(),
-            *(Selection(each, False, "disabled", "withdrawn") for each in programs),
+            *(Selection(each, Condition("disabled", "withdrawn")) for each in programs),
             *self.catalogue.missing,
         ]
         return [
@@ -372,7 +372,9 @@ class PluginHost:
         for missing in self.catalogue.missing:
             plugin_id = missing.plugin.id
             if plugin_id not in closed and plugin_id not in plugins.required:
-                logger.warning("plugin '{}' is not installed; {}", plugin_id, missing.remedy)
+                logger.warning(
+                    "plugin '{}' is not installed; {}", plugin_id, missing.condition.remedy
+                )
         for clash in self.catalogue.contested:
             logger.warning("{}: {}; {}", clash.claim, clash.outcome, clash.remedy)
         named = [("plugins.order", hook) for hook in plugins.order]

@@ -58,7 +58,7 @@ State: TypeAlias = Literal[
 
 
 class Condition(NamedTuple):
-    """The state of a plugin in a running host, where it differs from its selection.
+    """The state of a plugin: as the catalogue selects it, or in a running host.
 
     Attributes:
         state: one word.

@@ -281,8 +281,8 @@ def test_a_failed_examination_is_kept_until_anything_is_installed(
     write_plugin(site, "other")
     examined(open_catalogue, cache, disabled=["other"])
 
-    assert (kept.state, once) == ("failed", "x")
-    assert "ZeroDivisionError" in kept.reason
+    assert (kept.condition.state, once) == ("failed", "x")
+    assert "ZeroDivisionError" in kept.condition.reason
     assert (tmp_path / "count").read_text() == "xx"
 
 
@@ -308,9 +308,9 @@ def test_a_plugin_that_cannot_be_examined_is_out_and_so_is_what_requires_it(
     catalogue = examined(open_catalogue, cache)
 
     broken = catalogue.selections["broken"]
-    assert (broken.enabled, broken.state) == (False, "failed")
-    assert broken.remedy == "pip install no_such_thing"
-    assert "no_such_thing" in catalogue.selections["needy"].reason
+    assert (broken.enabled, broken.condition.state) == (False, "failed")
+    assert broken.condition.remedy == "pip install no_such_thing"
+    assert "no_such_thing" in catalogue.selections["needy"].condition.reason
     assert [plugin.id for plugin in catalogue.enabled()] == ["free"]
 
 
@@ -350,7 +350,7 @@ def test_a_local_file_is_described_and_described_again_when_it_changes(
 
     names = [[item.name for _, item in each.declared("tools")] for each in (first, second)]
     assert names == [["roll"], ["throw"]]
-    assert first.claimants("tools", "roll")[0].reason == "named under plugins.local"
+    assert first.claimants("tools", "roll")[0].condition.reason == "named under plugins.local"
 
 
 def test_a_local_file_with_the_id_of_an_installed_plugin_is_refused_with_it(
@@ -360,7 +360,7 @@ def test_a_local_file_with_the_id_of_an_installed_plugin_is_refused_with_it(
     file = tmp_path / "dice.py"
     file.write_text("")
 
-    reason = open_catalogue(local=[str(file)]).selections["dice"].reason
+    reason = open_catalogue(local=[str(file)]).selections["dice"].condition.reason
 
     assert reason == f"id 'dice' is claimed by acme-dice and {file}"
 

@@ -98,9 +98,9 @@ def test_a_damaged_record_is_no_consent(tmp_path: Path, damage: str) -> None:
     catalogue = Catalogue([listens], PluginsSettings(), consents=Consents.load(tmp_path))
 
     chosen = catalogue.selections["x"]
-    assert (chosen.enabled, chosen.state) == (False, "unconfirmed")
-    assert str(file) in chosen.reason
-    assert chosen.remedy
+    assert (chosen.enabled, chosen.condition.state) == (False, "unconfirmed")
+    assert str(file) in chosen.condition.reason
+    assert chosen.condition.remedy
     with pytest.raises(PluginError, match="remove it"):
         agree(tmp_path, [listens])
     assert file.read_text() == damage

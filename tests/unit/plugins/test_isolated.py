@@ -127,9 +127,11 @@ def test_an_isolated_plugin_is_described_by_its_own_environment(
     plugin = described(catalogue, cache)
     selection = catalogue.selections["dice"]
 
-    assert (selection.enabled, selection.state) == (True, "isolated")
-    assert place.python in selection.reason
-    assert selection.reason.endswith("without effect there: cli 'dice'; hook 'before_turn'")
+    assert (selection.enabled, selection.condition.state) == (True, "isolated")
+    assert place.python in selection.condition.reason
+    assert selection.condition.reason.endswith(
+        "without effect there: cli 'dice'; hook 'before_turn'"
+    )
     assert plugin.label == "dice@1.0"
     assert plugin.manifest is not None
     assert [item.name for item in plugin.manifest.declarations] == ["roll"]
@@ -164,7 +166,7 @@ def test_a_failure_is_kept_until_something_is_installed_there(
     for _ in range(3):
         catalogue = open_catalogue(dice=place.python)
         described(catalogue, cache)
-        assert "ZeroDivisionError" in catalogue.selections["dice"].reason
+        assert "ZeroDivisionError" in catalogue.selections["dice"].condition.reason
     assert marks.read_text() == "x"
 
     before = place.site.stat().st_mtime_ns
@@ -188,16 +190,16 @@ def test_what_is_lacking_is_told_with_its_remedy(
     open_catalogue: Open, place: Place, tmp_path: Path, cache: Path
 ) -> None:
     nowhere = open_catalogue(dice=str(tmp_path / "x" / "bin" / "python")).selections["dice"]
-    assert nowhere.reason == f"interpreter {tmp_path}/x/bin/python does not exist"
-    assert f"python3 -m venv {tmp_path}/x" in nowhere.remedy
+    assert nowhere.condition.reason == f"interpreter {tmp_path}/x/bin/python does not exist"
+    assert f"python3 -m venv {tmp_path}/x" in nowhere.condition.remedy
 
     usual = open_catalogue(dice=None).selections["dice"]
-    assert f"{cache.parent}/environments/dice/bin/python" in usual.reason
+    assert f"{cache.parent}/environments/dice/bin/python" in usual.condition.reason
 
     catalogue = open_catalogue(gone=place.python)
     catalogue.describe_all(cache)
-    assert catalogue.selections["gone"].state == "failed"
-    assert catalogue.selections["gone"].reason == "it is not installed"
+    assert catalogue.selections["gone"].condition.state == "failed"
+    assert catalogue.selections["gone"].condition.reason == "it is not installed"
 
 
 def test_one_with_a_gate_is_out_and_the_gate_is_closed(
@@ -211,9 +213,12 @@ def test_one_with_a_gate_is_out_and_the_gate_is_closed(
 
     for each in (catalogue, open_catalogue(dice=place.python)):  # found out, and from the cache
         selection = each.selections["dice"]
-        assert (selection.enabled, selection.state) == (False, "incompatible")
-        assert selection.reason == "its authorize_tool_call cannot judge from another process"
-        assert selection.remedy == "take it out of plugins.isolate"
+        assert (selection.enabled, selection.condition.state) == (False, "incompatible")
+        assert (
+            selection.condition.reason
+            == "its authorize_tool_call cannot judge from another process"
+        )
+        assert selection.condition.remedy == "take it out of plugins.isolate"
         assert closed_plugins(each, {}, (), Settings())["dice"].hooks == ("authorize_tool_call",)
 
 
@@ -222,7 +227,7 @@ def test_without_an_isolator_it_is_out(place: Place, cache: Path) -> None:
     (selection,) = Catalogue(found, PluginsSettings()).selections.values()
 
     assert not selection.enabled
-    assert selection.remedy == "run python3 -m pip install nanobot-mcp"
+    assert selection.condition.remedy == "run python3 -m pip install nanobot-mcp"
 
 
 def test_the_stand_in_gets_what_the_plugin_needs_and_no_more(

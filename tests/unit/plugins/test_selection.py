@@ -78,7 +78,7 @@ def test_required_is_enabled_whatever_the_policy() -> None:
 def test_a_local_file_is_enabled_because_it_is_named() -> None:
     chosen = decide([installed("mine", file="/x/mine.py")], policy="listed")
 
-    assert chosen["mine"].reason == "named under plugins.local"
+    assert chosen["mine"].condition.reason == "named under plugins.local"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_is_out_says_why(
 ) -> None:
     chosen = decide([installed("a")], plugin_filter, **settings)
 
-    assert (chosen["a"].enabled, chosen["a"].reason) == (False, reason)
+    assert (chosen["a"].enabled, chosen["a"].condition.reason) == (False, reason)
 
 
 def test_safe_keeps_what_belongs_to_the_core() -> None:
@@ -107,8 +107,8 @@ def test_safe_keeps_what_belongs_to_the_core() -> None:
 def test_a_problem_keeps_a_plugin_out_with_its_reason() -> None:
     chosen = decide([installed("a", problem="it needs x")], enabled=["a"])["a"]
 
-    assert (chosen.state, chosen.reason) == ("incompatible", "it needs x")
-    assert "acme-a" in chosen.remedy
+    assert (chosen.condition.state, chosen.condition.reason) == ("incompatible", "it needs x")
+    assert "acme-a" in chosen.condition.remedy
 
 
 def test_a_plugin_whose_code_was_examined_in_vain_is_out() -> None:
@@ -118,7 +118,7 @@ def test_a_plugin_whose_code_was_examined_in_vain_is_out() -> None:
         obstacles={"a": Condition("failed", "raised", "fix it")},
     )
 
-    assert (chosen[0].state, chosen[0].reason, chosen[0].remedy) == (
+    assert (chosen[0].condition.state, chosen[0].condition.reason, chosen[0].condition.remedy) == (
         "failed",
         "raised",
         "fix it",
@@ -135,7 +135,7 @@ def test_what_an_enabled_plugin_requires_is_enabled_down_the_chain() -> None:
     chosen = decide(plugins)
 
     assert enabled(chosen) == {"a", "b", "c"}
-    assert chosen["c"].reason == "required by 'b'"
+    assert chosen["c"].condition.reason == "required by 'b'"
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_a_chain_with_a_missing_end_is_out_as_a_whole(
     chosen = decide(plugins, **settings)
 
     assert enabled(chosen) == {"z"}
-    assert chosen["a"].state == "incompatible"
-    assert "it requires plugin 'b'" in chosen["a"].reason
-    assert why in chosen["a"].reason
-    assert chosen["b"].reason == "it came only as a dependency of another package"
+    assert chosen["a"].condition.state == "incompatible"
+    assert "it requires plugin 'b'" in chosen["a"].condition.reason
+    assert why in chosen["a"].condition.reason
+    assert chosen["b"].condition.reason == "it came only as a dependency of another package"
 
 
 def test_safe_does_not_bring_back_strangers_that_are_required() -> None:
@@ -182,8 +182,8 @@ def test_only_those_that_cause_a_cycle_are_out() -> None:
     chosen = decide(plugins)
 
     assert enabled(chosen) == {"bystander"}
-    assert chosen["a"].reason.startswith("its requires, after and before form a cycle: ")
-    assert "a" in chosen["needs-a"].reason
+    assert chosen["a"].condition.reason.startswith("its requires, after and before form a cycle: ")
+    assert "a" in chosen["needs-a"].condition.reason
 
 
 def test_a_plugin_that_nobody_asked_cannot_put_another_one_out() -> None:
@@ -196,7 +196,7 @@ def test_plugins_that_require_each_other_are_out_with_the_cycle() -> None:
     chosen = decide([installed("a", requires=["b"]), installed("b", requires=["a"])])
 
     assert enabled(chosen) == set()
-    assert "cycle" in chosen["a"].reason
+    assert "cycle" in chosen["a"].condition.reason
 
 
 def test_a_named_plugin_that_is_not_installed_comes_with_the_line_that_installs_it() -> None:
@@ -205,8 +205,8 @@ def test_a_named_plugin_that_is_not_installed_comes_with_the_line_that_installs_
     missing = missing_plugins([installed("files")], settings)
 
     assert [item.plugin.id for item in missing] == ["memory", "telegram", "fils"]
-    assert missing[1].remedy == "pip install nanobot-telegram"
-    assert "did you mean 'files'?" in missing[2].remedy
+    assert missing[1].condition.remedy == "pip install nanobot-telegram"
+    assert "did you mean 'files'?" in missing[2].condition.remedy
 
 
 IDS = ["a", "b", "c", "d", "e"]
@@ -244,7 +244,7 @@ def test_whatever_is_installed_the_enabled_ones_fit_each_other(
         for earlier in running & {*facts.requires, *facts.after}:
             assert order.index(earlier) < order.index(plugin_id)
     for item in chosen.values():
-        assert item.reason
+        assert item.condition.reason
     shuffled = data.draw(st.permutations(plugins))
     assert decide(shuffled, disabled=disabled) == chosen
 
@@ -262,4 +262,4 @@ def test_a_required_plugin_may_have_a_range_of_versions(requirement: str, reason
     chosen = decide([installed("bakery"), installed("shop", requires=[requirement])])
 
     assert chosen["shop"].enabled == (not reason)
-    assert reason in chosen["shop"].reason
+    assert reason in chosen["shop"].condition.reason
