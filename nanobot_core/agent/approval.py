@@ -125,7 +125,9 @@ class Approver:
             return f"{call.name} was denied by the owner's rules"
         if ruling != "ask" and (ruling == "allow" or not asks):
             return approved
-        subject = next((ask.subject for ask in asks if ask.subject), "") or _canonical(call)
+        subject = next((ask.subject for ask in asks if ask.subject), "") or json.dumps(
+            call.arguments, sort_keys=True, ensure_ascii=False
+        )
         allowed = AllowedCall(f"{proposal.entry.plugin}/{proposal.entry.own_name}", subject)
         always = self._policy.always if asks and self._turn.is_owner and ruling is None else None
         if always is not None and await always.has(allowed):
@@ -249,10 +251,6 @@ def _matches(rule: ApprovalRule, glob: str, values: Sequence[str] | None) -> boo
         return rule.action != "allow"
     found = [fnmatchcase(value, glob) for value in values]
     return bool(found) and (all(found) if rule.action == "allow" else any(found))
-
-
-def _canonical(call: ToolCall) -> str:
-    return json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)
 
 
 def _text(value: JsonValue) -> str:

@@ -18,9 +18,9 @@ from nanobot_core.agent.shortening import (
     microcompact,
     render_transcript,
 )
-from nanobot_core.agent.tokens import TokenEstimator
+from nanobot_core.agent.tokens import RequestMeter, TokenEstimator
 from nanobot_core.agent.tool_runner import ToolRunner
-from nanobot_core.clock import Clock, SystemClock
+from nanobot_core.clock import Clock
 from nanobot_core.errors import ContextTooLong, LimitError, PluginError, ProviderError
 from nanobot_core.events import (
     ContentReady,
@@ -71,22 +71,13 @@ class AgentRunner:
     Args:
         models: finds the provider of a model.
         clock: source of time.
-        estimator: counts tokens; shared by all runs, because it learns.
         policy: the owner's decisions on tool calls.
     """
 
-    def __init__(
-        self,
-        models: ModelSource,
-        *,
-        clock: Clock | None = None,
-        estimator: TokenEstimator | None = None,
-        policy: ApprovalPolicy | None = None,
-    ) -> None:
-        self._models = models
-        self._clock = clock or SystemClock()
-        self.estimator: TokenEstimator = estimator or TokenEstimator()
-        self._policy = policy or ApprovalPolicy()
+    def __init__(self, models: ModelSource, *, clock: Clock, policy: ApprovalPolicy) -> None:
+        self._models, self._clock, self._policy = models, clock, policy
+        # Shared by all runs, because it learns.
+        self._estimator = TokenEstimator()
 
     async def run(self, spec: AgentRunSpec) -> AgentRunResult:
         """Work until there is an answer or a limit.
@@ -102,7 +93,7 @@ class AgentRunner:
             of the run; report calls without a result as interrupted.
         """
         tools = self._tool_runner(spec)
-        return await _Run(spec, self._models, self._clock, self.estimator, tools).go()
+        return await _Run(spec, self._models, self._clock, self._estimator, tools).go()
 
     async def run_calls(self, spec: AgentRunSpec, calls: Sequence[ToolCall]) -> list[Message]:
         """Run calls of an interrupted turn again, and return their results in the same order."""
@@ -129,6 +120,8 @@ class _Run:
         self.caller = ModelCaller(spec, models, clock)
         self.tools = tools
         self.request = list(spec.messages)
+        self.meter = RequestMeter()
+        self.budget = input_budget(spec.context_window_tokens, spec.max_tokens)
         self.aside: list[Message] = []
         """Messages after the request that complete one answer; they are not stored."""
         self.pieces: list[str] = []
@@ -140,6 +133,11 @@ class _Run:
         self.compaction: Compaction | None = None
         self.model = ""
 
+    @property
+    def iteration(self) -> int:
+        """Number of the iteration under way, from 1."""
+        return len(self.iteration_s) + 1
+
     async def go(self) -> AgentRunResult:
         """Iterate."""
         ending: _Ending | None = None
@@ -149,7 +147,7 @@ class _Run:
         while ending is None and len(self.iteration_s) < self.spec.max_iterations:
             started = time.perf_counter()
             try:
-                ending = await self._step(len(self.iteration_s) + 1)
+                ending = await self._step()
             except LimitError as error:
                 said = "".join(self.pieces)
                 ending = _Ending(f"{said}\n\n{error}".strip(), "budget")
@@ -162,13 +160,13 @@ class _Run:
             ending = await self._sum_up(SUMMARISE_AT_LIMIT, limit, "iteration_limit")
         return await self._finish(ending)
 
-    async def _step(self, iteration: int) -> _Ending | None:
+    async def _step(self) -> _Ending | None:
         """Make one model call and run the tools that it asks for; ``None`` means continue."""
-        answer = await self._iterate(iteration, self.spec.tools.get_definitions())
+        answer = await self._iterate(self.spec.tools.get_definitions())
         response = answer.response
         is_cut = response.finish_reason == "length"
         if response.tool_calls and not is_cut:
-            await self._run_tools(answer, iteration)
+            await self._run_tools(answer)
             await self._listen()
             return None
         text = response.content or ""
@@ -186,10 +184,10 @@ class _Run:
         self.asked_again = True
         return None
 
-    async def _iterate(self, iteration: int, tools: Sequence[ToolDefinition]) -> ModelAnswer:
+    async def _iterate(self, tools: Sequence[ToolDefinition]) -> ModelAnswer:
         """Make one model call on a request that fits."""
-        hooks, turn = self.spec.hooks, self.spec.turn
-        await self._make_fit(tools)
+        hooks, turn, iteration = self.spec.hooks, self.spec.turn, self.iteration
+        sent = await self._fitting(tools)
         if hooks.before_iteration:
             await hooks.before_iteration(
                 IterationStarted(
@@ -199,7 +197,6 @@ class _Run:
                     messages=len(self.request),
                 )
             )
-        sent = self._outgoing()
         try:
             answer = await self.caller.call(sent, tools, iteration)
         except ContextTooLong:
@@ -209,7 +206,8 @@ class _Run:
             answer = await self.caller.call(sent, tools, iteration)
         response = answer.response
         self.model = answer.model.name
-        self.estimator.learn(sent, response.usage.prompt_tokens, self.estimator.count_tools(tools))
+        tokens = response.usage.prompt_tokens - self.estimator.count_tools(tools)
+        self.estimator.learn(self.meter.measure(sent), tokens)
         if hooks.after_iteration:
             await hooks.after_iteration(
                 IterationFinished(
@@ -226,7 +224,7 @@ class _Run:
             )
         return answer
 
-    async def _run_tools(self, answer: ModelAnswer, iteration: int) -> None:
+    async def _run_tools(self, answer: ModelAnswer) -> None:
         response = answer.response
         calls = _normalised(response.tool_calls, self.request, self.spec.turn.id)
         content = "".join([*self.pieces, response.content or ""])
@@ -245,7 +243,7 @@ class _Run:
         await self.spec.record([message], calls)
         if content.strip():
             await self.spec.on_event(ProgressMade(text=content.strip()))
-        await self._run_calls(calls, iteration)
+        await self._run_calls(calls, self.iteration)
 
     async def _run_calls(self, calls: Sequence[ToolCall], iteration: int) -> None:
         self.used.update(dict.fromkeys(call.name for call in calls))
@@ -276,7 +274,7 @@ class _Run:
         """Ask for a summary of the work, without tools; if that fails, `fallback` is the answer."""
         self.aside.append(Message(role="user", content=instruction))
         try:
-            answer = await self._iterate(len(self.iteration_s) + 1, ())
+            answer = await self._iterate(())
         except (ProviderError, PluginError, LimitError):
             return _Ending(fallback, reason)
         return _Ending((answer.response.content or "").strip() or fallback, reason, answer)
@@ -314,40 +312,42 @@ class _Run:
         self.added.append(message)
 
     def _outgoing(self) -> list[Message]:
-        return microcompact([*self.request, *self.aside], self.spec.tools.compactable_names())
+        # Omitted results stay omitted: each change of the beginning voids the prompt cache.
+        self.request = microcompact(self.request, self.spec.tools.compactable_names())
+        return [*self.request, *self.aside]
 
-    async def _make_fit(self, tools: Sequence[ToolDefinition]) -> None:
-        budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
-        size = self.estimator.count_all(self._outgoing()) + self.estimator.count_tools(tools)
-        if size > budget * COMPACT_AT:
-            await self._compact(tools)
+    async def _fitting(self, tools: Sequence[ToolDefinition]) -> list[Message]:
+        """Return the messages to send, after a summary of the oldest if they take too much."""
+        sent = self._outgoing()
+        tokens = self.estimator.estimate(self.meter.measure(sent))
+        tokens += self.estimator.count_tools(tools)
+        if tokens > self.budget * COMPACT_AT and await self._compact(tools):
+            return self._outgoing()
+        return sent
 
     async def _compact(self, tools: Sequence[ToolDefinition]) -> bool:
         """Summarise the oldest part of the request; False if nothing can be left out."""
-        budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
-        budget = max(budget - self.estimator.count_tools(tools), 0)
-        # Results that are already omitted stay omitted, although fewer remain after this.
-        request = microcompact(self.request, self.spec.tools.compactable_names())
-        shorter, done = await compact(request, budget, self.estimator, self._summarise)
+        budget = max(self.budget - self.estimator.count_tools(tools), 0)
+        shorter, done = await compact(self.request, budget, self.estimator, self._summarise)
         if done is None:
             return False
         earlier = self.compaction.messages - 1 if self.compaction else 0
         self.compaction = replace(done, messages=done.messages + earlier)
+        replaced = len(self.request) - len(shorter) + 1
         self.request = shorter
         from loguru import logger
 
         bound = logger.bind(turn=self.spec.turn.id, session=self.spec.turn.session_key)
-        bound.info("summarised {} messages of the request", len(request) - len(shorter) + 1)
+        bound.info("summarised {} messages of the request", replaced)
         return True
 
     async def _summarise(self, messages: Sequence[Message]) -> str:
         """Return a summary by the model, or a shortened transcript if the model gives none."""
-        budget = input_budget(self.spec.context_window_tokens, self.spec.max_tokens)
-        transcript = render_transcript(messages, int(budget * self.estimator.chars_per_token / 2))
+        chars = int(self.budget * self.estimator.chars_per_token / 2)
+        transcript = render_transcript(messages, chars)
         question = Message(role="user", content=f"{transcript}\n\n{SUMMARY_INSTRUCTION}")
         try:
-            iteration = len(self.iteration_s) + 1
-            answer = await self.caller.call([question], (), iteration, is_hidden=True)
+            answer = await self.caller.call([question], (), self.iteration, is_hidden=True)
         except (ProviderError, PluginError):
             return truncate_middle(transcript, MECHANICAL_SUMMARY_CHARS)
         return answer.response.content or truncate_middle(transcript, MECHANICAL_SUMMARY_CHARS)

@@ -188,15 +188,16 @@ class ModelCaller:
 
         Services report only in free text that a model does not accept images, or not this one.
         """
-        textual = replace(request, messages=without_images(request.messages))
         if model.name not in self._without_images:
             try:
                 return await self._with_retries(model, attempt, request)
             except BadRequest as error:
-                if isinstance(error, ContextTooLong) or textual.messages == request.messages:
+                textual = without_images(request.messages)
+                if isinstance(error, ContextTooLong) or textual == request.messages:
                     raise
                 await attempt.restart(error.reason)
-        response = await self._with_retries(model, attempt, textual)
+        textual = without_images(request.messages)
+        response = await self._with_retries(model, attempt, replace(request, messages=textual))
         if model.name not in self._without_images:
             self._without_images.add(model.name)
             await self._notice(f"{model.name} refused the images; it answers without them")

@@ -49,13 +49,13 @@ def microcompact(messages: Sequence[Message], compactable: Collection[str]) -> l
         if message.role == "tool" and message.name in compactable
     ]
     surplus = len(old) - KEEP_RESULTS
-    omitted = set(old[: surplus - surplus % RESULT_STEP]) if surplus >= RESULT_STEP else set()
-    return [
-        replace(message, content=f"[{message.name} result omitted from context]")
-        if index in omitted and len(message.text) >= MIN_RESULT_CHARS
-        else message
-        for index, message in enumerate(messages)
-    ]
+    shorter = list(messages)
+    for index in old[: max(surplus - surplus % RESULT_STEP, 0)]:
+        message = messages[index]
+        if len(message.text) >= MIN_RESULT_CHARS:
+            line = f"[{message.name} result omitted from context]"
+            shorter[index] = replace(message, content=line)
+    return shorter
 
 
 def without_images(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -100,7 +100,7 @@ async def compact(
     system, history = list(messages[:1]), list(messages[1:])
     if not history:
         return system, None
-    counts = [estimator.count(message) for message in history]
+    counts = [estimator.count_all([message]) for message in history]
     allowed = min(max(budget - estimator.count_all(system), 0), sum(counts))
     turns, cut = _boundaries(history, counts, int(allowed * COMPACT_TO), KEEP_MESSAGES)
     if counts[turns] + sum(counts[cut:]) > allowed * COMPACT_AT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterable, Sequence
 
 from nanobot_core.events import ToolDefinition
@@ -14,27 +15,59 @@ _MESSAGE_OVERHEAD = 4
 _IMAGE_TOKENS = 1_000
 _LEARNING_RATE = 0.2
 _RATIO_BOUNDS = (1.5, 6.0)
+Size = tuple[int, int]
+"""Of messages: the characters of their texts and calls, and the tokens of everything else."""
+
+
+def measure(messages: Iterable[Message]) -> Size:
+    """Return the size of `messages`; takes the lengths of strings only."""
+    chars = fixed = 0
+    for message in messages:
+        fixed += _MESSAGE_OVERHEAD
+        chars += len(message.text) + len(message.reasoning or "")
+        if not isinstance(message.content, str):
+            images = sum(isinstance(block, ImageBlock) for block in message.content)
+            fixed += images * _IMAGE_TOKENS
+        for call in message.tool_calls:
+            chars += len(call.name) + len(call.unparsed or "") + count_chars(call.arguments)
+    return chars, fixed
+
+
+class RequestMeter:
+    """Measures the requests of one run. Each repeats the one before, so only the rest is new."""
+
+    def __init__(self) -> None:
+        self._measured: tuple[tuple[Message, ...], Size] = ((), (0, 0))
+
+    def measure(self, messages: Sequence[Message]) -> Size:
+        """Return the size of `messages`."""
+        former, (chars, fixed) = self._measured
+        if len(former) > len(messages) or not all(map(operator.is_, former, messages)):
+            former, chars, fixed = (), 0, 0
+        more_chars, more_fixed = measure(messages[len(former) :])
+        size = chars + more_chars, fixed + more_fixed
+        self._measured = tuple(messages), size
+        return size
 
 
 class TokenEstimator:
-    """Counts characters and learns how many characters a token has.
+    """Estimates tokens from characters, and learns how many characters a token has.
 
-    Counting takes the lengths of strings only, so its cost does not grow with their content. The
-    first estimate is four characters a token; each model call's reported usage moves it.
+    The first estimate is four characters a token; each model call's reported usage moves it.
     """
 
     def __init__(self) -> None:
         self.chars_per_token: float = _CHARS_PER_TOKEN
         self._counted: tuple[Sequence[ToolDefinition], int] = ((), 0)
 
-    def count(self, message: Message) -> int:
-        """Return the estimated tokens of one message."""
-        chars, images = _measure(message)
-        return int(chars / self.chars_per_token) + _MESSAGE_OVERHEAD + images * _IMAGE_TOKENS
+    def estimate(self, size: Size) -> int:
+        """Return the estimated tokens of messages of this size."""
+        chars, fixed = size
+        return int(chars / self.chars_per_token) + fixed
 
     def count_all(self, messages: Iterable[Message]) -> int:
         """Return the estimated tokens of `messages`."""
-        return sum(self.count(message) for message in messages)
+        return self.estimate(measure(messages))
 
     def count_tools(self, tools: Sequence[ToolDefinition]) -> int:
         """Return the estimated tokens of tool definitions."""
@@ -47,36 +80,14 @@ class TokenEstimator:
             self._counted = (tools, chars)
         return int(chars / self.chars_per_token)
 
-    def learn(self, messages: Iterable[Message], prompt_tokens: int, tool_tokens: int) -> None:
-        """Move the ratio towards the count that a provider reported for `messages`.
+    def learn(self, size: Size, tokens: int) -> None:
+        """Move the ratio towards the tokens that a provider reported for messages of this size.
 
-        Args:
-            messages: those of the request.
-            prompt_tokens: as reported; below 100 it is too imprecise.
-            tool_tokens: estimate for the tool definitions of the request.
+        Fewer than 100 tokens of text are too imprecise and change nothing.
         """
-        measured = [_measure(message) for message in messages]
-        chars = sum(length for length, _ in measured)
-        fixed = tool_tokens + sum(
-            _MESSAGE_OVERHEAD + images * _IMAGE_TOKENS for _, images in measured
-        )
-        if prompt_tokens - fixed < 100:
+        chars, fixed = size
+        if tokens - fixed < 100:
             return
         low, high = _RATIO_BOUNDS
-        seen = min(max(chars / (prompt_tokens - fixed), low), high)
+        seen = min(max(chars / (tokens - fixed), low), high)
         self.chars_per_token += _LEARNING_RATE * (seen - self.chars_per_token)
-
-
-def _measure(message: Message) -> tuple[int, int]:
-    """Return (characters, images) of a message."""
-    images = 0
-    if isinstance(message.content, str):
-        chars = len(message.content)
-    else:
-        chars = len(message.text)
-        images = sum(isinstance(block, ImageBlock) for block in message.content)
-    chars += len(message.reasoning or "")
-    for call in message.tool_calls:
-        chars += len(call.name) + len(call.unparsed or "")
-        chars += count_chars(call.arguments)
-    return chars, images

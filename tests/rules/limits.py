@@ -30,7 +30,7 @@ MODULES: Final = {
     "__init__": Size(250, 325),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
-    "agent": Size(1100, 1666),  # with the names of the offered tools for gather_context
+    "agent": Size(1100, 1672),  # a run measures its messages once; gather_context names the tools
     "app": Size(1500, 2310),
     "cli": Size(2300, 3145),
     "bus": Size(1000, 1270),

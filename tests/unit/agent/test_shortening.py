@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, strategies as st
@@ -33,7 +33,7 @@ from nanobot_core.agent.shortening import (
     microcompact,
     render_transcript,
 )
-from nanobot_core.agent.tokens import TokenEstimator
+from nanobot_core.agent.tokens import TokenEstimator, measure
 from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool
 from tests.unit.agent.conftest import Bench, Next, call
@@ -354,26 +354,50 @@ def test_what_providers_report_moves_the_estimate_within_bounds() -> None:
     messages = [user("x" * 8_000)]
     before = estimator.count_all(messages)
     for _ in range(50):
-        estimator.learn(messages, 4_000, 0)
+        estimator.learn(measure(messages), 4_000)
     assert estimator.count_all(messages) == pytest.approx(4_000, rel=0.02)
     assert before == 2_004
     for _ in range(50):
-        estimator.learn(messages, 1_000_000, 0)
+        estimator.learn(measure(messages), 1_000_000)
     assert estimator.chars_per_token >= 1.5
 
 
 def test_reports_that_say_too_little_are_not_learnt_from() -> None:
     estimator = TokenEstimator()
-    estimator.learn([user("x" * 8_000)], 0, 0)
-    estimator.learn([user("x" * 8_000)], 500, 450)
+    estimator.learn(measure([user("x" * 8_000)]), 0)
+    estimator.learn(measure([user("x" * 8_000)]), 50)
     assert estimator.chars_per_token == 4.0
+
+
+class Watched(tuple[TextBlock]):
+    """A content that counts how often it is read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[TextBlock]:
+        self.reads += 1
+        return super().__iter__()
+
+
+async def test_the_work_for_an_earlier_message_does_not_grow_with_the_run(bench: Bench) -> None:
+    """Guards against runs whose cost grows with the square of their iterations."""
+
+    async def reads(iterations: int) -> int:
+        content = Watched([TextBlock("hello")])
+        message = Message(role="user", content=content)
+        content.reads = 0
+        asks = [call("fetch", part=number) for number in range(iterations)]
+        await bench.run(*asks, "done", spec=bench.spec(message))
+        return content.reads
+
+    assert await reads(40) == await reads(1) > 0
 
 
 def test_images_calls_and_tools_count() -> None:
     estimator = TokenEstimator()
     image = Message(role="user", content=(ImageBlock("image/png", "A" * 9_999), TextBlock("abcd")))
-    assert estimator.count(image) == 1_005
+    assert estimator.count_all([image]) == 1_005
     called = Message(role="assistant", tool_calls=(ToolCall("c", "read", {"path": "x" * 400}),))
-    assert estimator.count(called) > 100
+    assert estimator.count_all([called]) > 100
     definition = ToolDefinition(name="read", description="d" * 400, parameters={})
     assert estimator.count_tools([definition]) > 100
