@@ -385,7 +385,8 @@ def _clashes(catalogue: Catalogue, aliases: dict[str, str]) -> tuple[NameClash, 
     for plugin, declaration in catalogue.declared("tools"):
         claims.setdefault(plugin.id, []).append(declaration.name)
     keepers = {item.plugin.id for item in catalogue.selections.values() if item.plugin.bundled}
-    return (*assign_tool_names(claims, aliases, keepers).clashes, *catalogue.contested)
+    _, clashes = assign_tool_names(claims, aliases, keepers)
+    return (*clashes, *catalogue.contested)
 
 
 def _clash_data(clash: NameClash) -> dict[str, object]:

@@ -15,9 +15,9 @@ from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.index import Condition, InstalledPlugin, working_copy_build
 from nanobot_core.plugins.isolated import describe_isolated
 from nanobot_core.plugins.loader import (
-    CodeExchange,
     Exchange,
     RestartRequired,
+    forget_modules,
     packages_of,
     refuse_in_use,
     replace_code,
@@ -413,7 +413,7 @@ class PluginChanges:
         active = self._table.active.values()
         others = frozenset[str]().union(*(each.source.packages for each in active))
         if not await asyncio.to_thread(why_not_exchangeable, packages, others):
-            await asyncio.to_thread(CodeExchange(packages).take_out)
+            await asyncio.to_thread(forget_modules, packages)
 
     async def _reload(self, plugin_id: str) -> Reconfiguration:
         table = self._table

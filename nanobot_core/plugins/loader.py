@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
@@ -15,7 +15,13 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from nanobot_core.config.models import Settings
-from nanobot_core.errors import ConfigError, PluginError, PluginLoadFailed, PluginRejected
+from nanobot_core.errors import (
+    FOREIGN_ERRORS,
+    ConfigError,
+    PluginError,
+    PluginLoadFailed,
+    PluginRejected,
+)
 from nanobot_core.plugins.index import LOCAL_PREFIX, InstalledPlugin, installed_distribution
 from nanobot_core.record import dataclass
 
@@ -60,7 +66,7 @@ def contained(
         yield
     except passes:
         raise
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
+    except FOREIGN_ERRORS as error:
         reason = f"{doing} raised {type(error).__name__}: {error}"
         raise PluginLoadFailed(plugin_id, reason, remedy) from error
 
@@ -70,7 +76,7 @@ def _explained(plugin_id: str, module_name: str, name: str = "") -> Iterator[Non
     """Turn a failed import into `PluginLoadFailed`."""
     try:
         yield
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # isolation point
+    except FOREIGN_ERRORS as error:
         reason, remedy = _explain(module_name, name, error)
         raise PluginLoadFailed(plugin_id, reason, remedy) from error
 
@@ -216,37 +222,27 @@ def _uses(module: ModuleType) -> Iterator[str]:
             yield str(value.__module__).partition(".")[0]
 
 
-class CodeExchange:
-    """The modules of a plugin, set aside while their new versions are imported.
+def forget_modules(packages: Collection[str]) -> None:
+    """Forget the loaded modules of `packages`, so that the next import reads the disk.
 
-    Objects that are in use keep the former ones. What their functions import from now on is the new
+    Objects that are in use keep their modules. What their functions import from now on is the new
     code, because Python has one table of modules.
-
-    Args:
-        packages: top-level names of the plugin.
     """
+    for name, module in loaded_modules(packages).items():
+        del sys.modules[name]
+        # Bytecode counts as fresh while size and second of the source are the same, which an
+        # edit can easily leave as they were.
+        if cached := getattr(module, "__cached__", None):
+            with suppress(OSError):
+                Path(cached).unlink(missing_ok=True)
+    importlib.invalidate_caches()
 
-    def __init__(self, packages: Collection[str]) -> None:
-        self._packages = packages
-        self._former: dict[str, ModuleType] = {}
 
-    def take_out(self) -> None:
-        """Forget the modules, so that the next import reads the disk."""
-        self._former = loaded_modules(self._packages)
-        for name, module in self._former.items():
-            del sys.modules[name]
-            # Bytecode counts as fresh while size and second of the source are the same, which an
-            # edit can easily leave as they were.
-            if cached := getattr(module, "__cached__", None):
-                with suppress(OSError):
-                    Path(cached).unlink(missing_ok=True)
-        importlib.invalidate_caches()
-
-    def put_back(self) -> None:
-        """Restore the former modules."""
-        for name in loaded_modules(self._packages):
-            del sys.modules[name]
-        sys.modules.update(self._former)
+def put_back(packages: Collection[str], former: Mapping[str, ModuleType]) -> None:
+    """Restore the former modules of `packages` by name."""
+    for name in loaded_modules(packages):
+        del sys.modules[name]
+    sys.modules.update(former)
 
 
 RESTART = "restart nanobot to get its new code"
@@ -259,12 +255,12 @@ class Exchange:
     Attributes:
         fresh: the new instance, started.
         former: the instance that was active, or ``None``.
-        code: the former modules, where the code was exchanged too.
+        code: the former modules by name, where the code was exchanged too.
     """
 
     fresh: ActivePlugin
     former: ActivePlugin | None = None
-    code: CodeExchange | None = None
+    code: Mapping[str, ModuleType] | None = None
 
     def settle(self) -> None:
         """Continue with the new instance."""
@@ -275,7 +271,7 @@ class Exchange:
     def undo(self) -> None:
         """Continue with the previous instance."""
         if self.former is not None and self.code is not None:
-            self.code.put_back()
+            put_back(self.former.source.packages, self.code)
             self.fresh.successor = self.former
             self.former.loading.release()
 
@@ -304,12 +300,13 @@ async def replace_code(
     await asyncio.to_thread(_refuse_restart_only, plugin, former, others)
     if not await asyncio.to_thread(former.loading.acquire, timeout=2 * CONTRIBUTION_LIMIT_S):
         raise PluginError(plugin.id, "one of its tools is being loaded", "try again")
-    code = CodeExchange(former.source.packages)
+    packages = former.source.packages
+    code = loaded_modules(packages)
     try:
-        await asyncio.to_thread(code.take_out)
+        await asyncio.to_thread(forget_modules, packages)
         return Exchange(await start_beside(plugin, starter), former, code)
     except BaseException:
-        code.put_back()
+        put_back(packages, code)
         former.loading.release()
         raise
 

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import NameConflict, PluginError
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from nanobot_core.plugins.active import ActivePlugin
     from nanobot_core.plugins.catalogue import Selection
     from nanobot_core.plugins.index import InstalledPlugin
+
+PublicNames: TypeAlias = Mapping[tuple[str, str], str]
+"""Plugin id and the tool's own name, to the name that the model sees."""
 
 MAX_NAME_CHARS = 64
 _LETTERS = re.compile(r"[a-zA-Z0-9_-]+")
@@ -70,14 +73,6 @@ class NameClash:
         return f"set tools.aliases.{self.name}: {self.keeper or self.plugins[0]}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolNames:
-    """The outcome: (plugin, own name) to the name that the model sees, and what was contested."""
-
-    public: Mapping[tuple[str, str], str]
-    clashes: tuple[NameClash, ...]
-
-
 def contested_names(selections: Sequence[Selection]) -> dict[tuple[str, str], NameClash]:
     """Return by kind and name what several enabled plugins contribute.
 
@@ -106,8 +101,8 @@ def assign_tool_names(
     claims: Mapping[str, Sequence[str]],
     aliases: Mapping[str, str],
     keepers: Collection[str] = (),
-) -> ToolNames:
-    """Give every tool a name that does not depend on the order of loading.
+) -> tuple[PublicNames, tuple[NameClash, ...]]:
+    """Give every tool a name that does not depend on the order of loading; return also the clashes.
 
     Args:
         claims: by plugin id, the names of its tools.
@@ -136,12 +131,10 @@ def assign_tool_names(
             own = name if is_short else long_name(plugin, name)
             public[plugin, name] = aliased.get(f"{plugin}/{name}", own)
             kept |= {f"{plugin}/{name}"} if is_short and plugin in keepers else set()
-    return ToolNames(_without_doubles(public, kept | {*aliased}), tuple(clashes))
+    return _without_doubles(public, kept | {*aliased}), tuple(clashes)
 
 
-def _without_doubles(
-    public: Mapping[tuple[str, str], str], settled: Collection[str]
-) -> dict[tuple[str, str], str]:
+def _without_doubles(public: PublicNames, settled: Collection[str]) -> PublicNames:
     """Distinguish equal names, such as ``b__c`` of plugin ``a`` and ``c`` of ``a__b``."""
     uses = Counter(public.values())
     return {
@@ -183,7 +176,7 @@ class ToolOffering:
         self.clashes: tuple[NameClash, ...] = ()
         self.registry = registry
         self._on_failure = on_failure
-        self._public: Mapping[tuple[str, str], str] = {}
+        self._public: PublicNames = {}
         self._offered: frozenset[str] = frozenset()
         self._plugins: Sequence[ActivePlugin] = ()
         self._aliases: Mapping[str, str] = {}
@@ -209,16 +202,16 @@ class ToolOffering:
         """
         self._plugins = [active for active in plugins if active.contributed is not None]
         self._aliases = aliases
-        names = self._assigned()
-        new = [clash for clash in names.clashes if clash not in self.clashes]
+        public, clashes = self._assigned()
+        new = [clash for clash in clashes if clash not in self.clashes]
         self._warn(new if self._public else ())
-        self._put(names)
+        self._put(public, clashes)
 
-    def _assigned(self) -> ToolNames:
+    def _assigned(self) -> tuple[PublicNames, tuple[NameClash, ...]]:
         """Return the names of all tools; the clashes are those of the next start."""
         claims = {active.id: [tool.name for tool in active.tools] for active in self._plugins}
         keepers = {active.id for active in self._plugins if active.keeps_names}
-        fresh = assign_tool_names(claims, self._aliases, keepers)
+        _, clashes = assign_tool_names(claims, self._aliases, keepers)
         reserved = {name for plugin in keepers for name in claims[plugin]}
         settled = {
             f"{plugin}/{name}": name
@@ -230,21 +223,19 @@ class ToolOffering:
         decided = {**settled, **{full: short for short, full in self._aliases.items()}}
         aliases = {short: full for full, short in decided.items()}
         # Where two would have one name, the owner's word counts.
-        names = assign_tool_names(claims, {**aliases, **self._aliases}, keepers)
-        return ToolNames(names.public, fresh.clashes)
+        public, _ = assign_tool_names(claims, {**aliases, **self._aliases}, keepers)
+        return public, clashes
 
-    def _put(self, names: ToolNames) -> None:
+    def _put(self, public: PublicNames, clashes: tuple[NameClash, ...]) -> None:
         for plugin_id in self._offered:
             self.registry.replace(plugin_id, ())
         for active in self._plugins:
             try:
-                self.registry.replace(
-                    active.id, active.registered_tools(active.tools, names.public)
-                )
+                self.registry.replace(active.id, active.registered_tools(active.tools, public))
             except PluginError as error:
                 self._on_failure(active.id, error)
-        self.clashes = names.clashes
-        self._public = names.public
+        self.clashes = clashes
+        self._public = public
         self._offered = frozenset(active.id for active in self._plugins)
 
     def keep(self, active: ActivePlugin, tools: Sequence[Tool | LazyTool]) -> None:
@@ -265,13 +256,13 @@ class ToolOffering:
         """
         former = active.published
         self.keep(active, tools)
-        names = self._assigned()
-        for (plugin_id, _), name in names.public.items():
+        public, clashes = self._assigned()
+        for (plugin_id, _), name in public.items():
             other = self.registry.get(name)
             if plugin_id == active.id and other and other.plugin not in self._offered:
                 active.published = former
                 raise NameConflict("tool", name, (other.plugin, plugin_id))
-        self._put(names)
+        self._put(public, clashes)
 
     def clear(self) -> None:
         """Remove the tools of all plugins, and forget which names they had."""

@@ -15,29 +15,31 @@ aliases = st.dictionaries(names, st.builds("{}/{}".format, plugins, names), max_
 
 
 def test_a_unique_name_stays_short() -> None:
-    assert assign_tool_names({"files": ["read"]}, {}).public == {("files", "read"): "read"}
+    assert assign_tool_names({"files": ["read"]}, {})[0] == {("files", "read"): "read"}
 
 
 def test_a_contested_name_is_spelt_out_for_all_and_the_remedy_is_told() -> None:
-    found = assign_tool_names({"web": ["search"], "files": ["search"]}, {})
+    public, clashes = assign_tool_names({"web": ["search"], "files": ["search"]}, {})
 
-    assert found.public == {
+    assert public == {
         ("files", "search"): "files__search",
         ("web", "search"): "web__search",
     }
-    assert found.clashes[0].plugins == ("files", "web")
-    assert found.clashes[0].remedy == "set tools.aliases.search: files/search"
+    assert clashes[0].plugins == ("files", "web")
+    assert clashes[0].remedy == "set tools.aliases.search: files/search"
 
 
 def test_a_plugin_that_keeps_its_names_has_the_contested_one() -> None:
-    found = assign_tool_names({"shell": ["exec"], "a": ["exec"], "b": ["exec"]}, {}, {"shell"})
+    public, clashes = assign_tool_names(
+        {"shell": ["exec"], "a": ["exec"], "b": ["exec"]}, {}, {"shell"}
+    )
 
-    assert found.public == {
+    assert public == {
         ("shell", "exec"): "exec",
         ("a", "exec"): "a__exec",
         ("b", "exec"): "b__exec",
     }
-    (clash,) = found.clashes
+    (clash,) = clashes
     assert (clash.keeper, clash.outcome) == ("shell", "'shell' has it")
     assert clash.remedy == "set tools.aliases.exec: shell/exec"
 
@@ -45,16 +47,16 @@ def test_a_plugin_that_keeps_its_names_has_the_contested_one() -> None:
 def test_the_owners_alias_counts_for_more_than_a_kept_name() -> None:
     claims = {"shell": ["exec"], "a": ["exec"]}
 
-    found = assign_tool_names(claims, {"exec": "a/exec"}, {"shell"})
+    public, _ = assign_tool_names(claims, {"exec": "a/exec"}, {"shell"})
 
-    assert found.public == {("shell", "exec"): "shell__exec", ("a", "exec"): "exec"}
+    assert public == {("shell", "exec"): "shell__exec", ("a", "exec"): "exec"}
 
 
 def test_two_plugins_that_both_keep_names_are_spelt_out() -> None:
-    found = assign_tool_names({"a": ["exec"], "b": ["exec"]}, {}, {"a", "b"})
+    public, clashes = assign_tool_names({"a": ["exec"], "b": ["exec"]}, {}, {"a", "b"})
 
-    assert set(found.public.values()) == {"a__exec", "b__exec"}
-    assert found.clashes[0].keeper == ""
+    assert set(public.values()) == {"a__exec", "b__exec"}
+    assert clashes[0].keeper == ""
 
 
 @given(claims=claims, keepers=st.sets(plugins, max_size=2))
@@ -63,29 +65,31 @@ def test_no_claim_of_others_takes_a_kept_name(
 ) -> None:
     alone = {plugin: names for plugin, names in claims.items() if plugin in keepers}
 
-    found = assign_tool_names(claims, {}, keepers)
+    public, _ = assign_tool_names(claims, {}, keepers)
 
-    assert len(set(found.public.values())) == len(found.public)
-    for owner, name in assign_tool_names(alone, {}, keepers).public.items():
+    assert len(set(public.values())) == len(public)
+    for owner, name in assign_tool_names(alone, {}, keepers)[0].items():
         if name == owner[1]:
-            assert found.public[owner] == name
+            assert public[owner] == name
 
 
 def test_an_alias_settles_a_contest() -> None:
-    found = assign_tool_names({"web": ["search"], "files": ["search"]}, {"search": "web/search"})
+    public, clashes = assign_tool_names(
+        {"web": ["search"], "files": ["search"]}, {"search": "web/search"}
+    )
 
-    assert found.public == {("files", "search"): "files__search", ("web", "search"): "search"}
-    assert found.clashes == ()
+    assert public == {("files", "search"): "files__search", ("web", "search"): "search"}
+    assert clashes == ()
 
 
 def test_an_alias_for_a_tool_that_is_not_there_changes_nothing() -> None:
-    found = assign_tool_names({"files": ["search"]}, {"search": "web/search"})
+    public, _ = assign_tool_names({"files": ["search"]}, {"search": "web/search"})
 
-    assert found.public == {("files", "search"): "search"}
+    assert public == {("files", "search"): "search"}
 
 
 def test_one_plugin_that_gives_a_tool_twice_is_no_contest() -> None:
-    assert assign_tool_names({"files": ["read", "read"]}, {}).clashes == ()
+    assert assign_tool_names({"files": ["read", "read"]}, {})[1] == ()
 
 
 @given(claims=claims, aliases=aliases, data=st.data())
@@ -95,18 +99,19 @@ def test_one_plugin_that_gives_a_tool_twice_is_no_contest() -> None:
 def test_every_tool_has_one_usable_name_of_its_own(
     claims: dict[str, list[str]], aliases: dict[str, str], data: st.DataObject | None
 ) -> None:
-    found = assign_tool_names(claims, aliases)
+    public, clashes = assign_tool_names(claims, aliases)
 
-    assert len(set(found.public.values())) == len(found.public)
-    assert set(found.public) == {(each, name) for each in claims for name in claims[each]}
-    for (plugin, name), public in found.public.items():
-        assert len(public) <= MAX_NAME_CHARS
-        assert public in {name, *aliases} or re.fullmatch(r"[a-zA-Z0-9_-]+", public)
-        if public not in {name, *aliases}:
-            assert public.startswith(plugin[:20])
+    assert len(set(public.values())) == len(public)
+    assert set(public) == {(each, name) for each in claims for name in claims[each]}
+    for (plugin, name), shown in public.items():
+        assert len(shown) <= MAX_NAME_CHARS
+        assert shown in {name, *aliases} or re.fullmatch(r"[a-zA-Z0-9_-]+", shown)
+        if shown not in {name, *aliases}:
+            assert shown.startswith(plugin[:20])
     if data is not None:
         order = data.draw(st.permutations(sorted(claims)))
-        assert assign_tool_names({each: claims[each] for each in order}, aliases) == found
+        again = assign_tool_names({each: claims[each] for each in order}, aliases)
+        assert again == (public, clashes)
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
