@@ -53,7 +53,6 @@ if TYPE_CHECKING:
         ToolSet as ToolSet,
     )
     from nanobot_core.contracts.isolation import (
-        DeclaredTool as DeclaredTool,
         IsolatedPlugin as IsolatedPlugin,
         IsolatorSpec as IsolatorSpec,
     )
@@ -120,6 +119,7 @@ if TYPE_CHECKING:
         StoreSpec as StoreSpec,
     )
     from nanobot_core.contracts.tool import (
+        DeclaredTool as DeclaredTool,
         LazyTool as LazyTool,
         Review as Review,
         Tool as Tool,
@@ -254,7 +254,7 @@ _HOMES = {
             "Channel ChannelCapabilities ChannelSpec Complete Draft Inbox"
         ),
         "nanobot_core.contracts.context": "Contributed ContributionHook PluginContext ToolSet",
-        "nanobot_core.contracts.isolation": "DeclaredTool IsolatedPlugin IsolatorSpec",
+        "nanobot_core.contracts.isolation": "IsolatedPlugin IsolatorSpec",
         "nanobot_core.contracts.memory": "MemoryBackend MemorySpec",
         "nanobot_core.contracts.plugin": (
             "Allow Applied Ask Check CheckResult CliGroup CommandCall ContextBlock Decision "
@@ -273,7 +273,9 @@ _HOMES = {
         "nanobot_core.contracts.store": (
             "Checkpoint SessionState SessionStore SessionSummary StoreSpec StoredSession"
         ),
-        "nanobot_core.contracts.tool": "LazyTool Review Tool ToolContext ToolOutput ToolResult",
+        "nanobot_core.contracts.tool": (
+            "DeclaredTool LazyTool Review Tool ToolContext ToolOutput ToolResult"
+        ),
         "nanobot_core.contracts.transcription": "TranscriberSpec TranscriptionProvider",
         "nanobot_core.errors": (
             "AnswerTooLong AuthenticationFailed BadRequest BudgetExceeded BusError BusFull "

@@ -7,28 +7,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import TypeAlias
 
-from nanobot_core.events import ToolDefinition
+from nanobot_core.contracts.tool import DeclaredTool
 from nanobot_core.messages import JsonObject
 from nanobot_core.record import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class DeclaredTool:
-    """A tool as its plugin's manifest declares it; see `Tool`.
-
-    Attributes:
-        definition: what the model sees of the tool.
-        read_only: a call changes nothing.
-        compactable: old results may be left out of later requests.
-        idempotent: a call may be run again after a crash.
-        for_guests: offered to senders who are not the owner, too.
-    """
-
-    definition: ToolDefinition
-    read_only: bool = False
-    compactable: bool = False
-    idempotent: bool = False
-    for_guests: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -234,6 +234,31 @@ def _with_parameters(
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredTool:
+    """What is known of a tool without its code, such as from its plugin's manifest; see `Tool`.
+
+    Attributes:
+        definition: what the model sees of the tool.
+        read_only: a call changes nothing.
+        compactable: old results may be left out of later requests.
+        idempotent: a call may be run again after a crash.
+        for_guests: offered to senders who are not the owner, too.
+    """
+
+    definition: ToolDefinition
+    read_only: bool = False
+    compactable: bool = False
+    idempotent: bool = False
+    for_guests: bool = False
+
+    @classmethod
+    def of(cls, tool: Tool) -> DeclaredTool:
+        """Return what is known of `tool`."""
+        idempotent = tool.read_only if tool.idempotent is None else tool.idempotent
+        return cls(tool.definition, tool.read_only, tool.compactable, idempotent, tool.for_guests)
+
+
+@dataclass(frozen=True, slots=True)
 class LazyTool:
     """A tool whose module is imported at its first call.
 

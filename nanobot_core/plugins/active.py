@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nanobot_core.config.sections import validate_section
 from nanobot_core.config.tree import parse_path, resolve
 from nanobot_core.contracts.plugin import Applied, Health, SettingsChange
-from nanobot_core.contracts.tool import LazyTool, Tool
+from nanobot_core.contracts.tool import DeclaredTool, LazyTool, Tool
 from nanobot_core.errors import (
     ConfigError,
     HookError,
@@ -24,7 +24,7 @@ from nanobot_core.hooks.caller import GATES, declared_hooks
 from nanobot_core.hooks.compilation import CompiledPlugin, HookStats, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime, invoke
 from nanobot_core.hooks.kinds import Kind
-from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
+from nanobot_core.plugins.context import HostContext, HostFacts
 from nanobot_core.plugins.examine import (
     collect,
     critical_hooks,
@@ -41,9 +41,9 @@ from nanobot_core.plugins.loader import (
     packages_of,
     requirements_of,
 )
-from nanobot_core.plugins.manifest import KINDS, Manifest, declared_traits, tool_definition
+from nanobot_core.plugins.manifest import KINDS, Manifest, declared_tool
 from nanobot_core.tasks import PLUGIN_END_S, call_within
-from nanobot_core.tools.registry import RegisteredTool, ToolTraits
+from nanobot_core.tools.registry import RegisteredTool
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -288,17 +288,15 @@ class ActivePlugin:
                     f"tool '{tool.name}' is lazy and known by a pattern only",
                     "publish the tool itself",
                 )
-            definition = tool_definition(declared[tool.name])
-            traits, source = declared_traits(declared[tool.name]), ""
+            known, source = declared_tool(declared[tool.name]), ""
         else:
-            definition, traits, source = tool.definition, ToolTraits.of(tool), tool.source
+            known, source = DeclaredTool.of(tool), tool.source
         return RegisteredTool(
-            replace(definition, name=name),
+            replace(known, definition=replace(known.definition, name=name)),
             lambda: self._load(tool),
             plugin=self.id,
             version=self.registrant.version,
             own_name=tool.name,
-            traits=traits,
             source=source,
         )
 
@@ -463,7 +461,7 @@ class Starter:
             registrant.version,
             self.facts,
             self.values(manifest),
-            PublishedTools(publish),
+            publish,
             variables=manifest.variables,
             own_hooks=manifest.hookspecs,
         )

@@ -135,7 +135,7 @@ class HostContext:
         version: str,
         host: HostFacts,
         settings: Mapping[str, BaseModel],
-        tools: PublishedTools,
+        publish: Callable[[tuple[Tool | LazyTool, ...]], None],
         *,
         variables: Collection[str] = (),
         own_hooks: Collection[str] = (),
@@ -148,7 +148,7 @@ class HostContext:
         self.protected_paths: Sequence[Path] = host.protected_paths
         self.media: MediaStore = host.media
         self.network: NetworkPolicy = host.network
-        self.tools = tools
+        self.tools: PublishedTools = PublishedTools(publish)
         self._host = host
         self._settings = settings
         self._variables = frozenset((*variables, *NETWORK_VARIABLES))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nanobot_core.config.environment import environment
 from nanobot_core.contracts.plugin import PluginFacts, SettingsSection
-from nanobot_core.contracts.tool import LazyTool, Tool
+from nanobot_core.contracts.tool import DeclaredTool, LazyTool, Tool
 from nanobot_core.errors import PluginError, PluginLoadFailed, PluginNotFound, PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.compilation import CompiledPlugin, HookStats, Registrant, compile_plugin
@@ -24,7 +24,7 @@ from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import HookPoint
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
-from nanobot_core.plugins.context import HostContext, HostFacts, PublishedTools
+from nanobot_core.plugins.context import HostContext, HostFacts
 from nanobot_core.plugins.index import (
     InstalledPlugin,
     digest_of_environment,
@@ -46,7 +46,6 @@ from nanobot_core.plugins.manifest import (
     manifest_to_json,
     parse_manifest,
 )
-from nanobot_core.tools.registry import ToolTraits
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -359,13 +358,15 @@ def _declare_tool(registrant: Registrant, item: Any, context: HostContext) -> De
             f"contribute_tools returned {type(tool).__name__}",
             "return Tool or LazyTool objects",
         )
-    definition = tool.definition
+    known = DeclaredTool.of(tool)
+    definition = known.definition
     if isinstance(item, LazyTool) and definition.name != item.name:
         raise PluginRejected(
             registrant.id, f"tool '{item.name}' calls itself '{definition.name}'", "use one name"
         )
     detail |= {"description": definition.description, "parameters": definition.parameters}
-    detail |= dataclasses.asdict(ToolTraits.of(tool))
+    detail |= dataclasses.asdict(known)
+    del detail["definition"]
     summary = definition.description.partition("\n")[0]
     return Declaration("tools", definition.name, summary, _as_json(detail))
 
@@ -422,8 +423,7 @@ def _examination_context(
         network=NetworkPolicy(),
         environment=lambda _names: {},
     )
-    nothing = PublishedTools(lambda _tools: None)
-    return HostContext(registrant.id, registrant.version, facts, settings, nothing)
+    return HostContext(registrant.id, registrant.version, facts, settings, lambda _tools: None)
 
 
 def _examine(plugin_id: str, file: str | None) -> dict[str, Any]:

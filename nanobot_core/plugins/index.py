@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nanobot_core._version import __version__
+from nanobot_core.config.environment import expand_home
 from nanobot_core.disk import replace_file
 from nanobot_core.record import dataclass
 
@@ -469,15 +470,7 @@ def local_plugins(paths: Sequence[str], base: Path) -> tuple[InstalledPlugin, ..
         paths: as configured; ``~`` is expanded.
         base: folder that relative paths start from.
     """
-    return tuple(_describe_file((base / expanded(path)).absolute()) for path in paths)
-
-
-def expanded(path: str) -> Path:
-    """Return `path` with ``~`` expanded, and unchanged if there is no such user."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)
+    return tuple(_describe_file((base / expand_home(path)).absolute()) for path in paths)
 
 
 def _describe_file(path: Path) -> InstalledPlugin:
@@ -505,7 +498,7 @@ def compatibility_problem(distribution: Distribution) -> str:
     """Return everything that does not fit this environment in one line, or an empty string."""
     problems: list[str] = []
     python = _header(distribution, "Requires-Python")
-    if python and not fits(sys.version.split()[0], python, unreadable=True):
+    if not fits(sys.version.split()[0], python, unreadable=True):
         problems.append(f"it needs Python {python}, this is {sys.version.split()[0]}")
     for requirement in _requirements(distribution):
         if not _applies(requirement):
@@ -584,6 +577,9 @@ def fits(version: str, specifiers: str, *, unreadable: bool) -> bool:
         specifiers: such as ``>=2,<3``.
         unreadable: the answer if that is no specifier.
     """
+    if not specifiers:
+        return True
+    # Most plugins require any version of another one, and need not wait for this import.
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core._version import __version__
-from nanobot_core.config.environment import environment, process_environment
+from nanobot_core.config.environment import environment, expand_home, process_environment
 from nanobot_core.config.tree import nest, overlay, parse_path
-from nanobot_core.contracts.isolation import DeclaredTool, IsolatedPlugin
+from nanobot_core.contracts.isolation import IsolatedPlugin
 from nanobot_core.contracts.plugin import PluginFacts
 from nanobot_core.errors import PluginRejected
 from nanobot_core.hooks.caller import declared_hooks
@@ -28,7 +28,6 @@ from nanobot_core.plugins.examine import ask_child, manifest_in
 from nanobot_core.plugins.index import (
     InstalledPlugin,
     Isolation,
-    expanded,
     id_problem,
     keep_result,
     modified_ns,
@@ -37,9 +36,8 @@ from nanobot_core.plugins.loader import load_object
 from nanobot_core.plugins.manifest import (
     ANY_VARIABLE,
     Manifest,
-    declared_traits,
+    declared_tool,
     manifest_from_index,
-    tool_definition,
 )
 
 if TYPE_CHECKING:
@@ -160,11 +158,7 @@ def stand_in(
             python=Path(_isolation(plugin).python),
             variables=look_up(_VARIABLES),
             setup=setup,
-            tools=tuple(
-                DeclaredTool(tool_definition(item), **asdict(traits))
-                for item in manifest.of_kind("tools")
-                for traits in (declared_traits(item),)
-            ),
+            tools=tuple(declared_tool(item) for item in manifest.of_kind("tools")),
             timeout_s=loaded.settings.tools.timeout_s,
         )
     )
@@ -193,7 +187,7 @@ def _described(
     plugin_id: str, python: str | None, isolator: tuple[str, str], cache_dir: Path
 ) -> InstalledPlugin:
     """Return a plugin as far as it is known without running anything."""
-    path = cache_dir.parent / expanded(python or f"environments/{plugin_id}/bin/python")
+    path = cache_dir.parent / expand_home(python or f"environments/{plugin_id}/bin/python")
     isolation = Isolation(python=str(path.absolute()), isolator=isolator[0])
     problem = id_problem(plugin_id)
     if not path.is_file():

@@ -13,12 +13,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nanobot_core.contracts.plugin import PluginFacts
+from nanobot_core.contracts.tool import DeclaredTool
 from nanobot_core.events import ToolDefinition
 from nanobot_core.hooks.caller import GATES, declared_hooks
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.messages import JsonObject
 from nanobot_core.record import dataclass
-from nanobot_core.tools.registry import ToolTraits
 
 if TYPE_CHECKING:
     from nanobot_core.config.models import Settings
@@ -225,21 +225,20 @@ def manifest_from_index(data: dict[str, Any]) -> Manifest:
     )
 
 
-def tool_definition(declaration: Declaration) -> ToolDefinition:
-    """Return the definition of a declared tool."""
-    description = declaration.detail.get("description")
-    parameters = declaration.detail.get("parameters")
-    return ToolDefinition(
-        name=declaration.name,
-        description=description if isinstance(description, str) else "",
-        parameters=parameters if isinstance(parameters, dict) else {"type": "object"},
-    )
-
-
-def declared_traits(declaration: Declaration) -> ToolTraits:
-    """Return the traits of a declared tool."""
-    return ToolTraits(
-        **{name: declaration.detail.get(name) is True for name in ToolTraits.__dataclass_fields__}
+def declared_tool(declaration: Declaration) -> DeclaredTool:
+    """Return the tool that a contribution declares."""
+    detail = declaration.detail
+    description, parameters = detail.get("description"), detail.get("parameters")
+    return DeclaredTool(
+        ToolDefinition(
+            name=declaration.name,
+            description=description if isinstance(description, str) else "",
+            parameters=parameters if isinstance(parameters, dict) else {"type": "object"},
+        ),
+        read_only=detail.get("read_only") is True,
+        compactable=detail.get("compactable") is True,
+        idempotent=detail.get("idempotent") is True,
+        for_guests=detail.get("for_guests") is True,
     )
 
 

@@ -116,11 +116,11 @@ def _plain(data: object) -> object:
 
 
 def _tools(manifest: Manifest) -> Iterator[Finding]:
-    from nanobot_core.plugins.manifest import tool_definition
+    from nanobot_core.plugins.manifest import declared_tool
     from nanobot_core.testing.tool_schema import definition_findings
 
     for declared in manifest.of_kind("tools"):
-        for complaint in definition_findings(tool_definition(declared)):
+        for complaint in definition_findings(declared_tool(declared).definition):
             message = f"tool '{declared.name}': {complaint}"
             yield Finding("tool", message, "change the tool's definition")
 

@@ -39,7 +39,7 @@ from nanobot_core.messages import JsonObject, OutboundMessage
 from nanobot_core.plugins.examine import derive_manifest
 from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.loader import load_entry, load_object
-from nanobot_core.plugins.manifest import Declaration, tool_definition
+from nanobot_core.plugins.manifest import Declaration, declared_tool
 from nanobot_core.testing.channel import RecordingInbox
 from nanobot_core.testing.context import FakePluginContext
 from nanobot_core.testing.description import find_plugin
@@ -255,7 +255,7 @@ def suites(plugin: InstalledPlugin, kind: str) -> Iterator[ConformanceSuite]:
     if kind == "tools":
         made = Contributions(plugin)
         for spec in given:
-            yield InstalledTool(spec.name, tool_definition(spec).parameters, made)
+            yield InstalledTool(spec.name, declared_tool(spec).definition.parameters, made)
         yield InstalledTools(made)
         return
     made_of = {

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from nanobot_core.contracts.tool import Tool
+from nanobot_core.contracts.tool import DeclaredTool, Tool
 from nanobot_core.errors import NameConflict, PluginRejected
 from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import JsonObject
@@ -25,53 +25,36 @@ def with_hint(error: str) -> str:
     return error if error.endswith(RETRY_HINT) else error + RETRY_HINT
 
 
-@dataclass(frozen=True, slots=True)
-class ToolTraits:
-    """Properties of a tool that are known before its code is loaded; see `Tool`."""
-
-    read_only: bool = False
-    compactable: bool = False
-    idempotent: bool = False
-    for_guests: bool = False
-
-    @classmethod
-    def of(cls, tool: Tool) -> ToolTraits:
-        """Return the traits of `tool`."""
-        idempotent = tool.read_only if tool.idempotent is None else tool.idempotent
-        return cls(tool.read_only, tool.compactable, idempotent, tool.for_guests)
-
-
 class RegisteredTool:
     """A tool in a registry. Its code is loaded when it is first called.
 
     Attributes:
+        declared: what is known without its code.
         definition: what the model sees, with the name in this registry.
         own_name: its name in the plugin, which may differ from the name in this registry.
         plugin: id of its plugin.
         version: version of that plugin; empty if a program registered the tool.
-        traits: properties that are known without its code.
         source: see `Tool.source`.
         schema: the compiled parameters.
     """
 
     def __init__(
         self,
-        definition: ToolDefinition,
+        declared: DeclaredTool,
         load: Callable[[], Tool],
         *,
         plugin: str,
         version: str = "",
         own_name: str = "",
-        traits: ToolTraits | None = None,
         source: str = "",
     ) -> None:
-        self.definition = definition
+        self.declared: DeclaredTool = declared
+        self.definition: ToolDefinition = declared.definition
         self.source = source
-        self.own_name: str = own_name or definition.name
-        self.traits: ToolTraits = traits or ToolTraits()
+        self.own_name: str = own_name or declared.definition.name
         self.plugin = plugin
         self.version = version
-        self.schema: ParameterSchema = ParameterSchema(definition.parameters)
+        self.schema: ParameterSchema = ParameterSchema(declared.definition.parameters)
         self._load = load
         self._tool: Tool | None = None
         self._loading = asyncio.Lock()
@@ -154,11 +137,10 @@ class ToolRegistry:
             tool
             if isinstance(tool, RegisteredTool)
             else RegisteredTool(
-                tool.definition,
+                DeclaredTool.of(tool),
                 lambda: tool,
                 plugin=plugin,
                 version=version,
-                traits=ToolTraits.of(tool),
                 source=tool.source,
             )
         )
@@ -235,7 +217,7 @@ class ToolRegistry:
 
     def compactable_names(self) -> frozenset[str]:
         """Return the tools whose old results may be left out of requests."""
-        return frozenset(n for n, entry in self._tools.items() if entry.traits.compactable)
+        return frozenset(n for n, entry in self._tools.items() if entry.declared.compactable)
 
     def prepare_call(self, name: str, params: object) -> PreparedCall:
         """Find the tool, cast the arguments and validate them. Runs and imports nothing.

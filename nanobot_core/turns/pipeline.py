@@ -294,7 +294,7 @@ class TurnPipeline:
     def _may_repeat(self, session_key: str, tools: ToolRegistry, call: ToolCall) -> bool:
         """Whether a call can run again: it does no harm, or was still waiting for the owner."""
         entry = tools.get(call.name)
-        is_idempotent = entry is not None and entry.traits.idempotent
+        is_idempotent = entry is not None and entry.declared.idempotent
         return is_idempotent or self.ports.awaits_approval(session_key, call.id)
 
     async def _spec(self, turn: TurnInfo, hooks: Hooks, tools: TurnTools) -> AgentRunSpec:

@@ -129,7 +129,7 @@ class TurnTools:
         names = (entry.definition.name, full)
         if not _match_any(names, rules.allow) or _match_any((*names, entry.own_name), rules.deny):
             return False
-        if self._turn.is_owner or entry.traits.for_guests:
+        if self._turn.is_owner or entry.declared.for_guests:
             return True
         return _match_any(names, rules.guests.allow)
 

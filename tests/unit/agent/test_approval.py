@@ -16,6 +16,7 @@ from nanobot_core import (
     ApprovalResolved,
     Ask,
     Decision,
+    DeclaredTool,
     Deny,
     JsonObject,
     Review,
@@ -30,7 +31,7 @@ from nanobot_core import (
 from nanobot_core.agent.always import AllowedCall, AlwaysAllowed
 from nanobot_core.config.models import ApprovalRule
 from nanobot_core.tools import tool
-from nanobot_core.tools.registry import RegisteredTool, ToolTraits
+from nanobot_core.tools.registry import RegisteredTool
 from tests.unit.agent.conftest import Bench, call
 
 pytestmark = pytest.mark.anyio
@@ -233,7 +234,7 @@ async def review(
     """Have the model call a tool that judges the call so; return the contexts it ran in."""
     tool = Reviewed(answer)
     entry = RegisteredTool(
-        tool.definition, lambda: tool, plugin="shell", own_name=own_name, traits=ToolTraits()
+        DeclaredTool(tool.definition), lambda: tool, plugin="shell", own_name=own_name
     )
     bench.registry.register(entry)
     await bench.run(call("exec", **{"command": "ls", **arguments}), "done")

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from nanobot_core import (
+    DeclaredTool,
     ImageBlock,
     JsonObject,
     Message,
@@ -294,7 +295,7 @@ async def test_a_tool_whose_code_does_not_load_is_told_by_name(bench: Bench) -> 
         raise PluginLoadFailed("broken", "module 'x' is not installed", "pip install x")
 
     definition = ToolDefinition(name="lazy", description="", parameters={"type": "object"})
-    bench.registry.register(RegisteredTool(definition, load, plugin="broken"))
+    bench.registry.register(RegisteredTool(DeclaredTool(definition), load, plugin="broken"))
     await bench.run(call("lazy"), "done")
     assert "plugin 'broken': module 'x' is not installed; pip install x" in bench.results()[0]
 

@@ -13,11 +13,10 @@ from nanobot_core.plugins.manifest import (
     Declaration,
     Manifest,
     SettingsDeclaration,
-    declared_traits,
+    declared_tool,
     manifest_from_index,
     manifest_to_json,
     parse_manifest,
-    tool_definition,
 )
 
 texts = st.text(max_size=20)
@@ -83,6 +82,7 @@ def test_hooks_that_reach_far_are_capabilities() -> None:
 def test_a_tool_is_offered_from_its_declaration_however_poor() -> None:
     poor = Declaration("tools", "t", detail={"description": 1, "parameters": 1, "read_only": "yes"})
 
-    assert tool_definition(poor).parameters == {"type": "object"}
-    assert tool_definition(poor).description == ""
-    assert not declared_traits(poor).read_only
+    found = declared_tool(poor)
+    assert found.definition.parameters == {"type": "object"}
+    assert found.definition.description == ""
+    assert not found.read_only

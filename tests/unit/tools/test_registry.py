@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from nanobot_core import DeclaredTool
 from nanobot_core.errors import NameConflict, PluginRejected
 from nanobot_core.events import ToolDefinition
 from nanobot_core.tools import RegisteredTool, Tool, ToolRegistry, tool
@@ -21,7 +22,7 @@ def make(name: str, *, read_only: bool = False) -> Tool:
 
 def entry(name: str, plugin: str) -> RegisteredTool:
     made = make(name)
-    return RegisteredTool(made.definition, lambda: made, plugin=plugin, version="1.2")
+    return RegisteredTool(DeclaredTool.of(made), lambda: made, plugin=plugin, version="1.2")
 
 
 def registry_of(*names: str) -> ToolRegistry:
@@ -75,7 +76,9 @@ def test_a_name_that_services_refuse_is_refused_here(name: str) -> None:
     definition = ToolDefinition(name=name, description="", parameters={"type": "object"})
 
     with pytest.raises(PluginRejected, match="is not usable"):
-        ToolRegistry().register(RegisteredTool(definition, lambda: make("x"), plugin="p"))
+        ToolRegistry().register(
+            RegisteredTool(DeclaredTool(definition), lambda: make("x"), plugin="p")
+        )
 
 
 def test_replacing_a_plugins_tools_is_one_change() -> None:
@@ -149,7 +152,7 @@ async def test_code_is_loaded_once_at_the_first_call() -> None:
         return loaded[-1]
 
     definition = ToolDefinition(name="late", description="", parameters={"type": "object"})
-    late = RegisteredTool(definition, load, plugin="p")
+    late = RegisteredTool(DeclaredTool(definition), load, plugin="p")
     registry = ToolRegistry()
     registry.register(late)
     registry.prepare_call("late", {})
@@ -174,6 +177,6 @@ def test_what_is_known_of_a_tool_before_its_code_decides_on_repeating_and_compac
 
     registry.register(put)
 
-    idempotent = [each.definition.name for each in registry if each.traits.idempotent]
+    idempotent = [each.definition.name for each in registry if each.declared.idempotent]
     assert idempotent == ["look", "put"]
     assert registry.compactable_names() == {"put"}
