@@ -30,6 +30,11 @@ if TYPE_CHECKING:
         ProviderSettings as ProviderSettings,
         Settings as Settings,
     )
+    from nanobot_core.contracts.agent import (
+        AgentAccess as AgentAccess,
+        AgentTask as AgentTask,
+        TaskOutcome as TaskOutcome,
+    )
     from nanobot_core.contracts.bus import (
         Bus as Bus,
         BusDepth as BusDepth,
@@ -57,7 +62,14 @@ if TYPE_CHECKING:
         IsolatorSpec as IsolatorSpec,
     )
     from nanobot_core.contracts.memory import (
+        OWNERS_MEMORY as OWNERS_MEMORY,
+        Consolidated as Consolidated,
+        Forgotten as Forgotten,
+        HistorySpan as HistorySpan,
+        MemoryAbility as MemoryAbility,
         MemoryBackend as MemoryBackend,
+        MemoryEntry as MemoryEntry,
+        MemoryScope as MemoryScope,
         MemorySpec as MemorySpec,
     )
     from nanobot_core.contracts.plugin import (
@@ -255,7 +267,11 @@ _HOMES = {
         ),
         "nanobot_core.contracts.context": "Contributed ContributionHook PluginContext ToolSet",
         "nanobot_core.contracts.isolation": "IsolatedPlugin IsolatorSpec",
-        "nanobot_core.contracts.memory": "MemoryBackend MemorySpec",
+        "nanobot_core.contracts.agent": "AgentAccess AgentTask TaskOutcome",
+        "nanobot_core.contracts.memory": (
+            "Consolidated Forgotten HistorySpan MemoryAbility MemoryBackend MemoryEntry "
+            "MemoryScope MemorySpec OWNERS_MEMORY"
+        ),
         "nanobot_core.contracts.plugin": (
             "Allow Applied Ask Check CheckResult CliGroup CommandCall ContextBlock Decision "
             "Deny Health NeedsReload PluginFacts Refuse Rewrite SettingsChange "

@@ -20,8 +20,10 @@ from nanobot_core.messages import (
 from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
-TurnSource: TypeAlias = Literal["chat", "cli", "sdk", "cron", "heartbeat", "subagent", "api"]
-"""``chat`` means: through the message queue from a channel."""
+TurnSource: TypeAlias = Literal[
+    "chat", "cli", "sdk", "cron", "heartbeat", "subagent", "api", "plugin"
+]
+"""``chat``: through the message queue from a channel. ``plugin``: an `AgentTask`, not a turn."""
 StopReason: TypeAlias = Literal[
     "completed", "iteration_limit", "token_limit", "budget", "repetition", "cancelled", "failed"
 ]
@@ -40,6 +42,8 @@ class TurnInfo:
         source: what started the turn.
         message_id: platform id of the inbound message, or ``None``.
         is_owner: the owner wrote: in a chat one of ``owner``, elsewhere the user of the machine.
+        memory: name of the memory that the turn may read and add to, see `MemoryScope`; ``None``
+            for none.
     """
 
     id: str
@@ -50,6 +54,7 @@ class TurnInfo:
     source: TurnSource
     message_id: str | None = None
     is_owner: bool = False
+    memory: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

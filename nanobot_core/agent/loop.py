@@ -72,12 +72,14 @@ class AgentRunner:
         models: finds the provider of a model.
         clock: source of time.
         policy: the owner's decisions on tool calls.
+
+    Attributes:
+        estimator: counts tokens; shared by all runs, because it learns.
     """
 
     def __init__(self, models: ModelSource, *, clock: Clock, policy: ApprovalPolicy) -> None:
         self._models, self._clock, self._policy = models, clock, policy
-        # Shared by all runs, because it learns.
-        self._estimator = TokenEstimator()
+        self.estimator: TokenEstimator = TokenEstimator()
 
     async def run(self, spec: AgentRunSpec) -> AgentRunResult:
         """Work until there is an answer or a limit.
@@ -93,7 +95,7 @@ class AgentRunner:
             of the run; report calls without a result as interrupted.
         """
         tools = self._tool_runner(spec)
-        return await _Run(spec, self._models, self._clock, self._estimator, tools).go()
+        return await _Run(spec, self._models, self._clock, self.estimator, tools).go()
 
     async def run_calls(self, spec: AgentRunSpec, calls: Sequence[ToolCall]) -> list[Message]:
         """Run calls of an interrupted turn again, and return their results in the same order."""

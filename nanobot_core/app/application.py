@@ -29,12 +29,14 @@ from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, JsonValue
 from nanobot_core.plugins.catalogue import Catalogue, PluginFilter
 from nanobot_core.plugins.host import PluginHost
-from nanobot_core.sessions.session import Session, Sessions
+from nanobot_core.sessions.session import Sessions
 from nanobot_core.tasks import PART_END_S, TaskOwner
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.locks import SessionLocks
+from nanobot_core.turns.memory import SessionMemory
 from nanobot_core.turns.pipeline import TurnPipeline, TurnPorts, TurnRequest, TurnSetup
+from nanobot_core.turns.plugin_tasks import PluginTasks
 from nanobot_core.turns.reach import Reach
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ class Nanobot:
             spawn=self._tasks.spawn,
             clock=self._clock,
             environ=environ,
+            agent=lambda plugin: PluginTasks(plugin, self._running),
         )
         self.models: ConfiguredModels = ConfiguredModels(self.plugins, self.loaded, environ)
         self._pipeline: TurnPipeline | None = None
@@ -221,6 +224,7 @@ class Nanobot:
         self, store: SessionStore, transcriber: TranscriptionProvider | None, ports: TurnPorts
     ) -> TurnPipeline:
         sessions = Sessions(store, self._clock)
+        memory = SessionMemory(self._memory, sessions, self._tasks.spawn)
         return TurnPipeline(
             setup=self._turn_setup(),
             host=self.plugins,
@@ -229,14 +233,14 @@ class Nanobot:
             commands=Commands(
                 self.plugins,
                 sessions,
-                self._archive,
+                memory,
                 lambda: self.models.match(None).model,
                 ports.controls,
             ),
             clock=self._clock,
             redact=self.redact,
             ports=ports,
-            memory=self._memory,
+            memory=memory,
             transcribe=transcriber.transcribe if transcriber else None,
         )
 
@@ -329,10 +333,6 @@ class Nanobot:
         finally:
             task.cancel()
             await asyncio.wait({task})
-
-    async def _archive(self, session: Session) -> None:
-        if self._memory is not None:
-            await self._memory.archive(session.key, session.messages)
 
     def _running(self) -> TurnPipeline:
         if self._pipeline is None:

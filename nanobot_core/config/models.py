@@ -321,11 +321,12 @@ class BudgetsSettings(PluginSettings):
 
 
 class MemorySettings(PluginSettings):
-    """``memory``: name of the backend; every other key belongs to a plugin."""
+    """``memory``: name of the backend and whose memories are shared; other keys are a plugin's."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 
     backend: OptionalText = None
+    scope: Literal["shared", "channel", "chat", "sender"] = "sender"
 
 
 def _by_id(value: object) -> object:

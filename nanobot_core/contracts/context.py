@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from nanobot_core.clock import Clock
+    from nanobot_core.contracts.agent import AgentAccess
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.contracts.tool import LazyTool, Tool
     from nanobot_core.media import MediaStore
@@ -107,6 +108,10 @@ class PluginContext(Protocol):
     @property
     def gateway(self) -> GatewayAccess | None:
         """The gateway that the plugin runs in; ``None`` outside a gateway."""
+
+    @property
+    def agent(self) -> AgentAccess:
+        """The agent, for work that belongs to no conversation, such as a summary."""
 
     @property
     def tools(self) -> ToolSet:

@@ -71,6 +71,11 @@ class StoredSession:
     first_index: int = 0
     repaired: tuple[str, ...] = ()
 
+    @property
+    def last_index(self) -> int:
+        """Number of the first message that is not stored yet."""
+        return self.first_index + len(self.messages)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:

@@ -73,6 +73,8 @@ class ToolContext:
         is_owner: the owner wrote it. Anyone else is a guest, who has a folder of their own as
             `workspace` and must not see data of others.
         message_id: platform id of that message, or ``None``.
+        memory: name of the memory that the call may read and add to, see `MemoryScope`; ``None``
+            for none.
         workspace: base folder of relative paths, absolute.
         files: decides what this call may read and write, approvals included. Resolve every path
             from the model with it.
@@ -93,6 +95,7 @@ class ToolContext:
     sender_id: str = "user"
     is_owner: bool = False
     message_id: str | None = None
+    memory: str | None = None
     clock: Clock = field(default_factory=SystemClock)
     progress: Callable[[str], Awaitable[None]] = _no_progress
     send: Callable[[OutboundMessage], Awaitable[None]] = no_chat

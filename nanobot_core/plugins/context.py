@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from loguru import Logger
     from pydantic import BaseModel
 
+    from nanobot_core.contracts.agent import AgentAccess
     from nanobot_core.contracts.context import Contributed, ContributionHook, PluginContext
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.media import MediaStore
@@ -96,6 +97,8 @@ SettingsT = TypeVar("SettingsT", bound="BaseModel")
 SharedT = TypeVar("SharedT")
 ContributionT = TypeVar("ContributionT")
 Contributions = Callable[[str], Awaitable["Sequence[Contributed[Any]]"]]
+
+AgentOf = Callable[[str], "AgentAccess"]
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 NETWORK_VARIABLES = frozenset((*_PROXIES, *(name.lower() for name in _PROXIES)))
@@ -168,6 +171,11 @@ class HostContext:
     def gateway(self) -> GatewayAccess | None:
         """The gateway that the plugin runs in, or ``None``."""
         return self._host.gateway()
+
+    @property
+    def agent(self) -> AgentAccess:
+        """The agent, for work that belongs to no conversation."""
+        return self._host.agent(self.id)
 
     @property
     def data_dir(self) -> Path:
@@ -246,12 +254,19 @@ async def _nothing(hook: str) -> Sequence[Contributed[Any]]:
     return ()
 
 
+def no_agent(plugin_id: str) -> AgentAccess:
+    """Refuse: the host belongs to no agent."""
+    msg = f"plugin '{plugin_id}' asks for the agent, but none is running"
+    raise RuntimeError(msg)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
     """What all contexts of one host share.
 
     Attributes:
         gateway: returns the gateway that plugins run in, or ``None``.
+        agent: returns the agent as the plugin of an id may use it.
         contributed: returns what plugins contribute by a hook of another plugin.
     """
 
@@ -264,4 +279,5 @@ class HostFacts:
     network: NetworkPolicy
     environment: Callable[[Iterable[str]], Mapping[str, str]]
     gateway: Callable[[], GatewayAccess | None] = lambda: None
+    agent: AgentOf = no_agent
     contributed: Contributions = _nothing

@@ -18,7 +18,7 @@ from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.plugins.active import ActivePlugin, Starter, judging_hooks
 from nanobot_core.plugins.catalogue import Selection
 from nanobot_core.plugins.change import PluginChanges
-from nanobot_core.plugins.context import HostContext, HostFacts
+from nanobot_core.plugins.context import AgentOf, HostContext, HostFacts, no_agent
 from nanobot_core.plugins.health import (
     RELOAD,
     Conditions,
@@ -75,8 +75,10 @@ class PluginHost:
         spawn: Spawn,
         clock: Clock,
         environ: Mapping[str, str] | None = None,
+        agent: AgentOf = no_agent,
     ) -> None:
         self._environ = environ
+        self._agent = agent
         self._gateway: GatewayAccess | None = None
         self._stop_in_gateway: Withdraw = nothing_runs
         self._conditions = Conditions(clock.monotonic_s, self._quarantine)
@@ -324,6 +326,7 @@ class PluginHost:
             network=NetworkPolicy(tuple(loaded.settings.tools.ssrf_whitelist)),
             environment=lambda names: environment(names, self._environ),
             gateway=lambda: self._gateway,
+            agent=self._agent,
             contributed=self._contributed,
         )
         return Starter(

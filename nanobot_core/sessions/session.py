@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
+SUMMARY = "summary"
+"""Key in a session's metadata of what the model reads instead of the messages left out."""
 
 
 class KeyedLocks:
@@ -157,21 +159,32 @@ class Sessions:
         await self._in_time(step, wait_for_room)
 
     async def mark_consolidated(
-        self, session: Session, count: int, *, wait_for_room: bool = False
+        self, session: Session, until: int, *, summary: str | None = None
     ) -> None:
-        """Count the first `count` of ``session.messages`` as consolidated.
+        """Leave the messages before the one numbered `until` out of the history, for good.
+
+        Nothing happens if they are left out already.
+
+        Args:
+            session: the session.
+            until: counted from the start of the session.
+            summary: what the model reads instead of all messages left out so far; empty for
+                nothing, ``None`` to keep the former one.
 
         Raises:
             SessionError: nothing was stored and nothing has changed.
         """
-        consolidated = session.stored.first_index + min(count, len(session.messages))
-
-        async def step() -> None:
-            async with self._locks.hold(session.key):
-                state = replace(session.state, last_consolidated=consolidated)
-                await self._store_step(session, (), state)
-
-        await self._in_time(step, wait_for_room)
+        async with self._locks.hold(session.key):
+            stored = session.stored
+            until = min(until, stored.first_index + len(stored.messages))
+            if until < stored.first_index:
+                return
+            metadata = session.state.metadata
+            if summary is not None:
+                metadata = {key: value for key, value in metadata.items() if key != SUMMARY}
+                metadata |= {SUMMARY: summary} if summary else {}
+            state = replace(session.state, last_consolidated=until, metadata=metadata)
+            await self._store_step(session, (), state)
 
     async def _in_time(self, step: Callable[[], Awaitable[_T]], wait_for_room: bool) -> _T:
         """Do `step`; with `wait_for_room`, try again until the store has room for it."""

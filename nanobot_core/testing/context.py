@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from nanobot_core.clock import Clock
+from nanobot_core.contracts.agent import AgentTask, TaskOutcome
 from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.contracts.service import AsgiApp, GatewayStatus, Mount, Route
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import PluginRejected
 from nanobot_core.media import MediaStore
-from nanobot_core.messages import InboundMessage, JsonValue
+from nanobot_core.messages import InboundMessage, JsonValue, Usage
 from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.paths import PathGuard
 from nanobot_core.testing.clock import FakeClock
@@ -36,6 +37,7 @@ SharedT = TypeVar("SharedT")
 ContributionT = TypeVar("ContributionT")
 
 
+SETTLE_LIMIT_S = 10.0
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -109,6 +111,33 @@ class FakeGateway:
         return True
 
 
+class FakeAgent:
+    """An `AgentAccess` without a model.
+
+    Attributes:
+        tasks: what was asked for, in order.
+        answer: returns the answer to a task, or raises; by default the text of its last message.
+        budget: what `context_budget` returns.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: list[AgentTask] = []
+        self.answer: Callable[[AgentTask], str | TaskOutcome] = lambda task: task.messages[-1].text
+        self.budget: int = 40_000
+
+    async def run(self, task: AgentTask) -> TaskOutcome:
+        """Keep the task and answer it; its tools are not called."""
+        self.tasks.append(task)
+        answer = self.answer(task)
+        if isinstance(answer, TaskOutcome):
+            return answer
+        return TaskOutcome(content=answer, stop_reason="completed", usage=Usage())
+
+    def context_budget(self) -> int:
+        """Return what the test has set."""
+        return self.budget
+
+
 class FakeToolSet:
     """Keeps what a plugin published.
 
@@ -139,6 +168,7 @@ class FakePluginContext:
         media: a store below the folder of the test.
         network: which addresses are allowed; loopback by default.
         gateway: the gateway, or ``None``.
+        agent: keeps the tasks that the plugin gives to the agent, and answers as a test says.
         tools: keeps the tools that the plugin publishes.
 
     Args:
@@ -175,6 +205,7 @@ class FakePluginContext:
         self.media: MediaStore = MediaStore(tmp_path.resolve() / "media")
         self.network: NetworkPolicy = network or NetworkPolicy(("127.0.0.0/8", "::1/128"))
         self.gateway: GatewayAccess | None = gateway
+        self.agent: FakeAgent = FakeAgent()
         self.tools: FakeToolSet = FakeToolSet()
         self._data_dir = tmp_path.resolve() / "data" / plugin_id
         self._contributions = dict(contributions or {})
@@ -258,6 +289,16 @@ class FakePluginContext:
     def on_dispose(self, close: Callable[[], Awaitable[None] | None]) -> None:
         """Call `close` when the context is left, in reverse order of registration."""
         self._closers.push_async_callback(_close, close)
+
+    async def settle(self) -> None:
+        """Wait until the spawned work has ended.
+
+        Raises:
+            TimeoutError: it takes longer than `SETTLE_LIMIT_S`.
+        """
+        async with asyncio.timeout(SETTLE_LIMIT_S):
+            while running := [task for task in self._spawned if not task.done()]:
+                await asyncio.wait(running)
 
     async def __aenter__(self) -> FakePluginContext:
         self._group = await asyncio.TaskGroup().__aenter__()

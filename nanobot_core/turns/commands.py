@@ -23,6 +23,7 @@ from nanobot_core.plugins.host import PluginHost
 from nanobot_core.plugins.loader import load_object
 from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.text import nearest
+from nanobot_core.turns.memory import SessionMemory
 
 CoreCommand = Callable[[CommandCall, Session], Awaitable[str]]
 CORE_COMMANDS = {
@@ -42,6 +43,10 @@ GATEWAY_ONLY = frozenset({"stop", "approve", "deny", "pairing", "plugins"})
 OWNER_ONLY = frozenset({"approve", "deny", "pairing", "plugins"})
 CONTROL = frozenset({"help", "start", "status", "stop", "approve", "deny", "pairing", "plugins"})
 """Answered at once, beside a turn of their session."""
+NOT_REMEMBERED = (
+    "Memory could not keep the former one; it is still in the session's file (nanobot sessions "
+    "show), and the log says what failed."
+)
 
 
 class Controls(Protocol):
@@ -69,7 +74,7 @@ class Commands:
     Args:
         host: knows the plugins' commands.
         sessions: sessions that commands change.
-        archive: passes the messages of a session to memory before a new conversation.
+        memory: takes up the messages of a session before a new conversation.
         default_model: returns the name of the configured model; may raise `NoProvider`.
         controls: the gateway; ``None`` in a program without one.
     """
@@ -78,13 +83,13 @@ class Commands:
         self,
         host: PluginHost,
         sessions: Sessions,
-        archive: Callable[[Session], Awaitable[None]],
+        memory: SessionMemory,
         default_model: Callable[[], str],
         controls: Controls | None = None,
     ) -> None:
         self._host = host
         self._sessions = sessions
-        self._archive = archive
+        self._memory = memory
         self._default_model = default_model
         self._controls = controls
         self._core: dict[str, CoreCommand] = {
@@ -179,10 +184,10 @@ class Commands:
         return f"Hello, I am nanobot. Write to me as you would to a colleague.\n\n{listed}"
 
     async def _new(self, call: CommandCall, session: Session) -> str:
-        await self._archive(session)
-        metadata = {key: value for key, value in session.state.metadata.items() if key != "summary"}
-        await self._sessions.mark_consolidated(session, len(session.messages))
-        await self._sessions.append(session, metadata=metadata)
+        is_kept = await self._memory.archive(session, call.turn, session.messages)
+        await self._sessions.mark_consolidated(session, session.stored.last_index, summary="")
+        if not is_kept:
+            return f"Started a new conversation. {NOT_REMEMBERED}"
         return "Started a new conversation."
 
     async def _status(self, call: CommandCall, session: Session) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder, RequestParts, with_attachments
 from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, EventSink, Send, ignore_event
-from nanobot_core.agent.shortening import input_budget
+from nanobot_core.agent.shortening import COMPACT_AT, input_budget
 from nanobot_core.agent.tool_runner import SPOKE
 from nanobot_core.contracts.tool import no_chat
 from nanobot_core.errors import SessionError, ToolError
@@ -40,8 +40,9 @@ from nanobot_core.sessions.history import (
 from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
-from nanobot_core.turns.failure import or_instead, outcome_of
+from nanobot_core.turns.failure import outcome_of
 from nanobot_core.turns.locks import SessionLocks
+from nanobot_core.turns.memory import SessionMemory, Sharing, memory_of
 from nanobot_core.turns.reach import Reach, TurnTools
 from nanobot_core.turns.recorder import STORED_RESULT_CHARS, TurnRecorder, keep_compaction
 from nanobot_core.turns.speech import Transcribe, with_speech
@@ -49,14 +50,14 @@ from nanobot_core.turns.speech import Transcribe, with_speech
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.config.models import Settings
-    from nanobot_core.contracts.memory import MemoryBackend
-    from nanobot_core.contracts.plugin import ContextBlock
+    from nanobot_core.paths import PathGuard
     from nanobot_core.plugins.host import PluginHost
     from nanobot_core.plugins.table import Generation
     from nanobot_core.turns.commands import Controls
 
-WITHOUT_MEMORY = "the turn continues without memory"
 UNKNOWN_COMMAND = "This command is no longer available."
+DEFAULT_OVERHEAD = 4_000
+"""Estimated tokens of system prompt and tools until a turn has measured them."""
 RUN_HOOKS_DRAIN_S = 5.0
 """Seconds that hooks of a single turn have to process its last events."""
 
@@ -123,6 +124,38 @@ class TurnSetup:
     runner: AgentRunner
     requests: RequestBuilder
 
+    def run_spec(
+        self, turn: TurnInfo, hooks: Hooks, tools: ToolRegistry, files: PathGuard
+    ) -> AgentRunSpec:
+        """Return a run of the agent as configured, without messages."""
+        defaults, limits = self.settings.agents.defaults, self.settings.tools
+        return AgentRunSpec(
+            turn=turn,
+            messages=(),
+            tools=tools,
+            hooks=hooks,
+            files=files,
+            results=self.reach.results,
+            model=defaults.model,
+            fallback_models=defaults.fallback_models,
+            max_iterations=defaults.max_tool_iterations,
+            max_tokens=defaults.max_tokens,
+            context_window_tokens=defaults.context_window_tokens,
+            temperature=defaults.temperature,
+            reasoning_effort=defaults.reasoning_effort,
+            stream=defaults.streaming,
+            tool_timeout_s=limits.timeout_s,
+            max_tool_result_chars=limits.max_tool_result_chars,
+            max_parallel=limits.max_parallel,
+            max_repeats=limits.max_repeats,
+        )
+
+    def input_budget(self) -> int:
+        """Return the tokens that a request may have before it must be shortened."""
+        defaults = self.settings.agents.defaults
+        budget = input_budget(defaults.context_window_tokens, defaults.max_tokens)
+        return int(budget * COMPACT_AT)
+
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
@@ -151,7 +184,7 @@ class TurnPipeline:
         clock: source of time.
         redact: removes secrets from a text.
         ports: what the gateway provides.
-        memory: recall across sessions, or ``None``.
+        memory: recall across sessions.
         transcribe: turns a recording into text, or ``None``.
     """
 
@@ -162,9 +195,10 @@ class TurnPipeline:
     commands: Commands
     clock: Clock
     redact: Callable[[str], str]
+    memory: SessionMemory
     ports: TurnPorts = field(default_factory=TurnPorts)
-    memory: MemoryBackend | None = None
     transcribe: Transcribe | None = None
+    _overhead: int = field(default=DEFAULT_OVERHEAD, init=False)
 
     def reconfigure(self, setup: TurnSetup) -> None:
         """Use `setup` from the next turn on."""
@@ -179,7 +213,7 @@ class TurnPipeline:
             The agent is stopped, its work so far is stored in valid form, hooks get a cancelled
             outcome, and the cancellation is passed on. No `TurnOutcome` follows.
         """
-        turn = _turn_of(request)
+        turn = _turn_of(request, self.setup.settings.memory.scope)
         if request.message.is_control:
             return await self._answer_command(request, turn)
         async with self.locks.hold(turn.session_key), self.host.snapshot() as generation:
@@ -248,7 +282,8 @@ class TurnPipeline:
             reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
             if reply is not None:
                 return TurnOutcome(turn=turn, reply=reply)
-            await self._consolidate(session, wait_for_room=is_queued)
+            estimator, budget = self.setup.runner.estimator, self._history_budget()
+            await self.memory.make_room(session, turn, estimator, budget)
             message = await self._stored_form(request.message)
             start = Resumption(message=message, before=align(session.messages))
         recorder = TurnRecorder(self.sessions, session, turn, request.on_event, self.redact)
@@ -269,7 +304,11 @@ class TurnPipeline:
                 await recorder.break_off(stopped=is_cancelled)
             raise
         since = (*start.progress, *result.messages)
-        await keep_compaction(self.sessions, session, result.compaction, start.before, since)
+        archive = partial(self.memory.archive, session, turn)
+        compaction, before = result.compaction, start.before
+        await keep_compaction(self.sessions, session, compaction, before, since, archive)
+        estimator, budget = self.setup.runner.estimator, self._history_budget()
+        self.memory.consolidate_later(session, turn, estimator, budget)
         return _outcome(work, result, since)
 
     async def _stored_form(self, message: InboundMessage) -> Message:
@@ -298,30 +337,10 @@ class TurnPipeline:
         return is_idempotent or self.ports.awaits_approval(session_key, call.id)
 
     async def _spec(self, turn: TurnInfo, hooks: Hooks, tools: TurnTools) -> AgentRunSpec:
-        """Return a run of the agent as configured, without messages."""
-        defaults, limits = self.setup.settings.agents.defaults, self.setup.settings.tools
-        return AgentRunSpec(
-            turn=turn,
-            messages=(),
-            tools=await tools.offered(),
-            hooks=hooks,
-            files=await asyncio.to_thread(self.setup.reach.guard_for, turn),
-            results=self.setup.reach.results,
-            redact=self.redact,
-            model=defaults.model,
-            fallback_models=defaults.fallback_models,
-            max_iterations=defaults.max_tool_iterations,
-            max_tokens=defaults.max_tokens,
-            context_window_tokens=defaults.context_window_tokens,
-            temperature=defaults.temperature,
-            reasoning_effort=defaults.reasoning_effort,
-            stream=defaults.streaming,
-            tool_timeout_s=limits.timeout_s,
-            max_tool_result_chars=limits.max_tool_result_chars,
-            max_parallel=limits.max_parallel,
-            max_repeats=limits.max_repeats,
-            newer_tools=tools.newer,
-        )
+        """Return a run of the agent for a turn, without messages."""
+        files = await asyncio.to_thread(self.setup.reach.guard_for, turn)
+        spec = self.setup.run_spec(turn, hooks, await tools.offered(), files)
+        return replace(spec, redact=self.redact, newer_tools=tools.newer)
 
     async def _run(self, work: _Turn) -> AgentRunResult:
         metadata, start = work.session.state.metadata, work.start
@@ -337,12 +356,15 @@ class TurnPipeline:
                 model=chosen or "",
                 tools=spec.tools.names(),
                 summary=_text(metadata, "summary") or "",
-                memory=await self._remembered(work.session.key),
+                memory=await self.memory.passages(work.info, work.request.message.content),
                 format_hint=self.ports.format_hint(work.info.channel),
                 workspace=spec.files.workspace,
             ),
             work.hooks,
         )
+        estimator = self.setup.runner.estimator
+        tools = estimator.count_tools(spec.tools.get_definitions())
+        self._overhead = estimator.count_all(messages[:1]) + tools
         return await self.setup.runner.run(
             replace(
                 spec,
@@ -430,22 +452,14 @@ class TurnPipeline:
 
             logger.bind(session=message.session_key).warning("{}; not sent: {}", text, error)
 
-    async def _consolidate(self, session: Session, *, wait_for_room: bool) -> None:
-        if self.memory is None:
-            return
-        defaults = self.setup.settings.agents.defaults
-        budget = input_budget(defaults.context_window_tokens, defaults.max_tokens)
-        work = self.memory.consolidate(session.key, session.messages, budget)
-        if taken := await or_instead(0, work, WITHOUT_MEMORY):
-            await self.sessions.mark_consolidated(session, taken, wait_for_room=wait_for_room)
-
-    async def _remembered(self, session_key: str) -> Sequence[ContextBlock]:
-        context = self.memory.context(session_key) if self.memory else None
-        return await or_instead((), context, WITHOUT_MEMORY) if context else ()
+    def _history_budget(self) -> int:
+        """Return the tokens that a history may have before a run would have to shorten it."""
+        return max(self.setup.input_budget() - self._overhead, 0)
 
 
-def _turn_of(request: TurnRequest) -> TurnInfo:
+def _turn_of(request: TurnRequest, sharing: Sharing) -> TurnInfo:
     message = request.message
+    memory = memory_of(message, request.source, sharing, is_owner=request.is_owner)
     return TurnInfo(
         id=new_id(),
         session_key=message.session_key,
@@ -455,6 +469,7 @@ def _turn_of(request: TurnRequest) -> TurnInfo:
         source=request.source,
         message_id=message.dedupe_key,
         is_owner=request.is_owner,
+        memory=memory,
     )
 
 

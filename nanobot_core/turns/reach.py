@@ -62,6 +62,16 @@ class Reach:
             guard = self._guards[key] = self._made_for(turn)
         return guard
 
+    def guard_for_plugin(self) -> PathGuard:
+        """Return the guard for tools that a plugin's own task calls. Blocks.
+
+        The instructions of the agent, its memory and its skills cannot be written.
+        """
+        guarded = [self._workspace / name for name in STEERING]
+        return PathGuard(
+            self._workspace, restricted=True, protected=self._protected, guarded=guarded
+        )
+
     def _made_for(self, turn: TurnInfo) -> PathGuard:
         guard = partial(
             PathGuard,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from nanobot_core.errors import SessionError
 from nanobot_core.events import RunEvent, StreamRestarted, TextStreamed, TurnInfo
 from nanobot_core.messages import Message, ToolCall
 from nanobot_core.sessions.history import align, storable, unknown_outcome
+from nanobot_core.sessions.session import SUMMARY
 
 if TYPE_CHECKING:
     from nanobot_core.agent.run import Compaction
@@ -147,8 +148,11 @@ async def keep_compaction(
     compaction: Compaction | None,
     history: Sequence[Message],
     since: Sequence[Message],
+    archive: Callable[[Sequence[Message], str], Awaitable[bool]],
 ) -> None:
     """Store the summary of a run, so that the next turn need not make it again.
+
+    Memory gets the messages first; without its consent they stay in the session.
 
     The run counts the messages of its request, which may begin with a previous summary and lacks
     messages that repair removed. Both sides contain the user's messages, so the remaining ones
@@ -160,21 +164,25 @@ async def keep_compaction(
         compaction: how the run shortened its request; ``None`` if it did not.
         history: the messages before the turn that the run received.
         since: the messages of the turn after its first one.
+        archive: passes messages with their summary to memory; False if it could not keep them.
     """
     if compaction is None:
         return
-    metadata = session.state.metadata
-    gone = max(compaction.messages - bool(metadata.get("summary")), 0)
+    gone = max(compaction.messages - bool(session.state.metadata.get(SUMMARY)), 0)
     remaining = 1 + sum(message.role == "user" for message in (*history[gone:], *since))
     places = [
         index
         for index, message in enumerate(session.messages)
         if message.role == "user" and align([message])
     ]
+    if len(places) < remaining:
+        return
+    cut = places[-remaining]
+    if not await archive(session.messages[:cut], compaction.summary):
+        return
     try:
-        await sessions.append(session, metadata={**metadata, "summary": compaction.summary})
-        if len(places) >= remaining:
-            await sessions.mark_consolidated(session, places[-remaining])
+        until = session.stored.first_index + cut
+        await sessions.mark_consolidated(session, until, summary=compaction.summary)
     except SessionError as error:
         # The reply is stored; the next turn makes its own summary.
         from loguru import logger

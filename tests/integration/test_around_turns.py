@@ -14,14 +14,18 @@ from typing import Any, NoReturn
 import pytest
 
 from nanobot_core import (
+    OWNERS_MEMORY,
     AgentHook,
     ChatRequest,
     ConfigInvalid,
+    Consolidated,
     ContentReady,
     ContextTooLong,
+    HistorySpan,
     InboundMessage,
     LLMResponse,
     MemoryBackend,
+    MemoryScope,
     Message,
     ModelCallRequested,
     Nanobot,
@@ -139,25 +143,36 @@ class Recall(MemoryBackend):
 
     def __init__(self) -> None:
         self.fails = False
-        self.archived: list[int] = []
+        self.archived: list[HistorySpan] = []
+        self.spans: list[HistorySpan] = []
+        self.musts: list[bool] = []
         self.taken = 0
         self.closed = False
 
-    async def context(self, session_key: str) -> Sequence[ContextBlock]:
+    async def context(self, scope: MemoryScope) -> Sequence[ContextBlock]:
         if self.fails:
             raise LookupError("memory is gone")
         return [ContextBlock(name="Memory", text="likes tea", placement="stable")]
 
+    async def recall(
+        self, scope: MemoryScope, query: str, token_budget: int
+    ) -> Sequence[ContextBlock]:
+        return [ContextBlock(name="Recalled", text=f"about {query}")]
+
     async def consolidate(
-        self, session_key: str, messages: Sequence[Message], token_budget: int
-    ) -> int:
+        self, span: HistorySpan, token_budget: int, *, must: bool
+    ) -> Consolidated:
+        self.spans.append(span)
+        self.musts.append(must)
         if self.fails:
             raise LookupError("memory is gone")
         taken, self.taken = self.taken, 0
-        return taken
+        return Consolidated(messages=taken, summary="they greeted" if taken else "")
 
-    async def archive(self, session_key: str, messages: Sequence[Message]) -> None:
-        self.archived.append(len(messages))
+    async def archive(self, span: HistorySpan) -> None:
+        if self.fails:
+            raise OSError("the disk is full")
+        self.archived.append(span)
 
     async def aclose(self) -> None:
         self.closed = True
@@ -192,25 +207,78 @@ async def remembering(
         yield bot
 
 
-async def test_memory_is_asked_and_takes_up_the_oldest_messages(tmp_path: Path) -> None:
-    script = ScriptedPlugin("one", "two")
+async def settled(bot: Nanobot) -> None:
+    """Wait for the work that no turn waits for."""
+    work = [task for task in asyncio.all_tasks() if task.get_name().startswith("consolidate:")]
+    assert not work or not (await asyncio.wait(work, timeout=5))[1]
+
+
+async def test_memory_gets_the_words_and_takes_up_the_oldest_messages(tmp_path: Path) -> None:
+    script = ScriptedPlugin("one", "two", "three")
     async with remembering(tmp_path, script) as bot:
         memory = RECALLS[-1]
+        memory.taken = 20
+        await fill(bot, talk(30, 2_000))
         await bot.run("hi")
-        memory.taken = 2
+        await settled(bot)
         await bot.run("again")
         await bot.run("/new")
-    assert "# Memory\n\nlikes tea" in script.provider.requests[0].messages[0].text
-    assert len(script.provider.requests[1].messages) == 2
-    assert memory.archived == [2]
+        await bot.run("once more")
+    first, second, third = (request.messages for request in script.provider.requests)
+    assert "# Memory\n\nlikes tea" in first[0].text
+    assert "about hi" in first[-1].text
+    scope = MemoryScope(name=OWNERS_MEMORY, session_key=KEY)
+    assert [(span.scope, span.first_index) for span in memory.spans] == [(scope, 0)]
+    assert len(memory.spans[0].tokens) == len(memory.spans[0].messages) == 62
+    assert "they greeted" in second[1].text
+    assert len(second) == 2 + 42 + 1
+    (archived,) = memory.archived
+    assert (archived.first_index, archived.last_index, archived.summary) == (20, 64, "they greeted")
+    assert len(third) == 2
     assert memory.closed
 
 
-async def test_a_memory_that_fails_costs_recall_and_never_the_answer(tmp_path: Path) -> None:
+async def test_a_history_that_does_not_fit_is_consolidated_before_the_answer(
+    tmp_path: Path,
+) -> None:
     script = ScriptedPlugin("one")
+    async with remembering(tmp_path, script) as bot:
+        memory = RECALLS[-1]
+        memory.taken = 58
+        await fill(bot, talk(30, 5_000))
+        assert (await bot.run("hi")).reply == "one"
+    (request,) = script.provider.requests
+    assert len(request.messages) == 1 + 1 + 2 + 1
+    assert memory.musts == [True]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_memory_keeps_what_a_run_leaves_out_or_the_session_does(
+    tmp_path: Path, fails: bool
+) -> None:
+    script = ScriptedPlugin(ContextTooLong("p", "too long"), "notes", "hello")
+    async with remembering(tmp_path, script) as bot:
+        memory = RECALLS[-1]
+        memory.fails = fails
+        await fill(bot, talk(20))
+        await bot.run("now")
+        session = await bot.pipeline.sessions.open(KEY)
+        kept = len(session.messages)
+    if fails:
+        assert (memory.archived, kept) == ([], 42)
+        return
+    (archived,) = memory.archived
+    assert (archived.is_summarised, archived.summary) == (True, "notes")
+    assert archived.last_index + kept == 42
+
+
+async def test_a_memory_that_fails_costs_recall_and_never_the_answer(tmp_path: Path) -> None:
+    script = ScriptedPlugin("one", "two")
     async with remembering(tmp_path, script) as bot:
         RECALLS[-1].fails = True
         assert (await bot.run("hi")).reply == "one"
+        assert "Memory could not keep" in str((await bot.run("/new")).reply)
+        assert (await bot.run("hi")).reply == "two"
 
 
 @pytest.mark.parametrize(("backend", "error"), [("rubbish", PluginRejected), ("no", ConfigInvalid)])

@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 19_500
+CORE: Final = 19_800
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -27,11 +27,11 @@ CLASSES: Final = 20
 OUTSIDE_CORE: Final = frozenset({"cli", "testing"})
 
 MODULES: Final = {
-    "__init__": Size(250, 325),
+    "__init__": Size(250, 336),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
-    "agent": Size(1100, 1672),  # a run measures its messages once; gather_context names the tools
-    "app": Size(1500, 2310),
+    "agent": Size(1100, 1673),  # a run measures its messages once; gather_context names the tools
+    "app": Size(1500, 2311),
     "cli": Size(2300, 3145),
     "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
@@ -50,15 +50,15 @@ MODULES: Final = {
     "plugins": Size(2700, 3716),
     "provider_match": Size(150, 150),
     "record": Size(60, 90),
-    "sessions": Size(600, 980),
+    "sessions": Size(600, 984),
     "tasks": Size(150, 170),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
-    "testing": Size(1800, 3075),
+    "testing": Size(1800, 3170),
     "text": Size(120, 140),
     "thoughts": Size(150, 175),
     # Findings of pydantic in our words, and the original's form of tools and fragments.
     "tools": Size(600, 943),
-    "turns": Size(650, 1187),  # processes that share a session
+    "turns": Size(650, 1404),  # memory; processes that share a session
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 
@@ -80,7 +80,7 @@ PUBLIC_METHODS: Final = 15
 
 RAISED: Final[dict[tuple[str, str], int]] = {
     # One typed field for each thing that the host provides; the alternative is to pass the host.
-    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 18,
+    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 19,
     ("methods", "nanobot_core/plugins/context.py::HostContext"): 18,
     # A test names the parts that it needs and leaves out the others.
     ("all-parameters", "nanobot_core/testing/context.py::FakePluginContext.__init__"): 9,

@@ -21,7 +21,8 @@ HEAD: Final = """\
 import asyncio, threading, time
 from pathlib import Path
 from nanobot_core import (
-    Channel, ChannelSettings, ChannelSpec, ConfigError, ContextBlock, MemoryBackend, MemorySpec,
+    Channel, ChannelSettings, ChannelSpec, ConfigError, Consolidated, ContextBlock, MemoryBackend,
+    MemorySpec,
     Service, ServiceSpec, SettingsSection, ToolContext, on, tool,
 )
 """
@@ -42,11 +43,11 @@ def tools(ctx): return [note]
 _MEMORY = """
 class Notes(MemoryBackend):
     def __init__(self, ctx): self.notes = []
-    async def context(self, session_key):
+    async def context(self, scope):
         return [ContextBlock(name="notes", text=text) for text in self.notes]
-    async def consolidate(self, session_key, messages, token_budget): return 0
-    async def archive(self, session_key, messages):
-        self.notes += [message.text for message in messages]
+    async def consolidate(self, span, token_budget, *, must): return Consolidated()
+    async def archive(self, span):
+        self.notes += [message.text for message in span.messages]
 @on.contribute_memory
 def memory(ctx): yield MemorySpec(name="notes", factory=f"{__name__}:Notes")
 """
@@ -160,9 +161,9 @@ async def leak(event):
         "@on.finalize_content\ndef shout(event): return 5",
         ("hook 'finalize_content' failed: TypeError: it returns int, expected str or None",),
     ),
-    "a memory backend that mixes sessions": Faulty(
+    "a memory backend that mixes memories": Faulty(
         _MEMORY,
-        ("returns what 'telegram:", "keep what a session said under its session_key"),
+        ("shows what was said in 'chat/telegram:", "keep what belongs to a MemoryScope under its"),
     ),
     "a channel that drops what it sends": Faulty(
         _CHANNEL,

@@ -75,7 +75,7 @@ async def test_consolidated_messages_leave_memory_and_stay_in_the_store(tmp_path
     await sessions.append(session, user("a"), user("b"), user("c"))
     await sessions.mark_consolidated(session, 1)
     assert texts(session) == ["b", "c"]
-    await sessions.mark_consolidated(session, len(session.messages))
+    await sessions.mark_consolidated(session, 3)
     assert texts(session) == []
     await sessions.append(session, user("d"))
     assert texts(session) == ["d"]
@@ -116,7 +116,7 @@ async def test_memory_holds_the_newest_messages_only(tmp_path: Path) -> None:
         assert session.messages[-1].text == str(number)
     assert len(session.messages) >= 15
     assert session.state.last_consolidated == 0
-    await sessions.mark_consolidated(session, 2)
+    await sessions.mark_consolidated(session, session.stored.first_index + 2)
     assert session.state.last_consolidated == 50 - len(session.messages)
 
 

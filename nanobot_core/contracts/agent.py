@@ -1,0 +1,75 @@
+"""AgentTask: work that a plugin gives to the agent, outside of any conversation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from nanobot_core.events import StopReason
+from nanobot_core.messages import Message, Usage
+from nanobot_core.record import dataclass
+
+if TYPE_CHECKING:
+    from nanobot_core.contracts.tool import Tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTask:
+    """Work for the agent. It belongs to no session, and is not stored.
+
+    Hooks see its model calls and tool calls like those of a turn: budgets end it, and policies
+    authorise its calls. A call that needs an approval is denied.
+
+    Attributes:
+        purpose: what it is for, in a word: ``dream``. Its model calls are counted under the session
+            key ``<plugin id>:<purpose>`` and the source ``plugin``.
+        messages: the request, the system prompt first.
+        tools: what the model may call; without tools it is one answer. They act for the plugin,
+            and get no other files than it gives them.
+        model: name of the model, or ``None`` for the configured one.
+        max_iterations: model calls before the task is ended with a summary.
+        max_tokens: most tokens of one answer, or ``None`` for the configured number.
+    """
+
+    purpose: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    model: str | None = None
+    max_iterations: int = 10
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutcome:
+    """The result of an `AgentTask`.
+
+    Attributes:
+        content: the final text.
+        stop_reason: why it ended; the text is an answer only if this is ``completed``.
+        usage: tokens and money of all its model calls.
+        tools_used: names of the tools that were called, in order of first use.
+    """
+
+    content: str
+    stop_reason: StopReason
+    usage: Usage
+    tools_used: tuple[str, ...] = ()
+
+
+class AgentAccess(Protocol):
+    """The agent, for plugins."""
+
+    async def run(self, task: AgentTask) -> TaskOutcome:
+        """Do `task` and return its result.
+
+        Raises:
+            ProviderError: no model answered.
+            NoProvider: no provider serves the model.
+            PluginError: the provider's plugin failed.
+            RuntimeError: the agent is not started or is being stopped.
+
+        Cancellation:
+            The model call and running tools are ended.
+        """
+
+    def context_budget(self) -> int:
+        """Return the tokens that the messages of a task may have together."""

@@ -1,0 +1,207 @@
+"""SessionMemory: the memory backend as turns use it, with limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
+from weakref import WeakKeyDictionary
+
+from nanobot_core.agent.tokens import RequestMeter
+from nanobot_core.channels.access import first_part
+from nanobot_core.contracts.memory import OWNERS_MEMORY, Consolidated, HistorySpan, MemoryScope
+from nanobot_core.sessions.session import SUMMARY
+from nanobot_core.tasks import cancel_and_wait, run_bounded
+from nanobot_core.turns.failure import or_instead
+
+if TYPE_CHECKING:
+    from nanobot_core.agent.tokens import TokenEstimator
+    from nanobot_core.contracts.memory import MemoryBackend
+    from nanobot_core.contracts.plugin import ContextBlock
+    from nanobot_core.events import TurnInfo, TurnSource
+    from nanobot_core.messages import InboundMessage, Message
+    from nanobot_core.sessions.session import Session, Sessions
+    from nanobot_core.tasks import Spawn
+
+T = TypeVar("T")
+READ_LIMIT_S = 5.0
+"""Seconds for the passages of a request."""
+ARCHIVE_LIMIT_S = 30.0
+"""Seconds until messages are safe; a summary may take longer, but is not waited for."""
+MUST_LIMIT_S = 120.0
+"""Seconds that a person waits for a consolidation, without which the request does not fit."""
+BACKGROUND_LIMIT_S = 600.0
+"""Seconds for a consolidation in the background."""
+RECALL_TOKENS = 2_000
+"""Tokens of what memory adds to a turn because of the words of its sender."""
+WITHOUT_MEMORY = "the turn continues without memory"
+
+Sharing = Literal["shared", "channel", "chat", "sender"]
+
+
+def memory_of(
+    message: InboundMessage, source: TurnSource, sharing: Sharing, *, is_owner: bool
+) -> str:
+    """Return the name of the memory that a message may read and add to.
+
+    What others say, and what is said where others read along, stays out of the owner's memory
+    unless it is shared by everyone.
+
+    Args:
+        message: the message.
+        source: what started its turn.
+        sharing: ``memory.scope`` of the configuration.
+        is_owner: the owner wrote it.
+    """
+    is_elsewhere = source != "chat" and is_owner  # a terminal, a program, a job of the owner
+    if sharing == "shared" or is_elsewhere:
+        return OWNERS_MEMORY
+    if sharing == "channel":
+        return f"channel/{message.channel}"
+    if sharing == "chat" or message.is_group:
+        return f"chat/{message.channel}:{message.chat_id}"
+    if is_owner:
+        return OWNERS_MEMORY
+    return f"sender/{message.channel}:{first_part(message.sender_id)}"
+
+
+class SessionMemory:
+    """What turns ask of the memory backend.
+
+    A backend that fails or takes too long is reported, and costs recall but never the answer. One
+    consolidation of a session runs at a time.
+
+    Args:
+        backend: the active one, or ``None``.
+        sessions: whose messages it takes up.
+        spawn: starts consolidations that no turn waits for.
+    """
+
+    def __init__(self, backend: MemoryBackend | None, sessions: Sessions, spawn: Spawn) -> None:
+        self._backend = backend
+        self._sessions = sessions
+        self._spawn = spawn
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._meters: WeakKeyDictionary[Session, RequestMeter] = WeakKeyDictionary()
+
+    async def passages(self, turn: TurnInfo, query: str) -> list[ContextBlock]:
+        """Return the passages for a request, those that fit `query` included."""
+        if self._backend is None or turn.memory is None:
+            return []
+        scope = MemoryScope(name=turn.memory, session_key=turn.session_key)
+        always = self._limited(self._backend.context(scope), READ_LIMIT_S)
+        fitting = self._limited(self._backend.recall(scope, query, RECALL_TOKENS), READ_LIMIT_S)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(or_instead((), work, WITHOUT_MEMORY))
+                for work in (always, fitting)
+            ]
+        return [block for task in tasks for block in task.result()]
+
+    async def make_room(
+        self, session: Session, turn: TurnInfo, estimator: TokenEstimator, budget: int
+    ) -> None:
+        """Consolidate before a turn if the history does not fit into `budget` tokens."""
+        if self._backend is None or self._tokens(session, estimator) <= budget:
+            return
+        if (running := self._running.get(session.key)) is not None:
+            await asyncio.wait({running}, timeout=MUST_LIMIT_S)
+        span = self._span(session, turn, estimator)
+        if span is not None and sum(span.tokens) > budget:
+            work = self._backend.consolidate(span, budget, must=True)
+            await self._take_up(session, span, self._limited(work, MUST_LIMIT_S))
+
+    def consolidate_later(
+        self, session: Session, turn: TurnInfo, estimator: TokenEstimator, budget: int
+    ) -> None:
+        """Consolidate in the background, if the history is longer than half of `budget` tokens."""
+        if self._backend is None or session.key in self._running:
+            return
+        if self._tokens(session, estimator) <= budget // 2:
+            return
+        span = self._span(session, turn, estimator)
+        if span is None:
+            return
+        work = self._backend.consolidate(span, budget, must=False)
+        task = self._spawn(
+            self._take_up(session, span, self._limited(work, BACKGROUND_LIMIT_S)),
+            name=f"consolidate:{session.key}",
+        )
+        self._running[session.key] = task
+        task.add_done_callback(lambda _: self._running.pop(session.key, None))
+
+    async def archive(
+        self, session: Session, turn: TurnInfo, messages: Sequence[Message], summary: str = ""
+    ) -> bool:
+        """Pass messages to memory before the session continues without them.
+
+        Args:
+            session: the session.
+            turn: the turn that ends the conversation or has outgrown its request.
+            messages: the first ones of ``session.messages``.
+            summary: of these messages, if the turn made one; else empty.
+
+        Returns:
+            Whether they are safe, or there is nothing that could keep them.
+        """
+        if self._backend is None or turn.memory is None or not messages:
+            return True
+        if (running := self._running.get(session.key)) is not None:
+            await cancel_and_wait(running)
+        first = session.stored.first_index
+        span = HistorySpan(
+            scope=MemoryScope(name=turn.memory, session_key=session.key),
+            messages=tuple(messages),
+            first_index=first,
+            summary=summary or _summary_of(session),
+            is_summarised=bool(summary),
+        )
+        work = self._limited(self._backend.archive(span), ARCHIVE_LIMIT_S)
+        return await or_instead(False, _is_done(work), WITHOUT_MEMORY)
+
+    async def _take_up(
+        self, session: Session, span: HistorySpan, work: Awaitable[Consolidated]
+    ) -> None:
+        done = await or_instead(Consolidated(), work, WITHOUT_MEMORY)
+        if done.messages > 0:
+            until = span.first_index + min(done.messages, len(span.messages))
+            await self._sessions.mark_consolidated(session, until, summary=done.summary)
+
+    def _tokens(self, session: Session, estimator: TokenEstimator) -> int:
+        meter = self._meters.setdefault(session, RequestMeter())
+        return estimator.estimate(meter.measure(session.messages))
+
+    def _span(
+        self, session: Session, turn: TurnInfo, estimator: TokenEstimator
+    ) -> HistorySpan | None:
+        if turn.memory is None or not session.messages:
+            return None
+        return HistorySpan(
+            scope=MemoryScope(name=turn.memory, session_key=session.key),
+            messages=session.messages,
+            first_index=session.stored.first_index,
+            tokens=tuple(estimator.count_all([message]) for message in session.messages),
+            summary=_summary_of(session),
+        )
+
+    def _limited(self, work: Awaitable[T], limit_s: float) -> Awaitable[T]:
+        return run_bounded(self._spawn, _contained(work), limit_s=limit_s, name="memory backend")
+
+
+def _summary_of(session: Session) -> str:
+    summary = session.state.metadata.get(SUMMARY)
+    return summary if isinstance(summary, str) else ""
+
+
+async def _contained(work: Awaitable[T]) -> T:
+    """Await work of a plugin; what would end the program becomes an ordinary error."""
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        msg = f"the memory backend raised {type(error).__name__}"
+        raise RuntimeError(msg) from error
+
+
+async def _is_done(work: Awaitable[object]) -> bool:
+    await work
+    return True

@@ -1,0 +1,71 @@
+"""PluginTasks: runs of the agent that plugins ask for, outside of turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nanobot_core.contracts.agent import AgentTask, TaskOutcome
+from nanobot_core.events import TurnInfo
+from nanobot_core.ids import new_id
+from nanobot_core.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from nanobot_core.turns.pipeline import TurnPipeline
+
+
+class PluginTasks:
+    """The agent as one plugin may use it; an `AgentAccess`.
+
+    Args:
+        plugin: id of the plugin.
+        pipeline: returns what turns use; raises `RuntimeError` while the agent is not running.
+    """
+
+    def __init__(self, plugin: str, pipeline: Callable[[], TurnPipeline]) -> None:
+        self._plugin = plugin
+        self._pipeline = pipeline
+
+    async def run(self, task: AgentTask) -> TaskOutcome:
+        """Do `task`; see `AgentAccess.run`."""
+        pipeline = self._pipeline()
+        turn = TurnInfo(
+            id=new_id(),
+            session_key=f"{self._plugin}:{task.purpose}",
+            channel=self._plugin,
+            chat_id=task.purpose,
+            sender_id=self._plugin,
+            source="plugin",
+        )
+        setup = pipeline.setup
+        files = await asyncio.to_thread(setup.reach.guard_for_plugin)
+        spec = setup.run_spec(turn, pipeline.host.hooks, self._registry(task), files)
+        done = await setup.runner.run(
+            replace(
+                spec,
+                messages=task.messages,
+                model=task.model or spec.model,
+                max_iterations=task.max_iterations,
+                max_tokens=task.max_tokens or spec.max_tokens,
+                redact=pipeline.redact,
+                stream=False,
+            )
+        )
+        return TaskOutcome(
+            content=done.content,
+            stop_reason=done.stop_reason,
+            usage=done.usage,
+            tools_used=done.tools_used,
+        )
+
+    def context_budget(self) -> int:
+        """Return the tokens that the messages of a task may have together."""
+        return self._pipeline().setup.input_budget()
+
+    def _registry(self, task: AgentTask) -> ToolRegistry:
+        registry = ToolRegistry()
+        for tool in task.tools:
+            registry.register(tool, plugin=self._plugin)
+        return registry
