@@ -9,13 +9,15 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
 _REPAIR_LIMIT_CHARS = 100_000
 MAX_JSON_DEPTH = 100
 """Levels of arguments; deeper ones end in a `RecursionError` wherever they are written as JSON."""
 _MAX_PARSED_DEPTH = 3 * MAX_JSON_DEPTH
 """Arguments are nested in calls and messages; Python can write almost a thousand levels."""
+_SEQUENCES = (list, tuple)
+_REPAIRABLE = (str, dict, *_SEQUENCES)
 _BRACKETS = re.compile(r"[\[\]{}]")
 
 
@@ -33,9 +35,11 @@ class Repaired:
         """Repair each field; a field without errors stays the same object."""
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
-            repaired = repair_texts(value)
-            if repaired is not value:
-                object.__setattr__(self, name, repaired)
+            # Most fields need no more than this check, and a turn makes dozens of messages.
+            if isinstance(value, _REPAIRABLE) and value:
+                repaired = repair_texts(value)
+                if repaired is not value:
+                    object.__setattr__(self, name, repaired)
 
 
 class PairJoiner:
@@ -78,9 +82,10 @@ def repair_texts(value: object) -> object:
     """
     if isinstance(value, str):
         return repair_text(value)
-    if not isinstance(value, dict | list | tuple) or all(
-        repair_text(item) is item for item in _items_in(value) if isinstance(item, str)
-    ):
+    for item in _items_in(value):
+        if isinstance(item, str) and repair_text(item) is not item:
+            break
+    else:
         return value
     try:
         return _rebuilt(value)
@@ -107,26 +112,28 @@ def is_deeper(value: object, levels: int) -> bool:
     """Return whether plain data is nested in more than `levels` lists and objects."""
     layer = [value]
     for _ in range(levels):
-        layer = [inner for item in layer for inner in _inside(item)]
-        if not layer:
+        inner: list[object] = []
+        for item in layer:
+            if isinstance(item, dict):
+                inner += item.values()
+            elif isinstance(item, _SEQUENCES):
+                inner += item
+        if not inner:
             return False
+        layer = inner
     return any(isinstance(item, dict | list) for item in layer)
 
 
-def _items_in(value: object) -> Iterator[object]:
-    """Yield each value in plain data, however deep it is nested."""
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        yield item
-        if not isinstance(item, str):
-            waiting += _inside(item)
-
-
-def _inside(item: object) -> Sequence[object]:
-    if isinstance(item, dict):
-        return [*item.keys(), *item.values()]
-    return item if isinstance(item, list | tuple) else ()
+def _items_in(value: object) -> list[object]:
+    """Return each value in plain data, however deep it is nested."""
+    found = [value]
+    for item in found:  # which grows meanwhile
+        if isinstance(item, dict):
+            found += item
+            found += item.values()
+        elif isinstance(item, _SEQUENCES):
+            found += item
+    return found
 
 
 def truncate_middle(text: str, max_chars: int) -> str:

@@ -175,6 +175,9 @@ class ThoughtFilter:
 
     def _begin(self, text: str, position: int, parts: _Parts) -> int:
         """Look for a tag; text that may become one waits for more text."""
+        if text[position] not in _FIRST:
+            self._is_at_start = self._is_line_start = False
+            return position
         rest = text[position : position + _MAX_TAG_CHARS]
         tags = self._tags()
         if any(tag.startswith(rest) and tag != rest for tag in tags):

@@ -251,7 +251,7 @@ class DetachedQueues:
         if len(queue) >= QUEUE_LIMIT:
             dropped = queue.popleft()
             if isinstance(dropped, asyncio.Future):
-                _mark_done(dropped)
+                dropped.set_result(None)
             else:
                 dropped[0].account.dropped += 1
         queue.append((implementation, event))
@@ -282,18 +282,13 @@ class DetachedQueues:
         while queue:
             entry = queue.popleft()
             if isinstance(entry, asyncio.Future):
-                _mark_done(entry)
+                entry.set_result(None)
                 continue
             implementation, event = entry
             try:
                 await invoke(implementation, self._runtime, event)
             except HookError as error:
                 self._runtime.report(error)
-
-
-def _mark_done(mark: asyncio.Future[None]) -> None:
-    if not mark.done():
-        mark.set_result(None)
 
 
 _CALLERS: dict[Kind, type[Caller]] = {

@@ -94,11 +94,6 @@ class NextCall:
         self.response: LLMResponse | None = None
         self.error: Exception | None = None
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it has begun and is not over."""
-        return self.begun.done() and not self.ended.done()
-
     async def __call__(self, request: ChatRequest) -> LLMResponse:
         """Make the model call."""
         if self.begun.done() or self.is_closed:
@@ -278,7 +273,8 @@ class _Call:
 
     def _can_be_blamed(self) -> bool:
         """Whether it is the plugin's code that ignores a cancellation."""
-        is_model_call = self._next is not None and self._next.is_running
+        following = self._next
+        is_model_call = following and following.begun.done() and not following.ended.done()
         return isinstance(self._call, asyncio.Task) and not is_model_call
 
 

@@ -96,6 +96,10 @@ class HookPoint(Generic[P, R]):
     ) -> Callable[Concatenate[S, P], Awaitable[R]]: ...
     @overload
     def __call__(
+        self, function: Callable[Concatenate[S, P], Awaitable[R] | R | None], /
+    ) -> Callable[Concatenate[S, P], Awaitable[R] | R | None]: ...
+    @overload
+    def __call__(
         self,
         /,
         *,
@@ -119,7 +123,8 @@ class HookPoint(Generic[P, R]):
         """Mark `function` as an implementation.
 
         Args:
-            function: sync or async; takes exactly the declared arguments.
+            function: sync or async; takes exactly the declared arguments. A sync function may
+                return an awaitable where it cannot answer at once; only that takes a task.
             blocking: the function may wait without awaiting; it runs in a thread.
             critical: a failure stops what follows (chains only).
             when: activate only if this holds, such as ``channel:telegram``.

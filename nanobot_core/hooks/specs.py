@@ -274,7 +274,7 @@ def wrap_model_call(
 
     ``await call_next(event.request)`` makes the call, with this request or a changed one, and
     returns its response. To end the turn with a message, raise a `LimitError` before it; to answer
-    instead of the model, return without it.
+    instead of the model, return without it. Return None to leave this call as it is.
     """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import ItemsView
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from nanobot_core import (
 )
 from nanobot_openai.dialect import dialect_of
 from nanobot_openai.encoding import BodyEncoder
-from nanobot_openai.mapping import body_of
+from nanobot_openai.mapping import MessageMapper, body_of
 from nanobot_openai.vendors import VENDORS
 
 SPECS = {spec.name: spec for spec in VENDORS}
@@ -33,13 +34,18 @@ TOOL = ToolDefinition(name="look", description="Look.", parameters={"type": "obj
 
 
 def _body(
-    *messages: Message, vendor: str = "custom", stream: bool = True, **fields: Any
+    *messages: Message,
+    vendor: str = "custom",
+    stream: bool = True,
+    mapper: MessageMapper | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
     spec: ProviderSpec = SPECS[vendor]
     request = ChatRequest(messages=messages, **{"model": "m", **fields})
     encoder = BodyEncoder()
     tools = encoder.schemas(request.tools)
-    body = body_of(request, spec=spec, dialect=dialect_of(vendor), stream=stream, tools=tools)
+    mapper = mapper or MessageMapper(vendor, dialect_of(vendor))
+    body = body_of(request, spec=spec, mapper=mapper, stream=stream, tools=tools)
     assert json.loads(encoder.encode(body)) == body
     return body
 
@@ -95,7 +101,8 @@ def test_an_endpoint_can_ask_for_alternating_roles() -> None:
             *users,
         ),
     )
-    body = body_of(request, spec=SPECS["custom"], dialect=dialect, stream=False, tools=[])
+    mapper = MessageMapper("custom", dialect)
+    body = body_of(request, spec=SPECS["custom"], mapper=mapper, stream=False, tools=[])
     messages = body["messages"]
     assert isinstance(messages, list)
     roles = [message["role"] for message in messages if isinstance(message, dict)]
@@ -362,3 +369,37 @@ def test_one_encoder_sends_the_tools_of_each_request(requests: list[list[str]]) 
         assert [tool["function"]["name"] for tool in sent["tools"]] == names
         replaced: JsonObject = {"model": "m", "tools": []}
         assert json.loads(encoder.encode(replaced)) == replaced
+
+
+@given(st.data(), st.lists(_MESSAGES, min_size=1, max_size=5), st.sampled_from(sorted(SPECS)))
+def test_earlier_requests_do_not_change_what_is_sent(
+    data: st.DataObject, pool: list[Message], vendor: str
+) -> None:
+    mapper = MessageMapper(vendor, dialect_of(vendor))
+    histories = st.lists(st.sampled_from(pool), max_size=6)
+    for history in data.draw(st.lists(histories, max_size=6)):
+        sent = _wire(*history, vendor=vendor, model="claude", mapper=mapper)
+        assert sent == _wire(*history, vendor=vendor, model="claude")
+
+
+class _Watched(dict[str, Any]):
+    """Arguments that count how often they are written."""
+
+    written = 0
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]  # dict_items cannot be named
+        self.written += 1
+        return super().items()
+
+
+def test_concurrent_runs_map_each_of_their_messages_once() -> None:
+    mapper = MessageMapper("custom", dialect_of("custom"))
+    runs = [[Message(role="user", content=f"question {number}")] for number in range(5)]
+    arguments = [_Watched(path=str(number)) for number in range(100)]
+    for number, each in enumerate(arguments):
+        history = runs[number % len(runs)]
+        call = ToolCall(f"c{number}", "look", each)
+        history.append(Message(role="assistant", tool_calls=(call,)))
+        history.append(Message(role="tool", content="seen", tool_call_id=call.id))
+        _wire(*history, mapper=mapper)
+    assert {each.written for each in arguments} == {1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,23 @@ async def test_wrappers_nest_in_order_and_may_change_the_request(
     response = await bench.hooks(Wraps("a"), Wraps("b")).wrap_model_call(model_call(turn), answers)
 
     assert response.content == "a(b(answer of mab))"
+
+
+async def test_a_plain_function_decides_for_each_call_whether_it_wraps(
+    bench: Bench, turn: TurnInfo
+) -> None:
+    class Wraps:
+        @on.wrap_model_call
+        def around(
+            self, event: ModelCallRequested, call_next: Next
+        ) -> Awaitable[LLMResponse] | None:
+            return call_next(event.request) if event.iteration == 1 else None
+
+    hooks = bench.hooks(Wraps())
+    for event in (model_call(turn), replace(model_call(turn), iteration=2)):
+        response = await hooks.wrap_model_call(event, answers)
+        assert response.content == "answer of m"
+    assert bench.reported == []
 
 
 async def test_a_wrapper_that_fails_before_the_call_is_skipped(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,14 +55,8 @@ _DIALECTS = {
     "custom": Dialect(return_reasoning="calls"),
     "vllm": Dialect(return_reasoning="calls"),
 }
-_MISTRAL_FAMILY = (
-    "mistral",
-    "ministral",
-    "mixtral",
-    "magistral",
-    "codestral",
-    "devstral",
-    "pixtral",
+_MISTRAL_FAMILY = re.compile(
+    "mistral|ministral|mixtral|magistral|codestral|devstral|pixtral", re.IGNORECASE
 )
 
 
@@ -72,7 +67,7 @@ def dialect_of(provider: str) -> Dialect:
 
 def speaks_mistral(dialect: Dialect, model: str) -> bool:
     """Whether Mistral's rules apply; the templates of its open models enforce them too."""
-    return dialect.mistral or any(name in model.lower() for name in _MISTRAL_FAMILY)
+    return dialect.mistral or _MISTRAL_FAMILY.search(model) is not None
 
 
 def must_alternate(dialect: Dialect, model: str) -> bool:

@@ -1,9 +1,11 @@
-"""From a `ChatRequest` to the body of ``POST /chat/completions``. Pure functions."""
+"""From a `ChatRequest` to the body of ``POST /chat/completions``."""
 
 from __future__ import annotations
 
 import json
+import operator
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -27,13 +29,45 @@ BLOCK_OWNER = "provider"
 
 _SHORT_CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 _CACHE_HERE: JsonObject = {"type": "ephemeral"}
+_KNOWN_RUNS = 8
+
+
+class MessageMapper:
+    """Maps the messages of requests.
+
+    The requests of a run repeat each other, so what is mapped of the latest runs is kept.
+
+    Args:
+        provider: name of the provider.
+        dialect: of the vendor.
+    """
+
+    def __init__(self, provider: str, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._provider = provider
+        self._runs: OrderedDict[int, tuple[Sequence[Message], list[JsonObject]]] = OrderedDict()
+
+    def map(self, history: Sequence[Message]) -> list[JsonObject]:
+        """Return `history` on the wire. Only the list itself may be changed."""
+        run = id(history[0]) if history else 0
+        known, mapped = self._runs.pop(run, ((), []))
+        if len(known) > len(history) or not all(map(operator.is_, known, history)):
+            known, mapped = (), []
+        added = history[len(known) :]
+        mapped = [*mapped, *_messages(added, self._provider, self.dialect)]
+        # Images are large, and those of tool results follow the results of the same answer.
+        if all(isinstance(message.content, str) for message in added):
+            self._runs[run] = history, mapped
+            if len(self._runs) > _KNOWN_RUNS:
+                self._runs.popitem(last=False)
+        return list(mapped)
 
 
 def body_of(
     request: ChatRequest,
     *,
     spec: ProviderSpec,
-    dialect: Dialect,
+    mapper: MessageMapper,
     stream: bool,
     tools: list[JsonValue],
 ) -> JsonObject:
@@ -42,10 +76,11 @@ def body_of(
     The request's ``extra`` goes over what is derived here, and the spec's overrides for the model
     go over both, because the service refuses the request without them.
     """
+    dialect = mapper.dialect
     history, is_mistral = request.messages, speaks_mistral(dialect, request.model)
     if is_mistral:
         history = tuple(map(_with_short_call_ids, history))
-    messages = _messages(history, spec.name, dialect)
+    messages = mapper.map(history)
     if is_mistral:
         messages = _with_answered_results(messages)
     if must_alternate(dialect, request.model):
@@ -255,10 +290,11 @@ def _mark_for_cache(messages: list[JsonObject]) -> None:
 
     This is Anthropic's prompt caching, as OpenRouter passes it on.
     """
-    stable = [message for message in messages[:1] if message["role"] == "system"]
-    for message in [*stable, messages[-1]] if messages else []:
-        content = message["content"]
+    first = 0 if messages and messages[0]["role"] == "system" else len(messages) - 1
+    for index in {first, len(messages) - 1} if messages else ():
+        content = messages[index]["content"]
         if isinstance(content, str):
-            message["content"] = [{"type": "text", "text": content, "cache_control": _CACHE_HERE}]
+            content = [{"type": "text", "text": content, "cache_control": _CACHE_HERE}]
         elif isinstance(content, list) and content and isinstance(content[-1], dict):
-            content[-1] = {**content[-1], "cache_control": _CACHE_HERE}
+            content = [*content[:-1], {**content[-1], "cache_control": _CACHE_HERE}]
+        messages[index] = {**messages[index], "content": content}

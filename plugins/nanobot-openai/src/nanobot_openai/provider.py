@@ -24,7 +24,7 @@ from nanobot_openai.dialect import dialect_of
 from nanobot_openai.encoding import BodyEncoder
 from nanobot_openai.endpoint import Endpoint, key_hint, resolve_endpoint
 from nanobot_openai.failure import FailureReader
-from nanobot_openai.mapping import body_of
+from nanobot_openai.mapping import MessageMapper, body_of
 from nanobot_openai.sse import EventParser, EventTooLargeError, ServerEvent
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class OpenAIProvider(LLMProvider):
         self._client: Client | None = None
         self._opening = asyncio.Lock()
         self._encoder = BodyEncoder()
+        self._mapper = MessageMapper(spec.name, self._dialect)
 
     async def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
         """Make one streamed call; see `LLMProvider.chat_stream`."""
@@ -115,8 +116,7 @@ class OpenAIProvider(LLMProvider):
 
     def _body(self, request: ChatRequest, *, stream: bool) -> bytes:
         tools = self._encoder.schemas(request.tools)
-        spec, dialect = self._spec, self._dialect
-        body = body_of(request, spec=spec, dialect=dialect, stream=stream, tools=tools)
+        body = body_of(request, spec=self._spec, mapper=self._mapper, stream=stream, tools=tools)
         return self._encoder.encode(body)
 
     def _payloads(self, parser: EventParser, piece: bytes) -> Iterator[dict[str, Any] | None]:

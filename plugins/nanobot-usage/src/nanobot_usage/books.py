@@ -74,6 +74,7 @@ class Books:
     Attributes:
         settings: the plugin's settings.
         has_budget: whether the owner has set any budget.
+        counts_turns: whether anything depends on what a turn under way has spent.
     """
 
     def __init__(self, ctx: PluginContext) -> None:
@@ -83,6 +84,7 @@ class Books:
             budget.tokens is not None or budget.usd is not None
             for budget in (self._budgets.turn, self._budgets.session, self._budgets.day)
         )
+        self.counts_turns: bool = self.has_budget or self.settings.footer
         self._ctx = ctx
         self._store = UsageStore(ctx.data_dir)
         self._turns: dict[str, _TurnAccount] = {}
@@ -176,9 +178,10 @@ class Books:
             if state.part >= 1:
                 raise BudgetExceeded(state.scope, state.used, state.limit)
 
-    async def is_short(self, turn: TurnInfo) -> bool:
-        """Whether 80% of a budget are spent."""
-        return any(state.part >= WARN_AT for state in await self.states(turn))
+    async def economy_model(self, turn: TurnInfo) -> str | None:
+        """Return the economy model if 80% of a budget are spent."""
+        is_short = any(state.part >= WARN_AT for state in await self.states(turn))
+        return self.settings.economy_model if is_short else None
 
     async def warnings(self, turn: TurnInfo) -> list[str]:
         """Return a sentence for each budget of which 80% are spent, each once; log it as well."""

@@ -69,18 +69,27 @@ class UsagePlugin(TurnLog):
         ctx.on_dispose(self._open_books.aclose)
 
     @on.choose_model
-    async def choose_model(self, event: ModelRequested) -> str | None:
+    def choose_model(self, event: ModelRequested) -> Awaitable[str | None] | None:
         """Name the economy model when a budget runs short."""
-        economy = self._books.settings.economy_model
-        return economy if economy and await self._books.is_short(event.turn) else None
+        books = self._books
+        if not (books.settings.economy_model and books.has_budget):
+            return None
+        return books.economy_model(event.turn)
 
     @on.wrap_model_call(tryfirst=True)
-    async def wrap_model_call(
+    def wrap_model_call(
+        self,
+        event: ModelCallRequested,
+        call_next: Callable[[ChatRequest], Awaitable[LLMResponse]],
+    ) -> Awaitable[LLMResponse] | None:
+        """End the turn instead of making a call beyond a budget."""
+        return self._count(event, call_next) if self._books.counts_turns else None
+
+    async def _count(
         self,
         event: ModelCallRequested,
         call_next: Callable[[ChatRequest], Awaitable[LLMResponse]],
     ) -> LLMResponse:
-        """End the turn instead of making a call beyond a budget."""
         await self._books.demand(event.turn)
         response = await call_next(event.request)
         self._books.count_ahead(event.turn, event.request.model, response.usage)
@@ -92,8 +101,11 @@ class UsagePlugin(TurnLog):
         self._books.record(event)
 
     @on.finalize_content(trylast=True)
-    async def finalize_content(self, event: ContentReady) -> str | None:
+    def finalize_content(self, event: ContentReady) -> Awaitable[str | None] | None:
         """Put warnings and, where it is wanted, tokens and cost below the answer."""
+        return self._with_notes(event) if self._books.counts_turns else None
+
+    async def _with_notes(self, event: ContentReady) -> str | None:
         from nanobot_usage.report import render_spent
 
         lines = [f"*{warning}*" for warning in await self._books.warnings(event.turn)]
