@@ -239,6 +239,7 @@ if TYPE_CHECKING:
         Manifest as Manifest,
         manifest_to_json as manifest_to_json,
     )
+    from nanobot_core.prompts import prompt as prompt
     from nanobot_core.tasks import finish_in_thread as finish_in_thread
     from nanobot_core.text import (
         repair_json_object as repair_json_object,
@@ -324,6 +325,7 @@ _HOMES = {
         "nanobot_core.paths": "Judged PathGuard",
         "nanobot_core.plugins.examine": "examine_plugin",
         "nanobot_core.plugins.manifest": "Declaration Manifest manifest_to_json",
+        "nanobot_core.prompts": "prompt",
         "nanobot_core.tasks": "finish_in_thread",
         "nanobot_core.text": "repair_json_object shorten truncate_middle",
         "nanobot_core.thoughts": "split_thoughts",

@@ -159,6 +159,8 @@ class InboundMessage(Repaired):
         dedupe_key: the platform's own message id, or ``None``.
         is_group: the chat has more people than the sender.
         is_addressed: in a group, the message mentions the agent or answers it.
+        is_forwarded: the text is someone else's, such as a forwarded message or a mail; the model
+            reads it as a quotation.
         is_control: waits for no other message of its session; set for control commands.
     """
 
@@ -175,6 +177,7 @@ class InboundMessage(Repaired):
     dedupe_key: str | None = None
     is_group: bool = False
     is_addressed: bool = False
+    is_forwarded: bool = False
     is_control: bool = False
 
     @property

@@ -12,7 +12,6 @@ from nanobot_core.agent.model_call import ModelAnswer, ModelCaller
 from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, Compaction, ModelSource
 from nanobot_core.agent.shortening import (
     COMPACT_AT,
-    SUMMARY_INSTRUCTION,
     compact,
     input_budget,
     microcompact,
@@ -347,7 +346,7 @@ class _Run:
         """Return a summary by the model, or a shortened transcript if the model gives none."""
         chars = int(self.budget * self.estimator.chars_per_token / 2)
         transcript = render_transcript(messages, chars)
-        question = Message(role="user", content=f"{transcript}\n\n{SUMMARY_INSTRUCTION}")
+        question = Message(role="user", content=f"{transcript}\n\n{self.spec.summary_instruction}")
         try:
             answer = await self.caller.call([question], (), self.iteration, is_hidden=True)
         except (ProviderError, PluginError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Protocol
 
 from nanobot_core.agent.results import ResultFiles
@@ -13,6 +14,7 @@ from nanobot_core.events import RunEvent, StopReason, TurnInfo
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import JsonObject, Message, OutboundMessage, ToolCall, Usage
 from nanobot_core.paths import PathGuard
+from nanobot_core.prompts import packaged_text
 from nanobot_core.record import dataclass
 from nanobot_core.tools.registry import ToolRegistry
 
@@ -99,6 +101,7 @@ class AgentRunSpec:
         max_tool_result_chars: longer results are shortened, and the whole goes to a file.
         max_parallel: calls that run at the same time.
         max_repeats: equal calls with equal results after which the call is refused.
+        summary_instruction: asks the model for a summary of the oldest messages.
         pending: calls of the last assistant message to run before the first model call.
         more: called between iterations; returns new messages of the user, which the run records.
         newer_tools: called between iterations; returns the tools if they have changed, else
@@ -124,6 +127,7 @@ class AgentRunSpec:
     max_tool_result_chars: int = 16_000
     max_parallel: int = 8
     max_repeats: int = 6
+    summary_instruction: str = field(default_factory=partial(packaged_text, "summary"))
     pending: Sequence[ToolCall] = ()
     more: Callable[[], Awaitable[Sequence[Message]]] = _nothing_more
     newer_tools: Callable[[], Awaitable[ToolRegistry | None]] = _same_tools

@@ -26,12 +26,6 @@ MIN_RESULT_CHARS = 200
 """Shorter results stay: leaving them out saves too little."""
 
 SUMMARY_HEADING = "[Summary of the conversation so far]"
-SUMMARY_INSTRUCTION = (
-    "Summarise the conversation above for your own later use. Keep: what the user wants, "
-    "decisions, facts, names, paths and numbers that still matter, what was done with which "
-    "result, what is still open. Leave out pleasantries and superseded attempts. Write plain "
-    "notes, at most 400 words, no preamble."
-)
 
 Summarise = Callable[[Sequence[Message]], Awaitable[str]]
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from nanobot_core.agent.always import AlwaysAllowed
 from nanobot_core.agent.approval import ApprovalPolicy
+from nanobot_core.agent.instructions import Instructions
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder
 from nanobot_core.agent.results import ResultFiles
+from nanobot_core.agent.shortening import input_budget
 from nanobot_core.app.logging import configure_logging, quiet_unless_configured
 from nanobot_core.app.models import ConfiguredModels
 from nanobot_core.app.slots import create_memory, create_session_store, create_transcriber
@@ -235,6 +237,7 @@ class Nanobot:
                 sessions,
                 memory,
                 lambda: self.models.match(None).model,
+                self._losses,
                 ports.controls,
             ),
             clock=self._clock,
@@ -251,12 +254,18 @@ class Nanobot:
             settings.tools.approval_timeout_s,
             AlwaysAllowed.below(self.loaded.home),
         )
-        timezone = settings.agents.defaults.timezone
+        defaults = settings.agents.defaults
         return TurnSetup(
             settings=settings,
             reach=Reach(self.loaded, self._results),
             runner=AgentRunner(self.models, clock=self._clock, policy=policy),
-            requests=RequestBuilder(self._workspace, timezone, self._clock),
+            requests=RequestBuilder(
+                Instructions(self._workspace, self.loaded.home / "prompts"),
+                defaults.timezone,
+                self._clock,
+                budget_tokens=input_budget(defaults.context_window_tokens, defaults.max_tokens),
+                max_image_side=defaults.max_image_side,
+            ),
         )
 
     async def reconfigure(self, loaded: LoadedConfig, catalogue: Catalogue) -> Reconfiguration:
@@ -333,6 +342,9 @@ class Nanobot:
         finally:
             task.cancel()
             await asyncio.wait({task})
+
+    def _losses(self, session_key: str) -> Sequence[str]:
+        return self._running().setup.requests.losses(session_key)
 
     def _running(self) -> TurnPipeline:
         if self._pipeline is None:

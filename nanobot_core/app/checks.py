@@ -35,6 +35,7 @@ def find_problems(loaded: LoadedConfig, catalogue: Catalogue) -> list[ConfigProb
             *section_names(loaded, catalogue),
             *_provider_problems(loaded, catalogue),
             *_owner_problems(loaded),
+            *_prompt_problems(loaded, catalogue),
         ]
     )
 
@@ -136,6 +137,17 @@ def _owner_problems(loaded: LoadedConfig) -> Iterator[ConfigProblem]:
                 remedy="their messages are rejected; add them to allow_from",
                 level="warning",
             )
+
+
+def _prompt_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    """Yield what is wrong with the owner's prompt texts."""
+    from nanobot_core.prompts import prompt_problems
+
+    packages = {
+        plugin_id: selection.plugin.target.partition(":")[0].rpartition(".")[0]
+        for plugin_id, selection in catalogue.selections.items()
+    }
+    yield from prompt_problems(loaded.home / "prompts", packages)
 
 
 @cache

@@ -144,6 +144,8 @@ class AgentDefaults(PluginSettings):
         max_tokens: most tokens of one answer.
         context_window_tokens: most tokens of one request and its answer.
         temperature: ``None`` uses the default of the service.
+        max_image_side: pixels of the longer side of an image; larger ones are scaled, which needs
+            the extra ``nanobot-core[images]``.
         session_store: name of the session store.
         steering: a message that arrives during a turn is added to that turn.
         transcriber: name of the transcriber; ``None`` uses the installed one if there is only one.
@@ -162,6 +164,7 @@ class AgentDefaults(PluginSettings):
     max_tool_iterations: PositiveInt = 200
     timezone: Annotated[str, AfterValidator(_check_timezone)] = "UTC"
     streaming: bool = True
+    max_image_side: PositiveInt = 1_568
     session_store: str = "jsonl"
     steering: bool = False
     transcriber: OptionalText = None

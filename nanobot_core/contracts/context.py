@@ -98,6 +98,10 @@ class PluginContext(Protocol):
         """A folder of the plugin's own that outlives the process; created on first use."""
 
     @property
+    def prompts_dir(self) -> Path:
+        """The owner's replacements of the plugin's prompt texts, see `prompt`; it may not exist."""
+
+    @property
     def media(self) -> MediaStore:
         """Where files that people send and receive are kept."""
 

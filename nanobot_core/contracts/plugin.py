@@ -132,8 +132,9 @@ class ContextBlock:
             ``turn`` comes before the user's words.
         position: place among the stable passages, lowest first: 100 memory, 200 the text of skills,
             300 the list of skills, 900 recent history.
-        priority: higher ones survive when the window is short.
-        max_tokens: most tokens it may take; longer text is cut.
+        priority: if all passages together exceed their budget, the lowest one is shortened or left
+            out first.
+        max_tokens: most tokens it may take; longer text is cut in the middle, and that is logged.
     """
 
     name: str

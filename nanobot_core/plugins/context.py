@@ -178,6 +178,11 @@ class HostContext:
         return self._host.agent(self.id)
 
     @property
+    def prompts_dir(self) -> Path:
+        """Where the owner's replacements of the plugin's prompt texts are."""
+        return self._host.home / "prompts" / self.id
+
+    @property
     def data_dir(self) -> Path:
         """A folder of the plugin's own, created on first use."""
         folder = self._host.home / "plugins" / self.id

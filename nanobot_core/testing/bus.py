@@ -296,6 +296,7 @@ class BusContract(ConformanceSuite):
             dedupe_key="update 9",
             is_group=True,
             is_addressed=True,
+            is_forwarded=True,
             is_control=True,
         )
         plain = InboundMessage(channel="test", sender_id="", chat_id="", content="")

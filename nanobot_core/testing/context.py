@@ -239,6 +239,11 @@ class FakePluginContext:
         )
 
     @property
+    def prompts_dir(self) -> Path:
+        """A folder that a test can fill."""
+        return self._data_dir.parents[1] / "prompts" / self.id
+
+    @property
     def data_dir(self) -> Path:
         """A folder of the plugin's own; created on first use."""
         self._data_dir.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from nanobot_core._version import __version__
@@ -76,6 +76,7 @@ class Commands:
         sessions: sessions that commands change.
         memory: takes up the messages of a session before a new conversation.
         default_model: returns the name of the configured model; may raise `NoProvider`.
+        losses: returns a line for each passage that the last request of a session lacks.
         controls: the gateway; ``None`` in a program without one.
     """
 
@@ -85,12 +86,14 @@ class Commands:
         sessions: Sessions,
         memory: SessionMemory,
         default_model: Callable[[], str],
+        losses: Callable[[str], Sequence[str]],
         controls: Controls | None = None,
     ) -> None:
         self._host = host
         self._sessions = sessions
         self._memory = memory
         self._default_model = default_model
+        self._losses = losses
         self._controls = controls
         self._core: dict[str, CoreCommand] = {
             "help": self._help,
@@ -196,6 +199,7 @@ class Commands:
             for item in self._host.reports()
             if item.state not in QUIET_STATES
         ]
+        problems += [f"- The passage {line}" for line in self._losses(session.key)]
         if self._controls is not None:
             problems += [f"- {line}" for line in await self._controls.problems()]
         return "\n".join(

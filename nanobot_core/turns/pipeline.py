@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.loop import AgentRunner
-from nanobot_core.agent.request import RequestBuilder, RequestParts, with_attachments
+from nanobot_core.agent.request import RequestBuilder, RequestParts, quoted, with_attachments
 from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, EventSink, Send, ignore_event
 from nanobot_core.agent.shortening import COMPACT_AT, input_budget
 from nanobot_core.agent.tool_runner import SPOKE
@@ -148,6 +148,7 @@ class TurnSetup:
             max_tool_result_chars=limits.max_tool_result_chars,
             max_parallel=limits.max_parallel,
             max_repeats=limits.max_repeats,
+            summary_instruction=self.requests.instructions.text("summary"),
         )
 
     def input_budget(self) -> int:
@@ -284,7 +285,7 @@ class TurnPipeline:
                 return TurnOutcome(turn=turn, reply=reply)
             estimator, budget = self.setup.runner.estimator, self._history_budget()
             await self.memory.make_room(session, turn, estimator, budget)
-            message = await self._stored_form(request.message)
+            message = await self._introduced(request.message, turn)
             start = Resumption(message=message, before=align(session.messages))
         recorder = TurnRecorder(self.sessions, session, turn, request.on_event, self.redact)
         work = _Turn(request, turn, hooks, tools, session, start, recorder)
@@ -311,9 +312,20 @@ class TurnPipeline:
         self.memory.consolidate_later(session, turn, estimator, budget)
         return _outcome(work, result, since)
 
-    async def _stored_form(self, message: InboundMessage) -> Message:
+    async def _introduced(self, message: InboundMessage, turn: TurnInfo) -> Message:
+        """Return the message that begins a turn as the history keeps it."""
+        stored, setup = await self._stored_form(message, turn), self.setup
+        workspace = setup.requests.instructions.workspace
+        if not turn.is_owner:
+            workspace = (await asyncio.to_thread(setup.reach.guard_for, turn)).workspace
+        is_quoted = _is_quoted(message, turn)
+        return setup.requests.introduced(stored, turn, workspace, is_quoted=is_quoted)
+
+    async def _stored_form(self, message: InboundMessage, turn: TurnInfo) -> Message:
         """Return the user's message as the history keeps it."""
         text = self.redact(await with_speech(message, self.transcribe))
+        if _is_quoted(message, turn):
+            text = quoted(text)
         return Message(
             role="user",
             content=with_attachments(text, message.media),
@@ -383,7 +395,7 @@ class TurnPipeline:
         # After a crash the turn already has some, and receives them again to acknowledge them.
         known = {message.inbound_id for message in work.session.messages}
         arrived = [message for message in await work.request.more() if message.id not in known]
-        stored = [await self._stored_form(message) for message in arrived]
+        stored = [await self._stored_form(message, work.info) for message in arrived]
         return [replace(message, extra={STEERED: True}) for message in stored]
 
     async def _send(self, work: _Turn, message: OutboundMessage) -> None:
@@ -471,6 +483,11 @@ def _turn_of(request: TurnRequest, sharing: Sharing) -> TurnInfo:
         is_owner=request.is_owner,
         memory=memory,
     )
+
+
+def _is_quoted(message: InboundMessage, turn: TurnInfo) -> bool:
+    """Whether someone else than the owner wrote the text, and the owner may read along."""
+    return message.is_forwarded or (message.is_group and not turn.is_owner)
 
 
 def _outcome(work: _Turn, result: AgentRunResult, since: Sequence[Message]) -> TurnOutcome:

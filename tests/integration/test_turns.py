@@ -22,12 +22,14 @@ from nanobot_core import (
     Usage,
     on,
 )
+from nanobot_core.agent.request import RUNTIME_END
 from nanobot_core.events import RunEvent
 from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool
 from nanobot_core.turns.pipeline import TurnRequest
 from tests.integration.conftest import Start, call, history, started
 from tests.scripted_provider import ScriptedPlugin
+from tests.unit.agent.conftest import PIXEL
 
 pytestmark = pytest.mark.anyio
 
@@ -55,8 +57,9 @@ async def test_a_turn_is_answered_and_stored(start: Start) -> None:
         ("assistant", "Yes, you said hi."),
     ]
     assert stored[0].inbound_id
-    sent = script.provider.requests[1].messages
-    assert [m.text for m in sent[1:3]] == ["hi", "Hello!"], "runtime blocks are not stored"
+    first_sent, second_sent = (request.messages for request in script.provider.requests)
+    assert first_sent[1].text.endswith(f"{RUNTIME_END}\n\nhi")
+    assert second_sent[:2] == first_sent, "the prompt cache applies"
 
 
 async def test_the_beginning_of_requests_does_not_change_from_turn_to_turn(start: Start) -> None:
@@ -140,7 +143,7 @@ async def test_files_that_come_with_a_message_are_shown_once_and_remembered(
     start: Start, tmp_path: Path
 ) -> None:
     picture = tmp_path / "cat.png"
-    picture.write_bytes(b"png")
+    picture.write_bytes(PIXEL)
     script = ScriptedPlugin("a cat", "you sent it")
     async with start(script) as bot:
         await bot.run("", media=[str(picture)])
@@ -148,7 +151,8 @@ async def test_files_that_come_with_a_message_are_shown_once_and_remembered(
         stored = await history(bot)
     assert isinstance(script.provider.requests[0].messages[-1].content, tuple)
     assert stored[0].text == f"Attached file: {picture}"
-    assert script.provider.requests[1].messages[1].text == f"Attached file: {picture}"
+    again = script.provider.requests[1].messages[1].text
+    assert again.endswith(f"{RUNTIME_END}\n\nAttached file: {picture}")
 
 
 async def test_stored_results_are_cut_and_the_model_saw_them_whole(start: Start) -> None:

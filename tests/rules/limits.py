@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 19_800
+CORE: Final = 20_100
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -30,8 +30,9 @@ MODULES: Final = {
     "__init__": Size(250, 336),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
-    "agent": Size(1100, 1673),  # a run measures its messages once; gather_context names the tools
-    "app": Size(1500, 2311),
+    # Passages share a budget, images are scaled, and texts can be replaced.
+    "agent": Size(1100, 1820),
+    "app": Size(1500, 2330),
     "cli": Size(2300, 3145),
     "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
@@ -48,6 +49,7 @@ MODULES: Final = {
     "net": Size(450, 580),
     "paths": Size(200, 260),
     "plugins": Size(2700, 3716),
+    "prompts": Size(100, 110),
     "provider_match": Size(150, 150),
     "record": Size(60, 90),
     "sessions": Size(600, 984),
@@ -81,7 +83,7 @@ PUBLIC_METHODS: Final = 15
 RAISED: Final[dict[tuple[str, str], int]] = {
     # One typed field for each thing that the host provides; the alternative is to pass the host.
     ("methods", "nanobot_core/contracts/context.py::PluginContext"): 19,
-    ("methods", "nanobot_core/plugins/context.py::HostContext"): 18,
+    ("methods", "nanobot_core/plugins/context.py::HostContext"): 19,
     # A test names the parts that it needs and leaves out the others.
     ("all-parameters", "nanobot_core/testing/context.py::FakePluginContext.__init__"): 9,
     # The contract of a bus, and `open`.

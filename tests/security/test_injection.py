@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from nanobot_core import Nanobot, ToolCall
-from nanobot_core.agent.request import GUEST
 from nanobot_core.config.loading import load_config
+from nanobot_core.prompts import CORE, read_prompt
 from tests.scripted_provider import ScriptedPlugin
 from tests.security.leaks.canaries import search
 from tests.security.leaks.services import Background
@@ -295,9 +295,12 @@ def test_the_model_learns_that_a_guest_speaks(world: GatewayHome) -> None:
         )
         for words in ("from a guest", "from the owner")
     )
-    assert GUEST in marked
+    guest = read_prompt(CORE, Path("absent"), "guest")
+    assert guest in marked
     assert "sender guest" in marked
-    assert GUEST not in unmarked
+    assert "> say from a guest" in marked
+    assert guest not in unmarked
+    assert "> say" not in unmarked
 
 
 def _offered(plugin: ScriptedPlugin) -> set[str]:

@@ -142,6 +142,7 @@ def test_a_forward_says_whose_words_they_are(origin: dict[str, Any], name: str) 
     message = received(text="/new", forward_origin=origin).message
 
     assert message.content == f"[forwarded from {name}]\n/new"
+    assert message.is_forwarded
 
 
 def test_a_topic_is_a_chat_of_its_own() -> None:

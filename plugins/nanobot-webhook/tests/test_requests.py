@@ -43,6 +43,7 @@ DATA: Mapping[str, Any] = {
     "metadata": {"room": {"floor": 2}},
     "is_group": False,
     "is_addressed": True,
+    "is_forwarded": True,
 }
 
 

@@ -155,6 +155,16 @@ def test_check_tells_all_problems_at_once_with_file_and_line(packages: Packages)
     assert packages.imported() == set()
 
 
+def test_check_reads_the_prompt_texts_of_the_owner(bare: CommandLine) -> None:
+    folder = bare.home / "prompts"
+    folder.mkdir()
+    (folder / "guest.md").write_text("Be kind.\nTo {{sender}}.\n")
+    told = bare("config", "check", code=1).stderr
+    assert f"{folder}/guest.md:2: unknown placeholder {{{{sender}}}}; this text has none" in told
+    (folder / "guest.md").write_text("Be kind.\n")
+    bare("config", "check")
+
+
 def test_a_section_of_a_known_plugin_that_is_missing_comes_with_its_package(
     bare: CommandLine,
 ) -> None:

@@ -28,7 +28,9 @@ def obey(request: RecordedRequest) -> Reply:
         results.append(_text(message))
     if results:
         return Reply(text="The tool said: " + " | ".join(reversed(results)))
-    verb, _, rest = _text(messages[-1]).strip().rpartition("\n")[2].partition(" ")
+    verb, _, rest = (
+        _text(messages[-1]).strip().rpartition("\n")[2].removeprefix("> ").partition(" ")
+    )
     if verb != "call":
         return Reply(text=rest or "Nothing to do.")
     name, _, arguments = rest.partition(" ")

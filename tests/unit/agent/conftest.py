@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,12 @@ TURN = TurnInfo(
     id="turn0001", session_key="cli:direct", channel="cli", chat_id="direct", sender_id="me|Me",
     source="cli", is_owner=True,
 )  # fmt: skip
+
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
+)
+"""A whole image in the format PNG."""
 
 
 class HastyClock(FakeClock):

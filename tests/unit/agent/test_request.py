@@ -12,8 +12,9 @@ import pytest
 from loguru import logger
 
 from nanobot_core import ContextBlock, ContextRequested, ImageBlock, Message, TextBlock, on
+from nanobot_core.agent.images import MAX_FILE_BYTES
+from nanobot_core.agent.instructions import Instructions
 from nanobot_core.agent.request import (
-    MAX_IMAGE_BYTES,
     RUNTIME_END,
     RequestBuilder,
     RequestParts,
@@ -21,7 +22,7 @@ from nanobot_core.agent.request import (
 )
 from nanobot_core.agent.shortening import SUMMARY_HEADING
 from nanobot_core.folder import Folder
-from tests.unit.agent.conftest import TURN, Bench
+from tests.unit.agent.conftest import PIXEL, TURN, Bench
 
 pytestmark = pytest.mark.anyio
 
@@ -41,12 +42,26 @@ def log() -> Iterator[list[tuple[str, object]]]:
 
 def parts(text: str = "hello", media: Sequence[str] = (), **fields: object) -> RequestParts:
     message = Message(role="user", content=with_attachments(text, media))
-    base = RequestParts(turn=TURN, message=message, history=(), model="m", media=tuple(media))
+    base = RequestParts(
+        turn=TURN,
+        message=message,
+        history=(),
+        model="m",
+        workspace=Path("/agent"),
+        media=tuple(media),
+    )
     return replace(base, **fields)  # type: ignore[arg-type]  # each test names the field it means
 
 
-def builder(bench: Bench) -> RequestBuilder:
-    return RequestBuilder(Folder(bench.workspace), "Europe/Berlin", bench.clock)
+def builder(bench: Bench, budget_tokens: int = 50_000) -> RequestBuilder:
+    instructions = Instructions(Folder(bench.workspace), bench.workspace / "prompts")
+    return RequestBuilder(
+        instructions,
+        "Europe/Berlin",
+        bench.clock,
+        budget_tokens=budget_tokens,
+        max_image_side=1_568,
+    )
 
 
 async def test_an_identity_file_is_read_if_there_is_one(bench: Bench) -> None:
@@ -60,7 +75,7 @@ async def test_parts_stand_in_their_order_joined_by_rules(bench: Bench) -> None:
     (bench.workspace / "USER.md").write_text("likes tea")
     (bench.workspace / "SOUL.md").write_text("  \n")
     memory = [ContextBlock(name="Memory", text="knows things", placement="stable")]
-    sent = await builder(bench).build(parts(memory=memory), bench.hooks)
+    sent = await builder(bench).build(parts(memory=memory, workspace=bench.workspace), bench.hooks)
     identity, agents, user, remembered = sent[0].text.split("\n\n---\n\n")
     assert str(bench.workspace) in identity
     assert "terminal" in identity
@@ -80,7 +95,6 @@ async def test_the_beginning_is_the_same_in_every_turn_while_time_goes_on(bench:
     await bench.clock.advance(timedelta(days=3).total_seconds())
     second = await made.build(parts(), bench.hooks)
     assert first[0] == second[0]
-    assert first[-1] != second[-1]
 
 
 async def test_files_are_read_again_when_they_change_and_dropped_when_gone(bench: Bench) -> None:
@@ -109,7 +123,9 @@ async def test_unchanged_files_are_not_read_again(
 
 
 async def test_the_message_is_led_by_its_circumstances(bench: Bench) -> None:
-    sent = await builder(bench).build(parts(), bench.hooks)
+    made = builder(bench)
+    message = made.introduced(parts().message, TURN, bench.workspace, is_quoted=False)
+    sent = await made.build(parts(message=message), bench.hooks)
     head, _, text = sent[-1].text.partition(f"{RUNTIME_END}\n\n")
     assert "not instructions" in head
     assert "Time: 2026-01-01 01:00 (Thursday, Europe/Berlin)" in head
@@ -126,20 +142,25 @@ async def test_history_stands_between_after_a_summary(bench: Bench) -> None:
 async def test_images_are_shown_and_every_file_is_named(bench: Bench) -> None:
     image, text = bench.workspace / "cat.png", bench.workspace / "notes.txt"
     big, gone = bench.workspace / "big.jpg", bench.workspace / "gone.png"
-    image.write_bytes(b"png")
+    image.write_bytes(PIXEL)
     text.write_text("notes")
     with big.open("wb") as file:
-        file.truncate(MAX_IMAGE_BYTES + 1)
+        file.truncate(MAX_FILE_BYTES + 1)
     media = [str(path) for path in (image, text, big, gone)]
     sent = await builder(bench).build(parts("look", media), bench.hooks)
     content = sent[-1].content
     assert isinstance(content, tuple)
-    encoded = base64.b64encode(b"png").decode()
+    encoded = base64.b64encode(PIXEL).decode()
     assert content[0] == ImageBlock("image/png", encoded, str(image))
     assert isinstance(content[1], TextBlock)
     assert len(content) == 2
-    assert content[1].text.endswith(
-        "look\n\n" + "\n\n".join(f"Attached file: {path}" for path in media)
+    assert content[1].text == "\n\n".join(
+        [
+            f"[{big} is not shown as an image: it is larger than 50 MB]",
+            f"[{gone} is not shown as an image: it cannot be read: No such file or directory]",
+            "look",
+            *(f"Attached file: {path}" for path in media),
+        ]
     )
 
 
@@ -165,6 +186,27 @@ async def test_blocks_of_plugins_stand_where_they_ask_and_are_cut(bench: Bench) 
     assert sent[0].text.endswith("# Rules\n\nalways")
     assert "# Weather\n\nrrr" in sent[-1].text
     assert "960 characters left out" in sent[-1].text
+
+
+async def test_the_lowest_priority_is_shortened_first_and_reported_once(
+    bench: Bench, log: list[tuple[str, object]]
+) -> None:
+    def block(name: str, priority: int) -> ContextBlock:
+        return ContextBlock(name=name, text=name * 1_600, placement="stable", priority=priority)
+
+    bench.plug(Knows(a=block("a", 2), b=block("b", 0), c=block("c", 1)))
+    made = builder(bench, budget_tokens=2_700)  # of which a quarter is for these passages
+    first, second = [(await made.build(parts(), bench.hooks))[0].text for _ in range(2)]
+    assert first == second
+    assert "a" * 1_600 in first
+    assert "… [500 characters left out] …" in first
+    assert "# b" not in first
+    expected = [
+        ("the passage p0/c is cut to 1,100 of 1,600 characters because of the budget", "p0"),
+        ("the passage p0/b is left out because of the budget", "p0"),
+    ]
+    assert log == expected
+    assert made.losses(TURN.session_key) == [text.removeprefix("the passage ") for text, _ in log]
 
 
 async def test_stable_blocks_are_sorted_by_position_then_plugin_and_name(bench: Bench) -> None:
@@ -197,9 +239,9 @@ async def test_a_stable_block_that_changes_is_told_with_its_plugin(
 async def test_no_more_sessions_are_remembered_than_needed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, log: list[tuple[str, object]]
 ) -> None:
-    from nanobot_core.agent import request
+    from nanobot_core.agent import blocks
 
-    monkeypatch.setattr(request, "_TRACKED_SESSIONS", 1)
+    monkeypatch.setattr(blocks, "_TRACKED_SESSIONS", 1)
     knows = Knows(a=ContextBlock(name="Rules", text="one", placement="stable"))
     bench.plug(knows)
     made = builder(bench)

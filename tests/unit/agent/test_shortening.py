@@ -27,13 +27,13 @@ from nanobot_core import (
 )
 from nanobot_core.agent.shortening import (
     SUMMARY_HEADING,
-    SUMMARY_INSTRUCTION,
     compact,
     input_budget,
     microcompact,
     render_transcript,
 )
 from nanobot_core.agent.tokens import TokenEstimator, measure
+from nanobot_core.prompts import packaged_text
 from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool
 from tests.unit.agent.conftest import Bench, Next, call
@@ -221,7 +221,7 @@ async def test_a_history_over_the_threshold_is_summarised_before_the_call(bench:
     assert heard == [3, 4], "summaries are paid for too"
     assert result.usage.prompt_tokens == 7
     question, answer = bench.provider.requests
-    assert question.messages[0].text.endswith(SUMMARY_INSTRUCTION)
+    assert question.messages[0].text.endswith(packaged_text("summary"))
     assert question.tools == ()
     assert answer.messages[1].text == f"{SUMMARY_HEADING}\nnotes"
     assert answer.messages[2:-1] == tuple(long_history()[gone:])

@@ -127,6 +127,7 @@ def join_album(parts: list[Received]) -> Received:
         first.message,
         content="\n".join(text for text in texts if text),
         is_addressed=any(part.message.is_addressed for part in parts),
+        is_forwarded=any(part.message.is_forwarded for part in parts),
     )
     return replace(
         first, message=message, files=tuple(file for part in parts for file in part.files)
@@ -173,6 +174,7 @@ def _read_message(message: wire.Message, bot: wire.User) -> Received | None:
         dedupe_key=f"{key}:{message.edit_date}" if is_edited else key,
         is_group=message.chat.type != "private",
         is_addressed=is_addressed or _answers(message, bot),
+        is_forwarded=message.forward_origin is not None,
     )
     album = None if is_edited else message.media_group_id
     return Received(inbound, context, said, files, album)

@@ -91,6 +91,7 @@ class MessageData(_Part):
     files: tuple[IncomingFile, ...] = ()
     is_group: bool = False
     is_addressed: bool = False
+    is_forwarded: bool = False
     metadata: Annotated[dict[str, JsonValue], AfterValidator(_check_finite)] = {}
 
     @model_validator(mode="after")
@@ -151,4 +152,5 @@ def build_inbound(payload: MessagePayload, message_id: str, sent_at: datetime) -
         dedupe_key=message_id,
         is_group=data.is_group,
         is_addressed=data.is_addressed,
+        is_forwarded=data.is_forwarded,
     )
