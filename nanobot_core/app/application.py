@@ -226,12 +226,13 @@ class Nanobot:
         self, store: SessionStore, transcriber: TranscriptionProvider | None, ports: TurnPorts
     ) -> TurnPipeline:
         sessions = Sessions(store, self._clock)
-        memory = SessionMemory(self._memory, sessions, self._tasks.spawn)
+        locks = SessionLocks(self.loaded.home / "locks", sessions)
+        memory = SessionMemory(self._memory, sessions, locks, self._tasks.spawn)
         return TurnPipeline(
             setup=self._turn_setup(),
             host=self.plugins,
             sessions=sessions,
-            locks=SessionLocks(self.loaded.home / "locks", sessions),
+            locks=locks,
             commands=Commands(
                 self.plugins,
                 sessions,

@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 from nanobot_core.agent.tokens import RequestMeter
 from nanobot_core.channels.access import first_part
 from nanobot_core.contracts.memory import OWNERS_MEMORY, Consolidated, HistorySpan, MemoryScope
+from nanobot_core.errors import SessionError
+from nanobot_core.record import dataclass
 from nanobot_core.sessions.session import SUMMARY
 from nanobot_core.tasks import cancel_and_wait, run_bounded
 from nanobot_core.turns.failure import or_instead
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from nanobot_core.messages import InboundMessage, Message
     from nanobot_core.sessions.session import Session, Sessions
     from nanobot_core.tasks import Spawn
+    from nanobot_core.turns.locks import SessionLocks
 
 T = TypeVar("T")
 READ_LIMIT_S = 5.0
@@ -65,8 +68,14 @@ def memory_of(
     return f"sender/{message.channel}:{first_part(message.sender_id)}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Consolidation:
+    span: HistorySpan
+    work: asyncio.Task[Consolidated]
+
+
 class SessionMemory:
-    """What turns ask of the memory backend.
+    """What turns ask of the memory backend. Its methods are called while a turn holds the session.
 
     A backend that fails or takes too long is reported, and costs recall but never the answer. One
     consolidation of a session runs at a time.
@@ -74,14 +83,22 @@ class SessionMemory:
     Args:
         backend: the active one, or ``None``.
         sessions: whose messages it takes up.
-        spawn: starts consolidations that no turn waits for.
+        locks: order the turns of a session, and what changes it between them.
+        spawn: starts the calls of the backend.
     """
 
-    def __init__(self, backend: MemoryBackend | None, sessions: Sessions, spawn: Spawn) -> None:
+    def __init__(
+        self,
+        backend: MemoryBackend | None,
+        sessions: Sessions,
+        locks: SessionLocks,
+        spawn: Spawn,
+    ) -> None:
         self._backend = backend
         self._sessions = sessions
+        self._locks = locks
         self._spawn = spawn
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, _Consolidation] = {}
         self._meters: WeakKeyDictionary[Session, RequestMeter] = WeakKeyDictionary()
 
     async def passages(self, turn: TurnInfo, query: str) -> list[ContextBlock]:
@@ -105,11 +122,19 @@ class SessionMemory:
         if self._backend is None or self._tokens(session, estimator) <= budget:
             return
         if (running := self._running.get(session.key)) is not None:
-            await asyncio.wait({running}, timeout=MUST_LIMIT_S)
+            await asyncio.wait({running.work}, timeout=MUST_LIMIT_S)
+            await self._take_up(session)
         span = self._span(session, turn, estimator)
         if span is not None and sum(span.tokens) > budget:
-            work = self._backend.consolidate(span, budget, must=True)
-            await self._take_up(session, span, self._limited(work, MUST_LIMIT_S))
+            work = self._consolidated(self._backend, span, budget, must=True)
+            task = self._spawn(work, name=f"consolidate:{session.key}")
+            self._running[session.key] = _Consolidation(span, task)
+            try:
+                await asyncio.wait({task})
+                await self._take_up(session)
+            finally:
+                self._running.pop(session.key, None)
+                task.cancel()
 
     def consolidate_later(
         self, session: Session, turn: TurnInfo, estimator: TokenEstimator, budget: int
@@ -120,15 +145,11 @@ class SessionMemory:
         if self._tokens(session, estimator) <= budget // 2:
             return
         span = self._span(session, turn, estimator)
-        if span is None:
-            return
-        work = self._backend.consolidate(span, budget, must=False)
-        task = self._spawn(
-            self._take_up(session, span, self._limited(work, BACKGROUND_LIMIT_S)),
-            name=f"consolidate:{session.key}",
-        )
-        self._running[session.key] = task
-        task.add_done_callback(lambda _: self._running.pop(session.key, None))
+        if span is not None:
+            work = self._consolidated(self._backend, span, budget, must=False)
+            task = self._spawn(work, name=f"consolidate:{session.key}")
+            self._running[session.key] = _Consolidation(span, task)
+            self._spawn(self._take_up_later(session.key, task), name=f"consolidate:{session.key}")
 
     async def archive(
         self, session: Session, turn: TurnInfo, messages: Sequence[Message], summary: str = ""
@@ -146,8 +167,8 @@ class SessionMemory:
         """
         if self._backend is None or turn.memory is None or not messages:
             return True
-        if (running := self._running.get(session.key)) is not None:
-            await cancel_and_wait(running)
+        if (running := self._running.pop(session.key, None)) is not None:
+            await cancel_and_wait(running.work)
         first = session.stored.first_index
         span = HistorySpan(
             scope=MemoryScope(name=turn.memory, session_key=session.key),
@@ -159,13 +180,39 @@ class SessionMemory:
         work = self._limited(self._backend.archive(span), ARCHIVE_LIMIT_S)
         return await or_instead(False, _is_done(work), WITHOUT_MEMORY)
 
-    async def _take_up(
-        self, session: Session, span: HistorySpan, work: Awaitable[Consolidated]
-    ) -> None:
-        done = await or_instead(Consolidated(), work, WITHOUT_MEMORY)
-        if done.messages > 0:
-            until = span.first_index + min(done.messages, len(span.messages))
+    async def _consolidated(
+        self, backend: MemoryBackend, span: HistorySpan, budget: int, *, must: bool
+    ) -> Consolidated:
+        limit_s = MUST_LIMIT_S if must else BACKGROUND_LIMIT_S
+        work = self._limited(backend.consolidate(span, budget, must=must), limit_s)
+        return await or_instead(Consolidated(), work, WITHOUT_MEMORY)
+
+    async def _take_up_later(self, key: str, work: asyncio.Task[Consolidated]) -> None:
+        """Store the result of `work` between two turns, unless a turn has stored it."""
+        await asyncio.wait({work})
+        async with self._locks.hold(key):
+            if key in self._running:
+                await self._take_up(await self._sessions.open(key))
+
+    async def _take_up(self, session: Session) -> None:
+        """Store the result of the session's consolidation, if it has ended."""
+        running = self._running.get(session.key)
+        if running is None or not running.work.done():
+            return
+        del self._running[session.key]
+        done = Consolidated() if running.work.cancelled() else running.work.result()
+        if done.messages <= 0:
+            return
+        until = running.span.first_index + min(done.messages, len(running.span.messages))
+        try:
             await self._sessions.mark_consolidated(session, until, summary=done.summary)
+        except SessionError as error:
+            # The backend gets the same messages again, and recognises them.
+            from loguru import logger
+
+            logger.bind(session=session.key).warning(
+                "cannot store what memory took up, so it will be done again: {}", error
+            )
 
     def _tokens(self, session: Session, estimator: TokenEstimator) -> int:
         meter = self._meters.setdefault(session, RequestMeter())

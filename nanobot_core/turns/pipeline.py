@@ -48,6 +48,7 @@ from nanobot_core.turns.recorder import STORED_RESULT_CHARS, TurnRecorder, keep_
 from nanobot_core.turns.speech import Transcribe, with_speech
 
 if TYPE_CHECKING:
+    from nanobot_core.agent.tokens import TokenEstimator
     from nanobot_core.clock import Clock
     from nanobot_core.config.models import Settings
     from nanobot_core.paths import PathGuard
@@ -283,8 +284,7 @@ class TurnPipeline:
             reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
             if reply is not None:
                 return TurnOutcome(turn=turn, reply=reply)
-            estimator, budget = self.setup.runner.estimator, self._history_budget()
-            await self.memory.make_room(session, turn, estimator, budget)
+            await self.memory.make_room(session, turn, *self._room())
             message = await self._introduced(request.message, turn)
             start = Resumption(message=message, before=align(session.messages))
         recorder = TurnRecorder(self.sessions, session, turn, request.on_event, self.redact)
@@ -308,8 +308,7 @@ class TurnPipeline:
         archive = partial(self.memory.archive, session, turn)
         compaction, before = result.compaction, start.before
         await keep_compaction(self.sessions, session, compaction, before, since, archive)
-        estimator, budget = self.setup.runner.estimator, self._history_budget()
-        self.memory.consolidate_later(session, turn, estimator, budget)
+        self.memory.consolidate_later(session, turn, *self._room())
         return _outcome(work, result, since)
 
     async def _introduced(self, message: InboundMessage, turn: TurnInfo) -> Message:
@@ -464,9 +463,9 @@ class TurnPipeline:
 
             logger.bind(session=message.session_key).warning("{}; not sent: {}", text, error)
 
-    def _history_budget(self) -> int:
-        """Return the tokens that a history may have before a run would have to shorten it."""
-        return max(self.setup.input_budget() - self._overhead, 0)
+    def _room(self) -> tuple[TokenEstimator, int]:
+        """Return what counts tokens, and how many a history may have until a run shortens it."""
+        return self.setup.runner.estimator, max(self.setup.input_budget() - self._overhead, 0)
 
 
 def _turn_of(request: TurnRequest, sharing: Sharing) -> TurnInfo:

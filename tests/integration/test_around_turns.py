@@ -148,6 +148,8 @@ class Recall(MemoryBackend):
         self.archived: list[HistorySpan] = []
         self.spans: list[HistorySpan] = []
         self.musts: list[bool] = []
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
         self.taken = 0
         self.closed = False
 
@@ -166,6 +168,7 @@ class Recall(MemoryBackend):
     ) -> Consolidated:
         self.spans.append(span)
         self.musts.append(must)
+        await self.goes_on.wait()
         if self.fails:
             raise LookupError("memory is gone")
         taken, self.taken = self.taken, 0
@@ -238,6 +241,44 @@ async def test_memory_gets_the_words_and_takes_up_the_oldest_messages(tmp_path: 
     assert (archived.first_index, archived.last_index, archived.summary) == (20, 64, "they greeted")
     assert len(third) == 2
     assert memory.closed
+
+
+async def test_a_turn_that_does_not_fit_waits_for_the_consolidation_under_way(
+    tmp_path: Path,
+) -> None:
+    script = ScriptedPlugin("long " * 16_000, "two")
+    async with remembering(tmp_path, script) as bot:
+        memory = RECALLS[-1]
+        memory.taken = 50
+        memory.goes_on.clear()
+        await fill(bot, talk(30, 2_000))
+        await bot.run("hi")
+        turn = asyncio.create_task(bot.run("next"))
+        await asyncio.wait({turn}, timeout=0.2)
+        assert not turn.done()
+        memory.goes_on.set()
+        assert (await turn).reply == "two"
+        await settled(bot)
+        session = await bot.pipeline.sessions.open(KEY)
+        assert session.stored.first_index == 50
+    assert "they greeted" in script.provider.requests[1].messages[1].text
+    assert True not in memory.musts
+
+
+async def test_what_memory_takes_up_late_does_not_undo_a_new_conversation(tmp_path: Path) -> None:
+    script = ScriptedPlugin("one", "two")
+    async with remembering(tmp_path, script) as bot:
+        memory = RECALLS[-1]
+        memory.taken = 50
+        memory.goes_on.clear()
+        await fill(bot, talk(30, 2_000))
+        await bot.run("hi")
+        await bot.run("/new")
+        memory.goes_on.set()
+        await settled(bot)
+        await bot.run("hi")
+    assert len(script.provider.requests[1].messages) == 2
+    assert [span.first_index for span in memory.archived] == [0]
 
 
 async def test_a_history_that_does_not_fit_is_consolidated_before_the_answer(
