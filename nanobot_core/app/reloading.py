@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from nanobot_core.app.application import FIXED
 from nanobot_core.app.checks import find_problems
-from nanobot_core.config.editing import add_to_list, remove_from_list
+from nanobot_core.config.editing import add_to_list
 from nanobot_core.config.loading import load_config
 from nanobot_core.errors import ConfigUnreadable, NanobotError, PluginNotFound
 from nanobot_core.plugins.catalogue import Catalogue
@@ -135,11 +135,9 @@ class Reloader:
             close = " or ".join(f"'{name}'" for name in nearest(plugin_id, catalogue.selections))
             hint = f"did you mean {close}?" if close else "see nanobot plugins list"
             raise PluginNotFound(plugin_id, "it is not installed", hint)
-        source, target = "plugins.disabled", "plugins.enabled"
-        if not enabled:
-            source, target = target, source
-        await asyncio.to_thread(remove_from_list, path, source, plugin_id)
-        await asyncio.to_thread(add_to_list, path, target, plugin_id)
+        lists = "plugins.enabled", "plugins.disabled"
+        into, out_of = lists if enabled else reversed(lists)
+        await asyncio.to_thread(add_to_list, path, into, plugin_id, out_of=out_of)
         return await self.reload()
 
     async def withdraw(self, plugin_id: str) -> None:

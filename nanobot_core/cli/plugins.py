@@ -371,11 +371,9 @@ def _selection(catalogue: Catalogue, plugin_id: str) -> Selection:
 def _move(options: Options, plugin_id: str, *, source: str, target: str) -> bool:
     """Put an id from one list of the file into another, and return whether the file has changed."""
     from nanobot_core.cli.config import config_file
-    from nanobot_core.config.editing import add_to_list, remove_from_list
+    from nanobot_core.config.editing import add_to_list
 
-    path = config_file(options)
-    removed = path.exists() and remove_from_list(path, source, plugin_id)
-    return add_to_list(path, target, plugin_id) or removed
+    return add_to_list(config_file(options), target, plugin_id, out_of=source)
 
 
 def _clashes(catalogue: Catalogue, aliases: dict[str, str]) -> tuple[NameClash, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nanobot_core.config.legacy import migrate
 from nanobot_core.config.source import parse_source, read_text
-from nanobot_core.config.tree import Origin, find_key
+from nanobot_core.config.tree import Origin, find_key, resolve
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
 from nanobot_core.messages import JsonObject, JsonValue
@@ -49,29 +49,29 @@ def set_value(path: Path, key_path: str, value: JsonValue) -> None:
     document.save()
 
 
-def add_to_list(path: Path, key_path: str, item: str) -> bool:
+def add_to_list(path: Path, key_path: str, item: str, *, out_of: str = "") -> bool:
     """Append `item` to a list unless it contains it; return whether the file has changed.
+
+    Args:
+        path: the file.
+        key_path: place of the list, which is created if absent.
+        item: the item.
+        out_of: key path of a list that must not contain the item any more; changed in the same
+            step.
 
     Raises:
         ConfigUnreadable: the file cannot be read or parsed.
-        ConfigInvalid: the value there is not a list.
+        ConfigInvalid: the value there is not a list; nothing is changed.
     """
     document = _Document(path)
     items = document.list_at(key_path)
-    if item in items:
+    others = document.list_at(out_of) if out_of and document.has(out_of) else []
+    if item in items and item not in others:
         return False
-    items.append(item)
-    document.save()
-    return True
-
-
-def remove_from_list(path: Path, key_path: str, item: str) -> bool:
-    """Remove `item` from a list; return whether the list contained it. Errors as `add_to_list`."""
-    document = _Document(path)
-    items = document.list_at(key_path)
+    if item in others:
+        others.remove(item)
     if item not in items:
-        return False
-    items.remove(item)
+        items.append(item)
     document.save()
     return True
 
@@ -110,7 +110,7 @@ class _Document:
         self._text = read_text(self._path) if self._path.exists() else ""
         self._yaml: YAML | None = None
         self._tree = parse_source(self._text, str(path), is_json=self._is_json).tree
-        self._edited: list[str] = []
+        self._edited: list[tuple[str, ...]] = []
         self.root: MutableMapping[str, Any] = self._load() or {}
 
     def _load(self) -> JsonObject | None:
@@ -150,8 +150,8 @@ class _Document:
     def locate(self, key_path: str) -> tuple[MutableMapping[str, Any], str]:
         """Return the mapping around the value at `key_path`, created if absent, and its key."""
         holder = self.root
-        self._edited = key_path.split(".")
         *outer, last = key_path.split(".")
+        self._edited.append((*outer, last))
         for count, step in enumerate(outer, 1):
             key = _spelling(holder, step)
             if holder.get(key) is None:
@@ -160,6 +160,12 @@ class _Document:
             if not isinstance(holder, MutableMapping):
                 raise self._invalid(".".join(outer[:count]), "a mapping")
         return holder, _spelling(holder, last)
+
+    def has(self, key_path: str) -> bool:
+        """Whether there is a value at `key_path`."""
+        steps = tuple(key_path.split("."))
+        found, value = resolve(self._tree, steps)
+        return len(found) == len(steps) and value is not None
 
     def list_at(self, key_path: str) -> list[Any]:
         """Return the list at `key_path`, created if absent."""
@@ -188,13 +194,15 @@ class _Document:
             text = stream.getvalue()
             if type(self.root) is dict and self._text.strip():  # a file of comments alone
                 text = f"{self._text.rstrip()}\n{text}"
-        after = parse_source(text, str(self._path), is_json=self._is_json).tree
-        if self._edited and _without(after, self._edited) != _without(self._tree, self._edited):
+        before, after = self._tree, parse_source(text, str(self._path), is_json=self._is_json).tree
+        for steps in self._edited:
+            before, after = _without(before, steps), _without(after, steps)
+        if self._edited and before != after:
             raise ConfigUnreadable(str(self._path), _LOSSY)
         replace_file(self._path, text)
 
 
-def _without(tree: JsonObject, steps: list[str]) -> JsonObject:
+def _without(tree: JsonObject, steps: tuple[str, ...]) -> JsonObject:
     """Return `tree` without the value at a key path and without mappings that this empties."""
     key = find_key(tree, steps[0])
     if key is None:

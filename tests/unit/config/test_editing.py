@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 from nanobot_core.config.editing import (
     add_to_list,
     migrate_json_to_yaml,
-    remove_from_list,
     set_value,
 )
 from nanobot_core.config.source import parse_source, read_text
@@ -84,16 +83,33 @@ def test_every_layout_stays_as_it_is(tmp_path: Path, text: str) -> None:
     assert path.read_text() == text + "added: 1\n"
 
 
-def test_lists_gain_and_lose_items_with_their_comments_kept(config: Path) -> None:
+def test_a_list_gains_an_item_once_with_its_comments_kept(config: Path) -> None:
     assert add_to_list(config, "plugins.enabled", "cron")
     assert not add_to_list(config, "plugins.enabled", "cron")
     assert config.read_text() == YAML.replace("# phone\n", "# phone\n    - cron\n")
-    assert remove_from_list(config, "plugins.enabled", "cron")
-    assert config.read_text() == YAML
-    assert not remove_from_list(config, "plugins.enabled", "cron")
-    assert not remove_from_list(config, "plugins.disabled", "cron")
-    assert add_to_list(config, "plugins.disabled", "cron")
+
+
+def test_an_item_moves_between_lists_with_their_comments_kept(config: Path) -> None:
+    enabled, disabled = "plugins.enabled", "plugins.disabled"
+    assert add_to_list(config, enabled, "cron", out_of=disabled)
+    assert config.read_text() == YAML.replace("# phone\n", "# phone\n    - cron\n")
+    assert not add_to_list(config, enabled, "cron", out_of=disabled)
+
+    assert add_to_list(config, disabled, "cron", out_of=enabled)
+
+    assert config.read_text().startswith(YAML.partition("# phone\n")[0])
     assert tree_of(config)["plugins"] == {"enabled": ["web", "telegram"], "disabled": ["cron"]}
+    assert not add_to_list(config, disabled, "cron", out_of=enabled)
+
+
+def test_an_item_that_cannot_move_stays_in_its_list(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("plugins:\n  enabled: [cron]\n  disabled: cron\n")
+
+    with pytest.raises(ConfigInvalid, match=r"plugins\.disabled: expected a list"):
+        add_to_list(path, "plugins.disabled", "cron", out_of="plugins.enabled")
+
+    assert tree_of(path)["plugins"] == {"enabled": ["cron"], "disabled": "cron"}
 
 
 def test_a_key_path_through_something_else_is_refused(config: Path) -> None:
