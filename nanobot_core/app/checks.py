@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from nanobot_core.config.loading import in_order
-from nanobot_core.config.sections import unknown_sections, validate_section
-from nanobot_core.config.validation import nearest_key
+from nanobot_core.config.sections import unknown_sections
+from nanobot_core.config.validation import in_order, nearest_key, validate_section
 from nanobot_core.errors import ConfigInvalid, PluginError
 
 if TYPE_CHECKING:

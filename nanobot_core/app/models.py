@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nanobot_core.agent.run import Model
 from nanobot_core.config.environment import environment
 from nanobot_core.config.models import ProviderSettings
-from nanobot_core.config.sections import validate_section
+from nanobot_core.config.validation import validate_section
 from nanobot_core.contracts.provider import LLMProvider, ProviderSpec
 from nanobot_core.errors import PluginRejected
 from nanobot_core.plugins.examine import settings_model

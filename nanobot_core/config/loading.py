@@ -39,7 +39,7 @@ from nanobot_core.config.tree import (
     resolve,
     walk,
 )
-from nanobot_core.config.validation import Validation, nearest_key, secrets_in
+from nanobot_core.config.validation import Validation, in_order, nearest_key, secrets_in
 from nanobot_core.errors import ConfigError, ConfigInvalid, ConfigProblem, ConfigUnreadable
 from nanobot_core.messages import JsonObject, JsonValue
 from nanobot_core.record import dataclass
@@ -316,10 +316,3 @@ def _usable(loaded: LoadedConfig, errors: Collection[ConfigProblem]) -> Settings
             _, holder = resolve(kept, at[:-1])
             del holder[at[-1]]  # type: ignore[union-attr,arg-type]  # the path exists
     return Validation(loaded).validate(kept, Settings) or Settings()
-
-
-def in_order(problems: Collection[ConfigProblem]) -> list[ConfigProblem]:
-    """Return `problems` by file and line, and of each value only the first and gravest."""
-    by_level = sorted(problems, key=lambda problem: problem.level == "warning")
-    first = {(problem.path, problem.file): problem for problem in reversed(by_level)}
-    return sorted(first.values(), key=lambda problem: (problem.file or "", problem.line or 0))

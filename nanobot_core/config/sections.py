@@ -1,4 +1,4 @@
-"""Sections of plugins: validates them, and finds those that no plugin reads."""
+"""Finds sections of plugins that no installed plugin reads."""
 
 from __future__ import annotations
 
@@ -7,32 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pydantic import BaseModel
 
 from nanobot_core.config.legacy import SECTIONS
-from nanobot_core.config.loading import LoadedConfig, in_order
-from nanobot_core.config.models import (
-    ChannelsSettings,
-    GatewaySettings,
-    MemorySettings,
-    Settings,
-    ToolsSettings,
-)
-from nanobot_core.config.tree import KeyPath, find_key, fold, parse_path, render_path, resolve, walk
-from nanobot_core.config.validation import (
-    ModelT,
-    Validation,
-    nearest_key,
-    secrets_in,
-    shown_value,
-)
-from nanobot_core.errors import ConfigInvalid, ConfigProblem
-from nanobot_core.messages import JsonObject, JsonValue
-
-_SHARED: dict[KeyPath, type[BaseModel]] = {
-    ("channels",): ChannelsSettings,
-    ("gateway",): GatewaySettings,
-    ("memory",): MemorySettings,
-    ("tools",): ToolsSettings,
-}
-"""Sections that the core and plugins share."""
+from nanobot_core.config.loading import LoadedConfig
+from nanobot_core.config.models import ChannelsSettings, GatewaySettings, Settings, ToolsSettings
+from nanobot_core.config.tree import KeyPath, find_key, fold, render_path, resolve, walk
+from nanobot_core.config.validation import nearest_key
+from nanobot_core.errors import ConfigProblem
+from nanobot_core.messages import JsonValue
 
 _HOSTS: dict[KeyPath, type[BaseModel] | None] = {
     (): Settings,
@@ -42,54 +22,6 @@ _HOSTS: dict[KeyPath, type[BaseModel] | None] = {
     ("providers",): None,
 }
 """Sections that contain sections of plugins."""
-
-
-def validate_section(
-    loaded: LoadedConfig,
-    path: str,
-    model: type[ModelT],
-    *,
-    owner: str = "",
-    finds_all: bool = False,
-    on_warning: Callable[[ConfigProblem], None] | None = None,
-) -> ModelT:
-    """Return the section at `path` as the model of the plugin that reads it.
-
-    Args:
-        loaded: the configuration.
-        path: key path of the section; an absent section is an empty one.
-        model: the plugin's model.
-        owner: id of the plugin, named in errors.
-        finds_all: see `Validation`.
-        on_warning: receives a warning for each unknown key that does not resemble a known one;
-            ``None`` logs it.
-
-    Raises:
-        ConfigInvalid: invalid values, all of them, or placeholders without a value.
-    """
-    if missing := loaded.missing_in(path):
-        raise ConfigInvalid(missing)
-    steps = parse_path(path)
-    found, raw = resolve(loaded.tree, steps)
-    if len(found) < len(steps) or raw is None:
-        raw = {}
-    validation = Validation(loaded, owner, finds_all)
-    if not isinstance(raw, dict):
-        problem = loaded.problem(path, "expected a mapping", found=shown_value(steps, raw))
-        raise ConfigInvalid([problem])
-    settings = validation.validate(_without_core_keys(raw, steps, model), model, found or steps)
-    for warning in validation.warnings:
-        (on_warning or _log)(warning)
-    if settings is None:
-        raise ConfigInvalid(in_order(validation.errors))
-    loaded.redactor.learn(secrets_in(settings))
-    return settings
-
-
-def _log(warning: ConfigProblem) -> None:
-    from loguru import logger
-
-    logger.warning("{}", warning)
 
 
 def unknown_sections(
@@ -160,14 +92,3 @@ def _is_active(section: JsonValue) -> bool:
     if not isinstance(section, dict) or section.get("enabled") is False:
         return False
     return any(value for _, value in walk(section) if not isinstance(value, dict | list))
-
-
-def _without_core_keys(raw: JsonObject, at: KeyPath, model: type[BaseModel]) -> JsonObject:
-    """Return `raw` without the keys that the core reads in that section (``memory.backend``)."""
-    core = _SHARED.get(at)
-    if core is None:
-        return raw
-    foreign = [name for name in core.model_fields if name not in model.model_fields]
-    return {
-        key: value for key, value in raw.items() if find_key(dict.fromkeys(foreign), key) is None
-    }

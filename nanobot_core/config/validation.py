@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, TypeVar, get_args, get_origin
@@ -12,19 +12,33 @@ from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr, Validation
 from pydantic.fields import FieldInfo
 
 from nanobot_core.config.legacy import RETIRED_KEYS
-from nanobot_core.config.models import OpenSection
+from nanobot_core.config.models import (
+    ChannelsSettings,
+    GatewaySettings,
+    MemorySettings,
+    OpenSection,
+    ToolsSettings,
+)
 from nanobot_core.config.secrets import names_secret, resembles_secret
-from nanobot_core.config.tree import KeyPath, fold, render_path, resolve
+from nanobot_core.config.tree import KeyPath, find_key, fold, parse_path, render_path, resolve
+from nanobot_core.errors import ConfigInvalid, ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
 
 if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
-    from nanobot_core.errors import ConfigProblem
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 NEAR = 0.75
 """Similarity (difflib) from which an unknown key counts as a misspelt known one."""
+
+_SHARED: dict[KeyPath, type[BaseModel]] = {
+    ("channels",): ChannelsSettings,
+    ("gateway",): GatewaySettings,
+    ("memory",): MemorySettings,
+    ("tools",): ToolsSettings,
+}
+"""Sections that the core and plugins share."""
 
 _MAX_FOUND_CHARS = 60
 _RETIRED = {fold(path): remedy for path, remedy in RETIRED_KEYS.items()}
@@ -274,3 +288,69 @@ _WORDS = tuple(
     )
 )
 """Messages of pydantic to ours."""
+
+
+def validate_section(
+    loaded: LoadedConfig,
+    path: str,
+    model: type[ModelT],
+    *,
+    owner: str = "",
+    finds_all: bool = False,
+    on_warning: Callable[[ConfigProblem], None] | None = None,
+) -> ModelT:
+    """Return the section at `path` as the model of the plugin that reads it.
+
+    Args:
+        loaded: the configuration.
+        path: key path of the section; an absent section is an empty one.
+        model: the plugin's model.
+        owner: id of the plugin, named in errors.
+        finds_all: see `Validation`.
+        on_warning: receives a warning for each unknown key that does not resemble a known one;
+            ``None`` logs it.
+
+    Raises:
+        ConfigInvalid: invalid values, all of them, or placeholders without a value.
+    """
+    if missing := loaded.missing_in(path):
+        raise ConfigInvalid(missing)
+    steps = parse_path(path)
+    found, raw = resolve(loaded.tree, steps)
+    if len(found) < len(steps) or raw is None:
+        raw = {}
+    validation = Validation(loaded, owner, finds_all)
+    if not isinstance(raw, dict):
+        problem = loaded.problem(path, "expected a mapping", found=shown_value(steps, raw))
+        raise ConfigInvalid([problem])
+    settings = validation.validate(_without_core_keys(raw, steps, model), model, found or steps)
+    for warning in validation.warnings:
+        (on_warning or _log)(warning)
+    if settings is None:
+        raise ConfigInvalid(in_order(validation.errors))
+    loaded.redactor.learn(secrets_in(settings))
+    return settings
+
+
+def _log(warning: ConfigProblem) -> None:
+    from loguru import logger
+
+    logger.warning("{}", warning)
+
+
+def _without_core_keys(raw: JsonObject, at: KeyPath, model: type[BaseModel]) -> JsonObject:
+    """Return `raw` without the keys that the core reads in that section (``memory.backend``)."""
+    core = _SHARED.get(at)
+    if core is None:
+        return raw
+    foreign = [name for name in core.model_fields if name not in model.model_fields]
+    return {
+        key: value for key, value in raw.items() if find_key(dict.fromkeys(foreign), key) is None
+    }
+
+
+def in_order(problems: Collection[ConfigProblem]) -> list[ConfigProblem]:
+    """Return `problems` by file and line, and of each value only the first and gravest."""
+    by_level = sorted(problems, key=lambda problem: problem.level == "warning")
+    first = {(problem.path, problem.file): problem for problem in reversed(by_level)}
+    return sorted(first.values(), key=lambda problem: (problem.file or "", problem.line or 0))

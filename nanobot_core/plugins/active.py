@@ -9,8 +9,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nanobot_core.config.sections import validate_section
 from nanobot_core.config.tree import parse_path, resolve
+from nanobot_core.config.validation import validate_section
 from nanobot_core.contracts.plugin import Applied, Health, SettingsChange
 from nanobot_core.contracts.tool import DeclaredTool, LazyTool, Tool
 from nanobot_core.errors import (

@@ -13,9 +13,10 @@ import yaml
 from nanobot_core.config.editing import set_value
 from nanobot_core.config.loading import load_config
 from nanobot_core.config.models import ChannelSettings, ProviderSettings
-from nanobot_core.config.sections import unknown_sections, validate_section
+from nanobot_core.config.sections import unknown_sections
 from nanobot_core.config.source import parse_source, parse_value
 from nanobot_core.config.tree import fold
+from nanobot_core.config.validation import validate_section
 from nanobot_core.errors import ConfigError
 from tests.fuzz.choices import Choices, fresh_folder
 

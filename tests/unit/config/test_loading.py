@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from nanobot_core.config.loading import LoadedConfig, load_config, read_config
 from nanobot_core.config.models import PluginSettings, ProviderSettings, Settings
-from nanobot_core.config.sections import validate_section
+from nanobot_core.config.validation import validate_section
 from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
 from nanobot_core.messages import JsonValue
 

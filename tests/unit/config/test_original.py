@@ -10,7 +10,7 @@ import pytest
 
 from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.config.models import ProviderSettings
-from nanobot_core.config.sections import validate_section
+from nanobot_core.config.validation import validate_section
 from nanobot_core.messages import JsonObject, JsonValue
 
 FIRST: JsonObject = {

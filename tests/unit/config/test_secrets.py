@@ -16,7 +16,7 @@ from pydantic import BaseModel, SecretStr
 from nanobot_core import Nanobot
 from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.config.secrets import MASK, MAX_PIECE_CHARS, Redactor
-from nanobot_core.config.sections import validate_section
+from nanobot_core.config.validation import validate_section
 from nanobot_core.plugins.catalogue import PluginFilter
 
 KEY = "sk-proj-A1b2C3d4/E5f6+G7h8=="

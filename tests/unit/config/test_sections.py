@@ -10,7 +10,8 @@ from pydantic import SecretStr
 
 from nanobot_core.config.loading import LoadedConfig, load_config
 from nanobot_core.config.models import PluginSettings, Settings
-from nanobot_core.config.sections import unknown_sections, validate_section
+from nanobot_core.config.sections import unknown_sections
+from nanobot_core.config.validation import validate_section
 from nanobot_core.errors import ConfigInvalid, ConfigProblem
 from nanobot_core.messages import JsonObject
 
