@@ -1,0 +1,240 @@
+"""Library: the skills of all sources, in their order of precedence."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
+
+from nanobot_core import Contributed, Folder, PluginContext
+from nanobot_skills.approval import approve_skill, load_approvals
+from nanobot_skills.contribution import SkillSource, skills_sources
+from nanobot_skills.front_matter import SkillInvalid
+from nanobot_skills.requirement import RequirementCheck
+from nanobot_skills.settings import SkillsSettings
+from nanobot_skills.skill import Skill
+from nanobot_skills.source import Found, Place, find_skills
+
+BUILT_IN = Path(__file__).parent / "builtin"
+WORKSPACE_FOLDERS = ("skills", ".agents/skills")
+_MAX_LOGGED = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedSkill:
+    """A skill and its state.
+
+    Attributes:
+        found: where it is.
+        skill: its content.
+        missing: required programs and variables that do not exist, in words.
+        is_approved: the owner has approved its content, or it needs no approval.
+        shadowed_by: the source that has another skill of this name and comes before, or an empty
+            string.
+    """
+
+    found: Found
+    skill: Skill
+    missing: tuple[str, ...]
+    is_approved: bool
+    shadowed_by: str = ""
+
+    @property
+    def name(self) -> str:
+        """The skill's name."""
+        return self.skill.name
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its text belongs in the prompt."""
+        return self.skill.always and self.is_approved and not self.missing
+
+    @property
+    def awaits_approval(self) -> bool:
+        """Whether its text belongs in the prompt once the owner approves it."""
+        return self.skill.always and not self.is_approved
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenSkill:
+    """A skill that cannot be loaded, and why."""
+
+    found: Found
+    error: SkillInvalid
+
+    def __str__(self) -> str:
+        return f"{self.found.shown}:{self.error.line}: {self.error.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Skills:
+    """What a library has.
+
+    Attributes:
+        loaded: the enabled skills in their order of precedence, shadowed ones included.
+        broken: those that cannot be loaded.
+        problems: what else is wrong, in sentences.
+    """
+
+    loaded: tuple[LoadedSkill, ...]
+    broken: tuple[BrokenSkill, ...]
+    problems: tuple[str, ...]
+
+    def usable(self) -> list[LoadedSkill]:
+        """Return the skills that no other one shadows, by name."""
+        return sorted(
+            (each for each in self.loaded if not each.shadowed_by), key=lambda each: each.name
+        )
+
+
+class Library:
+    """Loads skills; one object per application, ``ctx.shared(Library)``.
+
+    A SKILL.md is read again only when its size or time has changed.
+
+    Attributes:
+        settings: the section ``skills``.
+    """
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self.settings: SkillsSettings = ctx.settings(SkillsSettings)
+        self._ctx = ctx
+        self._workspace = Folder(ctx.workspace)
+        self._requirements = RequirementCheck(ctx)
+        self._read: Mapping[PurePath, tuple[Found, Skill | SkillInvalid]] = {}
+        self._loading = asyncio.Lock()
+        self._logged: set[str] = set()
+
+    async def load(self) -> Skills:
+        """Return the skills as they are now."""
+        contributed = await self._ctx.contributed(skills_sources)
+        async with self._loading:
+            skills, self._read = await asyncio.to_thread(self._load, contributed)
+        return skills
+
+    def visible(self, skills: Skills, *, is_owner: bool) -> list[LoadedSkill]:
+        """Return the skills that the sender of a message gets, by name."""
+        usable, guests = skills.usable(), self.settings.guests
+        if is_owner or guests == "all":
+            return usable
+        if guests == "none":
+            return []
+        # One that the owner's skill shadows is left out too: a guest must not get other rules.
+        return [each for each in usable if not each.found.place.is_private]
+
+    def report(self, skills: Skills) -> None:
+        """Log what the owner should know, each once."""
+        for problem in (*skills.problems, *map(str, skills.broken)):
+            self.log_once("WARNING", problem)
+        for each in skills.loaded:
+            if each.shadowed_by:
+                self.log_once("INFO", f"{each.found.shown} is replaced by {each.shadowed_by}")
+            elif each.awaits_approval:
+                self.log_once("WARNING", f"'{each.name}' awaits approval: /skills show {each.name}")
+
+    def log_once(self, level: str, message: str) -> None:
+        """Log a message unless it has been logged before."""
+        if message not in self._logged and len(self._logged) < _MAX_LOGGED:
+            self._logged.add(message)
+            self._ctx.logger.log(level, "skills: {}", message)
+
+    async def approve(self, each: LoadedSkill) -> None:
+        """Record that the owner approves the content of a skill as it was loaded."""
+        folder, digest = each.found.folder.as_posix(), each.skill.digest
+        await asyncio.to_thread(approve_skill, self._ctx.data_dir, folder, digest)
+
+    def _load(
+        self, contributed: Sequence[Contributed[SkillSource]]
+    ) -> tuple[Skills, dict[PurePath, tuple[Found, Skill | SkillInvalid]]]:
+        places, problems = self._places(contributed)
+        found: list[Found] = []
+        for place in places:
+            in_place, problem = find_skills(place)
+            found += [each for each in in_place if self._is_enabled(each.name)]
+            problems += [problem] if problem else []
+        read: dict[PurePath, tuple[Found, Skill | SkillInvalid]] = {}
+        for each in found:
+            if each.path not in read:
+                read[each.path] = each, self._content(each)
+        approvals, problem = load_approvals(self._ctx.data_dir)
+        problems += [problem] if problem else []
+        contents = [(each, content) for each, content in read.values()]
+        good = [(each, content) for each, content in contents if isinstance(content, Skill)]
+        self._requirements.look_for({name for _, skill in good for name in skill.requires.bins})
+        loaded: dict[str, LoadedSkill] = {}
+        shadowed: list[LoadedSkill] = []
+        for each, skill in good:
+            first = loaded.get(skill.name)
+            one = LoadedSkill(
+                found=each,
+                skill=skill,
+                missing=self._requirements.missing(skill.requires),
+                is_approved=not each.place.is_writable
+                or approvals.get(each.folder.as_posix()) == skill.digest,
+                shadowed_by=first.found.place.label if first else "",
+            )
+            if first is None:
+                loaded[skill.name] = one
+            else:
+                shadowed.append(one)
+        broken = [
+            BrokenSkill(each, content)
+            for each, content in contents
+            if isinstance(content, SkillInvalid)
+        ]
+        return Skills((*loaded.values(), *shadowed), tuple(broken), tuple(problems)), read
+
+    def _content(self, found: Found) -> Skill | SkillInvalid:
+        known = self._read.get(found.path)
+        if known is not None and known[0].version == found.version:
+            return known[1]
+        try:
+            return found.read()
+        except SkillInvalid as error:
+            return error
+
+    def _is_enabled(self, name: str) -> bool:
+        settings = self.settings
+        return _matches(name, settings.enabled) and not _matches(name, settings.disabled)
+
+    def _places(
+        self, contributed: Sequence[Contributed[SkillSource]]
+    ) -> tuple[list[Place], list[str]]:
+        """Return the folders in their order of precedence, and what is wrong with them."""
+        places = [
+            Place(self._workspace, PurePath(name), f"workspace {name}", True, True)
+            for name in WORKSPACE_FOLDERS
+        ]
+        problems: list[str] = []
+        places += [
+            self._place(folder, str(folder), is_private=True) for folder in self.settings.folders
+        ]
+        for each in contributed:
+            source: object = each.value
+            if isinstance(source, SkillSource):
+                label = f"{source.label} ({each.plugin})"
+                places.append(self._place(source.folder, label, is_private=False))
+            else:
+                kind = type(source).__name__
+                problems.append(f"plugin '{each.plugin}' contributes {kind}, expected SkillSource")
+        places.append(Place(Folder(BUILT_IN), PurePath(), "built-in"))
+        return places, problems
+
+    def _place(self, folder: Path, label: str, *, is_private: bool) -> Place:
+        """Return a folder; inside the workspace it is opened like anything there."""
+        path = Path(os.path.normpath(self._ctx.workspace / folder.expanduser()))
+        for base in (self._ctx.workspace, self._workspace.path):
+            if path.is_relative_to(base):
+                return Place(self._workspace, path.relative_to(base), label, True, is_private)
+        door = Folder(path)
+        if door.path.is_relative_to(self._workspace.path):
+            base = door.path.relative_to(self._workspace.path)
+            return Place(self._workspace, base, label, True, is_private)
+        return Place(door, PurePath(), label, is_private=is_private)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,64 @@
+"""What the owner sees of skills: their state in a few words, and their content."""
+
+from __future__ import annotations
+
+from nanobot_core import NanobotError
+from nanobot_skills.library import LoadedSkill, Skills
+
+
+class NoSuchSkill(NanobotError):
+    """There is no usable skill of that name."""
+
+    def __init__(self, name: str, reason: str = "") -> None:
+        why = reason or "see: nanobot skills list"
+        super().__init__(f"there is no skill '{name}'; {why}")
+
+
+def find_skill(skills: Skills, name: str) -> LoadedSkill:
+    """Return the usable skill of a name.
+
+    Raises:
+        NoSuchSkill: there is none; if it is broken, the error says why.
+    """
+    for each in skills.usable():
+        if each.name == name:
+            return each
+    broken = [str(each) for each in skills.broken if each.found.name == name]
+    raise NoSuchSkill(name, "; ".join(broken))
+
+
+def describe_state(each: LoadedSkill) -> str:
+    """Return the state of a skill in a few words."""
+    if each.shadowed_by:
+        return f"replaced by {each.shadowed_by}"
+    if each.missing:
+        return f"unavailable, needs {' and '.join(each.missing)}"
+    if each.awaits_approval:
+        return "awaiting approval"
+    tools = " and ".join(each.skill.requires.tools)
+    state = "active" if each.skill.always else "on request"
+    return f"{state}, if the tool {tools} is offered" if tools else state
+
+
+def render_skill(each: LoadedSkill) -> str:
+    """Return everything about a skill that a person must know to judge it."""
+    skill = each.skill
+    requires = [
+        f"{kind} {', '.join(names)}"
+        for kind, names in (
+            ("programs", skill.requires.bins),
+            ("variables", skill.requires.env),
+            ("tools", skill.requires.tools),
+        )
+        if names
+    ]
+    lines = [
+        f"{skill.name}: {skill.description}",
+        "",
+        f"File: {each.found.shown}",
+        f"From: {each.found.place.label}",
+        f"State: {describe_state(each)}",
+        *([f"Requires: {'; '.join(requires)}"] if requires else []),
+        f"SHA-256: {skill.digest}",
+    ]
+    return "\n".join(lines) + f"\n\n{skill.body}"
