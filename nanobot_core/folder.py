@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from io import BufferedReader
 
 # O_PATH passes directories that may be entered but not listed; elsewhere reading is asked for.
@@ -59,7 +59,6 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path: Path = path.expanduser().resolve()
-        self._parts = self.path.parts[1:]
 
     def open(self, name: str | PurePath, flags: int, mode: int = 0o600) -> int:
         """Return a descriptor of a regular file.
@@ -162,15 +161,12 @@ class Folder:
         self, name: str | PurePath = "", *, make: bool = False, mode: int = 0o777
     ) -> Iterator[int]:
         """Yield a descriptor of a directory, for ``os.scandir`` and as ``dir_fd``."""
-        *parts, last = self._parts_of(name) or (".",)
-        parent = _walk(parts, make=make)
-        try:
+        path = self.path / _relative(name)
+        with open_parent(path, make=make) as parent:
             if make:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(last, mode, dir_fd=parent)
-            handle = os.open(last, _LIST, dir_fd=parent)
-        finally:
-            os.close(parent)
+                    os.mkdir(path.name or ".", mode, dir_fd=parent)
+            handle = os.open(path.name or ".", _LIST, dir_fd=parent)
         try:
             yield handle
         finally:
@@ -179,32 +175,34 @@ class Folder:
     @contextlib.contextmanager
     def parent(self, name: str | PurePath, *, make: bool = False) -> Iterator[int]:
         """Yield a descriptor of the directory that holds `name`."""
-        handle = _walk(self._parts_of(name)[:-1], make=make)
-        try:
-            yield handle
-        finally:
-            os.close(handle)
-
-    def _parts_of(self, name: str | PurePath) -> tuple[str, ...]:
-        """Return the components of the path of `name`, from ``/`` on."""
-        path = PurePath(name)
-        if path.is_absolute() or ".." in path.parts:
-            raise OSError(errno.EINVAL, f"'{path}' does not name a place below the folder")
-        return (*self._parts, *path.parts)
+        with open_parent(self.path / _relative(name), make=make) as parent:
+            yield parent
 
 
-def _walk(parts: Sequence[str], *, make: bool) -> int:
-    """Return a descriptor of the directory that `parts` lead to from ``/`` through no link."""
+@contextlib.contextmanager
+def open_parent(path: Path, *, make: bool = False) -> Iterator[int]:
+    """Yield a descriptor of the directory that holds `path`, opened from ``/`` through no link.
+
+    Args:
+        path: absolute, without ``..``.
+        make: make missing folders.
+    """
     handle = os.open("/", _ENTER)
     try:
-        for name in parts:
+        for name in path.parent.parts[1:]:
             child = _enter(handle, name, make=make)
             os.close(handle)
             handle = child
-    except BaseException:
+        yield handle
+    finally:
         os.close(handle)
-        raise
-    return handle
+
+
+def _relative(name: str | PurePath) -> PurePath:
+    path = PurePath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise OSError(errno.EINVAL, f"'{path}' does not name a place below the folder")
+    return path
 
 
 def _enter(parent: int, name: str, *, make: bool) -> int:

@@ -320,11 +320,15 @@ class _Run:
     async def _fitting(self, tools: Sequence[ToolDefinition]) -> list[Message]:
         """Return the messages to send, after a summary of the oldest if they take too much."""
         sent = self._outgoing()
-        tokens = self.estimator.estimate(self.meter.measure(sent))
-        tokens += self.estimator.count_tools(tools)
-        if tokens > self.budget * COMPACT_AT and await self._compact(tools):
-            return self._outgoing()
+        if self._is_too_long(sent, tools):
+            await self.estimator.calibrate(sent)
+            if self._is_too_long(sent, tools) and await self._compact(tools):
+                return self._outgoing()
         return sent
+
+    def _is_too_long(self, sent: Sequence[Message], tools: Sequence[ToolDefinition]) -> bool:
+        tokens = self.estimator.estimate(self.meter.measure(sent))
+        return tokens + self.estimator.count_tools(tools) > self.budget * COMPACT_AT
 
     async def _compact(self, tools: Sequence[ToolDefinition]) -> bool:
         """Summarise the oldest part of the request; False if nothing can be left out."""
@@ -344,7 +348,7 @@ class _Run:
 
     async def _summarise(self, messages: Sequence[Message]) -> str:
         """Return a summary by the model, or a shortened transcript if the model gives none."""
-        chars = int(self.budget * self.estimator.chars_per_token / 2)
+        chars = self.estimator.chars_for(self.budget // 2, messages)
         transcript = render_transcript(messages, chars)
         question = Message(role="user", content=f"{transcript}\n\n{self.spec.summary_instruction}")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import operator
 from collections.abc import Iterable, Sequence
@@ -10,27 +11,32 @@ from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import ImageBlock, Message
 from nanobot_core.text import count_chars
 
-_CHARS_PER_TOKEN = 4.0
+_BYTES_PER_TOKEN = 4.0
 _MESSAGE_OVERHEAD = 4
 _IMAGE_TOKENS = 1_000
 _LEARNING_RATE = 0.2
 _RATIO_BOUNDS = (1.5, 6.0)
 Size = tuple[int, int]
-"""Of messages: the characters of their texts and calls, and the tokens of everything else."""
+"""Of messages: the bytes of their texts and calls, and the tokens of everything else."""
 
 
 def measure(messages: Iterable[Message]) -> Size:
-    """Return the size of `messages`; takes the lengths of strings only."""
-    chars = fixed = 0
+    """Return the size of `messages`."""
+    length = fixed = 0
     for message in messages:
         fixed += _MESSAGE_OVERHEAD
-        chars += len(message.text) + len(message.reasoning or "")
+        length += _bytes_of(message.text) + _bytes_of(message.reasoning or "")
         if not isinstance(message.content, str):
             images = sum(isinstance(block, ImageBlock) for block in message.content)
             fixed += images * _IMAGE_TOKENS
         for call in message.tool_calls:
-            chars += len(call.name) + len(call.unparsed or "") + count_chars(call.arguments)
-    return chars, fixed
+            length += len(call.name) + len(call.unparsed or "") + count_chars(call.arguments)
+    return length, fixed
+
+
+def _bytes_of(text: str) -> int:
+    """Return the length of `text` in UTF-8, which scripts with many tokens make longer."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 class RequestMeter:
@@ -41,29 +47,31 @@ class RequestMeter:
 
     def measure(self, messages: Sequence[Message]) -> Size:
         """Return the size of `messages`."""
-        former, (chars, fixed) = self._measured
+        former, (length, fixed) = self._measured
         if len(former) > len(messages) or not all(map(operator.is_, former, messages)):
-            former, chars, fixed = (), 0, 0
-        more_chars, more_fixed = measure(messages[len(former) :])
-        size = chars + more_chars, fixed + more_fixed
+            former, length, fixed = (), 0, 0
+        more_length, more_fixed = measure(messages[len(former) :])
+        size = length + more_length, fixed + more_fixed
         self._measured = tuple(messages), size
         return size
 
 
 class TokenEstimator:
-    """Estimates tokens from characters, and learns how many characters a token has.
+    """Estimates tokens from bytes, and learns how many bytes a token has.
 
-    The first estimate is four characters a token; each model call's reported usage moves it.
+    Bytes are closer to tokens than characters are in scripts other than the Latin one. The first
+    estimate is four bytes a token; each model call's reported usage moves it.
     """
 
     def __init__(self) -> None:
-        self.chars_per_token: float = _CHARS_PER_TOKEN
+        self.bytes_per_token: float = _BYTES_PER_TOKEN
+        self._has_learned = False
         self._counted: tuple[Sequence[ToolDefinition], int] = ((), 0)
 
     def estimate(self, size: Size) -> int:
         """Return the estimated tokens of messages of this size."""
-        chars, fixed = size
-        return int(chars / self.chars_per_token) + fixed
+        length, fixed = size
+        return int(length / self.bytes_per_token) + fixed
 
     def count_all(self, messages: Iterable[Message]) -> int:
         """Return the estimated tokens of `messages`."""
@@ -71,23 +79,49 @@ class TokenEstimator:
 
     def count_tools(self, tools: Sequence[ToolDefinition]) -> int:
         """Return the estimated tokens of tool definitions."""
-        counted, chars = self._counted
+        counted, length = self._counted
         if counted is not tools:  # a registry gives the same tuple until it changes
-            chars = sum(
+            length = sum(
                 len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters))
                 for tool in tools
             )
-            self._counted = (tools, chars)
-        return int(chars / self.chars_per_token)
+            self._counted = (tools, length)
+        return int(length / self.bytes_per_token)
+
+    def chars_for(self, tokens: int, messages: Iterable[Message]) -> int:
+        """Return how many characters of the texts of `messages` have about this many tokens."""
+        texts = [message.text for message in messages]
+        length = sum(map(_bytes_of, texts))
+        share = sum(map(len, texts)) / length if length else 1.0
+        return int(tokens * self.bytes_per_token * share)
 
     def learn(self, size: Size, tokens: int) -> None:
         """Move the ratio towards the tokens that a provider reported for messages of this size.
 
         Fewer than 100 tokens of text are too imprecise and change nothing.
         """
-        chars, fixed = size
+        length, fixed = size
         if tokens - fixed < 100:
             return
-        low, high = _RATIO_BOUNDS
-        seen = min(max(chars / (tokens - fixed), low), high)
-        self.chars_per_token += _LEARNING_RATE * (seen - self.chars_per_token)
+        self._has_learned = True
+        seen = _bounded(length / (tokens - fixed))
+        self.bytes_per_token += _LEARNING_RATE * (seen - self.bytes_per_token)
+
+    async def calibrate(self, messages: Iterable[Message]) -> None:
+        """Take the ratio from an exact count of `messages`, if that is possible here.
+
+        What providers have reported is better, because it is about the model that answers.
+        """
+        if self._has_learned:
+            return
+        from nanobot_core.agent.encoding import count_exactly
+
+        texts = [text for each in messages for text in (each.text, each.reasoning) if text]
+        tokens = await asyncio.to_thread(count_exactly, texts)
+        if tokens:
+            self.bytes_per_token = _bounded(sum(map(_bytes_of, texts)) / tokens)
+
+
+def _bounded(ratio: float) -> float:
+    low, high = _RATIO_BOUNDS
+    return min(max(ratio, low), high)

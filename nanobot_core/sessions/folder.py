@@ -127,12 +127,8 @@ class SessionFolder:
             data: the content to add.
             modified_ns: modification time to set; ``None`` leaves that of the write.
         """
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        try:
-            file = self._files.open(name, flags)
-        except FileNotFoundError:
-            self._files.make()
-            file = self._files.open(name, flags)
+        self._files.make()
+        file = self._files.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             size = os.fstat(file).st_size
             try:
@@ -152,8 +148,11 @@ class SessionFolder:
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file off at `size` bytes."""
-        with os.fdopen(self._files.open(name, os.O_WRONLY), "wb") as file:
-            file.truncate(size)
+        file = self._files.open(name, os.O_WRONLY)
+        try:
+            os.ftruncate(file, size)
+        finally:
+            os.close(file)
 
     @contextmanager
     def replacing(self, name: str, modified_ns: int | None = None) -> Iterator[BufferedWriter]:

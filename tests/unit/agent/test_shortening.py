@@ -359,14 +359,14 @@ def test_what_providers_report_moves_the_estimate_within_bounds() -> None:
     assert before == 2_004
     for _ in range(50):
         estimator.learn(measure(messages), 1_000_000)
-    assert estimator.chars_per_token >= 1.5
+    assert estimator.bytes_per_token >= 1.5
 
 
 def test_reports_that_say_too_little_are_not_learnt_from() -> None:
     estimator = TokenEstimator()
     estimator.learn(measure([user("x" * 8_000)]), 0)
     estimator.learn(measure([user("x" * 8_000)]), 50)
-    assert estimator.chars_per_token == 4.0
+    assert estimator.bytes_per_token == 4.0
 
 
 class Watched(tuple[TextBlock]):
