@@ -14,14 +14,12 @@ from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.manifest import KINDS
 from tests.rules.checks.sample import write_tree
 
-LATER_PLUGIN: Final = "no plugin of ours uses it yet"
 PROGRAM: Final = "for programs that override it in an AgentHook, as with the original"
 POLICY: Final = "for rules of an owner; the cookbook shows it"
 
 UNUSED: Final = {
     "admit_message": POLICY,
     "after_delivery": POLICY,
-    "contribute_memory": LATER_PLUGIN,
     "contribute_stores": "the core has a session store and two buses",
     "before_execute_tools": PROGRAM,
     "choose_approval": "terminal, chat and control socket are in the core, which implements it",

@@ -1,0 +1,3 @@
+"""Memory across sessions: history, summaries, three files, and Dream."""
+
+__all__: list[str] = []

@@ -1,0 +1,131 @@
+"""``nanobot memory``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, TypeAlias, TypeVar
+
+import typer
+
+from nanobot_core import OWNERS_MEMORY, MemoryEntry, PluginContext
+from nanobot_memory.files import Memories, MemoryFiles
+from nanobot_memory.search import Index
+from nanobot_memory.versions import restore as restore_version, show_log
+
+OpenContext: TypeAlias = Callable[[], AbstractAsyncContextManager[PluginContext]]
+T = TypeVar("T")
+
+app: typer.Typer = typer.Typer(
+    help="Show, search and change what the agent remembers.",
+    no_args_is_help=True,
+    epilog="Example:\n\n\b\n  nanobot memory search dentist",
+)
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Scope = Annotated[
+    str,
+    typer.Option(help="Name of a memory, such as 'sender/telegram:42'; the owner's by default."),
+]
+
+
+@app.command()
+def show(ctx: typer.Context, scope: Scope = OWNERS_MEMORY, as_json: AsJson = False) -> None:
+    """Print the memory files.
+
+    Example: nanobot memory show
+    """
+    texts = _with_files(ctx, scope, lambda _, files: {n: files.read(n) for n in files.names})
+    if as_json:
+        _print_json(texts)
+        return
+    for name, text in texts.items():
+        typer.echo(f"--- {name}\n{text.rstrip() or '(empty)'}\n")
+
+
+@app.command()
+def search(
+    ctx: typer.Context,
+    query: Annotated[str, typer.Argument(help="Words to look for.")],
+    limit: Annotated[int, typer.Option(min=1, max=100, help="Most entries.")] = 10,
+    scope: Scope = OWNERS_MEMORY,
+    as_json: AsJson = False,
+) -> None:
+    """Search history and memory files, best match first.
+
+    Example: nanobot memory search "dentist appointment" --limit 3
+    """
+    found = _with_files(
+        ctx, scope, lambda plugin, files: plugin.shared(Index).search(files, query, limit)
+    )
+    _print_entries(found, as_json)
+
+
+@app.command()
+def log(
+    ctx: typer.Context,
+    sha: Annotated[str, typer.Argument(help="A change; without it, the newest ones.")] = "",
+    scope: Scope = OWNERS_MEMORY,
+) -> None:
+    """Show the changes of the memory files, or the diff of one.
+
+    Example: nanobot memory log
+    """
+    typer.echo(_with_files(ctx, scope, lambda _, files: show_log(files, sha)))
+
+
+@app.command()
+def restore(
+    ctx: typer.Context,
+    sha: Annotated[str, typer.Argument(help="A change; without it, the newest one.")] = "",
+    scope: Scope = OWNERS_MEMORY,
+) -> None:
+    """Revert one change of the memory files; later changes of other lines stay.
+
+    Example: nanobot memory restore 1a2b3c4
+    """
+    typer.echo(_with_files(ctx, scope, lambda _, files: restore_version(files, sha)))
+
+
+def _with_files(
+    ctx: typer.Context, scope: str, work: Callable[[PluginContext, MemoryFiles], T]
+) -> T:
+    open_context: OpenContext = ctx.obj
+
+    async def run() -> T:
+        async with open_context() as plugin:
+            memories = plugin.shared(Memories)
+            known = await asyncio.to_thread(memories.scopes)
+            if scope not in known:
+                names = ", ".join(f"'{name}'" for name in known)
+                msg = f"there is no memory '{scope}'; these exist: {names}"
+                raise typer.BadParameter(msg, param_hint="--scope")
+            return await asyncio.to_thread(work, plugin, memories.files(scope))
+
+    return asyncio.run(run())
+
+
+def _print_entries(entries: Sequence[MemoryEntry], as_json: bool) -> None:
+    if as_json:
+        _print_json([_row(entry) for entry in entries])
+        return
+    if not entries:
+        typer.echo("Nothing is remembered that matches.", err=True)
+    for entry in entries:
+        time = f"  {entry.time:%Y-%m-%d %H:%M}" if entry.time else ""
+        typer.echo(f"{entry.id}{time}\n{entry.text}\n")
+
+
+def _row(entry: MemoryEntry) -> dict[str, str | None]:
+    return {
+        "id": entry.id,
+        "text": entry.text,
+        "time": entry.time.isoformat() if entry.time else None,
+        "session": entry.session_key,
+        "place": entry.place,
+    }
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))

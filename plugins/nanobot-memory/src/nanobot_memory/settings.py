@@ -1,0 +1,41 @@
+"""Settings."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeFloat, PositiveInt
+
+from nanobot_core import PluginSettings
+
+
+class DreamSettings(PluginSettings):
+    """Section ``memory.dream``.
+
+    Attributes:
+        every_hours: hours between two runs in a gateway; 0 switches the timer off.
+        model: model to use instead of the configured one.
+        skills: whether Dream may write skills: not at all, as proposals for the owner, or at once.
+        batch: history entries of one run.
+    """
+
+    every_hours: NonNegativeFloat = 2
+    model: str | None = None
+    skills: Literal["off", "propose", "write"] = "propose"
+    batch: PositiveInt = 20
+
+
+class MemorySettings(PluginSettings):
+    """Section ``memory``, without the keys of the core (``backend`` and ``scope``).
+
+    Attributes:
+        model: model that writes summaries, instead of the configured one.
+        file_tokens: tokens that each of the memory files may have.
+        history_tokens: tokens of recent history in the system prompt.
+        dream: see `DreamSettings`.
+    """
+
+    model: str | None = None
+    file_tokens: PositiveInt = 2_000
+    history_tokens: PositiveInt = 3_000
+    dream: DreamSettings = DreamSettings()
