@@ -29,7 +29,8 @@ class ChatRequest:
     """One model call.
 
     Attributes:
-        messages: history in order; the first may be the system prompt.
+        messages: history in order; the first may be the system prompt. Each request of a session
+            begins with the same messages as the one before it, unless the history was summarised.
         model: model name as the service knows it (prefixes already handled).
         tools: what the model may call; empty means no tool field is sent.
         max_tokens: most tokens to answer with.
@@ -188,7 +189,8 @@ class ProviderSpec:
         add_prefix: prefix that the service wants before model names, such as ``openrouter/``.
         strip_prefix: whether a vendor prefix (``vendor/model``) is removed before sending.
         model_overrides: (part of a model name, request fields) pairs that are forced.
-        prompt_cache: the service caches prompts at marked places.
+        prompt_cache: the service caches prompts at marked places; the provider marks the system
+            prompt, the newest message of the user, and the newest message.
         demo: not a real model; used only if it is named or nothing else is configured.
     """
 

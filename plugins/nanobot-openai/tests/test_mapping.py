@@ -333,6 +333,9 @@ def test_claude_behind_openrouter_is_reported_where_to_cache() -> None:
     assert wire[0]["content"][0]["cache_control"] == {"type": "ephemeral"}
     assert wire[1]["content"] == "old"
     assert wire[2]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+    result = Message(role="tool", tool_call_id="c", content="found")
+    wire = _wire(*history, result, vendor="openrouter", model="anthropic/claude-sonnet")
+    assert ["cache_control" in str(message) for message in wire] == [True, False, True, True]
     assert _wire(*history, vendor="openrouter", model="x-ai/grok")[0]["content"] == "rules"
     assert _wire(vendor="openrouter", model="claude") == []
 

@@ -286,12 +286,15 @@ def _image(block: ImageBlock) -> JsonObject:
 
 
 def _mark_for_cache(messages: list[JsonObject]) -> None:
-    """Mark the end of the stable part and the newest message.
+    """Mark the system prompt, the newest message of the user, and the newest message.
 
-    This is Anthropic's prompt caching, as OpenRouter passes it on.
+    This is Anthropic's prompt caching, as OpenRouter passes it on. The service looks for a cached
+    beginning at each mark and at the twenty passages before it; the mark in the middle is found
+    when one iteration adds more than that.
     """
-    first = 0 if messages and messages[0]["role"] == "system" else len(messages) - 1
-    for index in {first, len(messages) - 1} if messages else ():
+    system = [0] if messages and messages[0]["role"] == "system" else []
+    asked = [index for index, message in enumerate(messages) if message["role"] == "user"]
+    for index in {*system, *asked[-1:], *range(len(messages))[-1:]}:
         content = messages[index]["content"]
         if isinstance(content, str):
             content = [{"type": "text", "text": content, "cache_control": _CACHE_HERE}]
