@@ -316,7 +316,7 @@ class TurnPipeline:
         stored, setup = await self._stored_form(message, turn), self.setup
         workspace = setup.requests.instructions.workspace
         if not turn.is_owner:
-            workspace = (await asyncio.to_thread(setup.reach.guard_for, turn)).workspace
+            workspace = (await setup.reach.guard_for(turn)).workspace
         is_quoted = _is_quoted(message, turn)
         return setup.requests.introduced(stored, turn, workspace, is_quoted=is_quoted)
 
@@ -349,7 +349,7 @@ class TurnPipeline:
 
     async def _spec(self, turn: TurnInfo, hooks: Hooks, tools: TurnTools) -> AgentRunSpec:
         """Return a run of the agent for a turn, without messages."""
-        files = await asyncio.to_thread(self.setup.reach.guard_for, turn)
+        files = await self.setup.reach.guard_for(turn)
         spec = self.setup.run_spec(turn, hooks, await tools.offered(), files)
         return replace(spec, redact=self.redact, newer_tools=tools.newer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -52,14 +53,13 @@ class Reach:
         self.results: ResultFiles = results
         self._guards: dict[tuple[str, str, str, bool], PathGuard] = {}
 
-    def guard_for(self, turn: TurnInfo) -> PathGuard:
-        """Return the guard for the calls of a turn. Blocks; makes the folder of a guest."""
+    async def guard_for(self, turn: TurnInfo) -> PathGuard:
+        """Return the guard for the calls of a turn; makes the folder of a guest."""
         key = (turn.session_key, turn.channel, first_part(turn.sender_id), turn.is_owner)
-        guard = self._guards.get(key)
-        if guard is None:
+        if (guard := self._guards.get(key)) is None:
             if len(self._guards) >= MAX_GUARDS:
                 self._guards.clear()
-            guard = self._guards[key] = self._made_for(turn)
+            guard = self._guards[key] = await asyncio.to_thread(self._made_for, turn)
         return guard
 
     def guard_for_plugin(self) -> PathGuard:
