@@ -43,7 +43,6 @@ RETIRED_KEYS = {
     "agents.defaults.bot_icon": _TERMINAL,
     "agents.defaults.timezone_mode": "agents.defaults.timezone alone decides",
     "agents.defaults.unified_session": "each chat has its own session",
-    "agents.defaults.disabled_skills": "disable the plugin that contributes a skill instead",
     "channels.send_max_retries": "messages are sent again as the platform's answer allows",
     "channels.show_reasoning": "chats get no reasoning",
     "channels.extract_document_text": "the model reads documents with read_file",
@@ -62,6 +61,7 @@ RETIRED_KEYS = {
 """Keys of the original without a counterpart, with the reason."""
 
 _MOVED = {
+    "agents.defaults.disabled_skills": "skills.disabled",
     "agents.defaults.max_tool_result_chars": "tools.max_tool_result_chars",
     "channels.transcription_provider": "transcription.provider",
     "channels.transcription_language": "transcription.language",

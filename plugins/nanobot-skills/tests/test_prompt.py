@@ -98,6 +98,18 @@ async def test_a_skill_whose_tools_are_not_offered_is_not_mentioned(start: Start
     assert "**summarize**" in without
 
 
+async def test_the_owner_can_replace_the_introduction_of_the_list(
+    start: Start, tmp_path: Path
+) -> None:
+    file = tmp_path / "home" / "prompts" / "skills" / "skills.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("Read before you act.\n")
+    async with start("1") as agent:
+        await agent.bot.run("hi")
+
+        assert "# Skills\n\nRead before you act.\n\n- **" in agent.prompt()
+
+
 async def test_the_model_reads_a_skill_that_it_sees(start: Start, write: WriteSkill) -> None:
     call = ToolCall("c1", "read_skill", {"name": "summarize"})
     async with start(call, "done") as agent:
@@ -155,7 +167,7 @@ async def test_guests_get_what_packages_install_unless_the_owner_decides_otherwi
     )
     write(shelf.folder, "private")
     plugin = SkillsPlugin()
-    plugin.start(shelf.context)
+    await plugin.start(shelf.context)
     event = ContextRequested(turn=GUEST, model="m", history=(), tools=("read_skill",))
 
     text = "".join(block.text for block in await plugin.gather_context(event) or ())

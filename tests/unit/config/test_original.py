@@ -118,7 +118,7 @@ LAST: JsonObject = {
             "botName": "nanobot",
             "botIcon": "x",
             "unifiedSession": False,
-            "disabledSkills": [],
+            "disabledSkills": ["tmux"],
             "idleCompactAfterMinutes": 15,
             "idleCompactCheckIntervalSeconds": 60,
             "consolidationRatio": 0.5,
@@ -264,6 +264,7 @@ def test_the_last_format_keeps_presets_and_transcription(tmp_path: Path) -> None
     assert "write_file" in loaded.settings.tools.deny
     assert "exec" not in loaded.settings.tools.deny
     assert loaded.value_at("tools.exec.timeout") == 600
+    assert loaded.value_at("skills.disabled") == ["tmux"]
 
 
 def test_each_value_without_a_counterpart_is_listed_with_the_reason(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 
-from nanobot_core import Contributed, Folder, PluginContext
+from nanobot_core import Contributed, Folder, PluginContext, prompt
 from nanobot_skills.approval import approve_skill, load_approvals
 from nanobot_skills.contribution import SkillSource, skills_sources
 from nanobot_skills.front_matter import SkillInvalid
@@ -93,13 +93,15 @@ class Skills:
 class Library:
     """Loads skills; one object per application, ``ctx.shared(Library)``.
 
-    A SKILL.md is read again only when its size or time has changed.
+    A SKILL.md is read again only when its size or time has changed. Blocks while it is created.
 
     Attributes:
         settings: the section ``skills``.
+        introduction: what the prompt says about skills; the owner can replace the text.
     """
 
     def __init__(self, ctx: PluginContext) -> None:
+        self.introduction: str = prompt(ctx, "nanobot_skills:skills")
         self.settings: SkillsSettings = ctx.settings(SkillsSettings)
         self._ctx = ctx
         self._workspace = Folder(ctx.workspace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -70,11 +71,11 @@ class SkillsPlugin:
         return (Check(name="skills", run="nanobot_skills.chat:check_skills"),)
 
     @on.start
-    def start(self, ctx: PluginContext) -> None:
+    async def start(self, ctx: PluginContext) -> None:
         """Prepare the library; skills are read when the first turn needs them."""
         from nanobot_skills.library import Library
 
-        self._library = ctx.shared(Library)
+        self._library = await asyncio.to_thread(ctx.shared, Library)
 
     @on.gather_context
     async def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock]:

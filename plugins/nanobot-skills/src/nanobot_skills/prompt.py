@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from nanobot_core import ContextBlock, shorten
 from nanobot_skills.library import Library, LoadedSkill
@@ -13,10 +14,8 @@ READER = "read_skill"
 MIN_DESCRIPTION_CHARS = 40
 """Descriptions are shortened to this before a skill is left out of the list."""
 _CHARS_PER_TOKEN = 4
-_INTRO = (
-    "A skill describes how to do one kind of task well. When a task fits a description, read the "
-    f"skill with `{READER}` before you begin, and follow it."
-)
+_NOTE_CHARS = 40
+"""Room for the line that counts what is left out."""
 
 
 def build_blocks(
@@ -40,7 +39,12 @@ def build_blocks(
         text = "\n\n".join(map(_render_active, active))
         blocks.append(
             ContextBlock(
-                name="Active Skills", text=text, placement="stable", position=200, max_tokens=limit
+                name="Active Skills",
+                text=text,
+                placement="stable",
+                position=200,
+                priority=10,
+                max_tokens=limit,
             )
         )
     others = [each for each in possible if each not in active] if READER in offered else []
@@ -79,36 +83,50 @@ def _render_active(each: LoadedSkill) -> str:
 
 def _render_list(skills: Sequence[LoadedSkill], max_chars: int, library: Library) -> str:
     """Return a line for each skill; descriptions are shortened before a skill is left out."""
-    kept, note = list(skills), ""
-    while kept:
-        low, high = MIN_DESCRIPTION_CHARS, MAX_DESCRIPTION_CHARS
-        if len(_render_lines(kept, low, note)) <= max_chars:
-            while low < high:  # the longest descriptions that fit
-                middle = (low + high + 1) // 2
-                fits = len(_render_lines(kept, middle, note)) <= max_chars
-                low, high = (middle, high) if fits else (low, middle - 1)
-            return _render_lines(kept, low, note)
-        # What packages install goes first, and the skills of the owner and the workspace last.
-        installed = [each for each in kept if not each.found.place.is_private]
-        kept.remove((installed or kept)[-1])
-        note = f"\n- {len(skills) - len(kept)} more that are not listed"
-        library.log_once(
-            "WARNING", "not every skill is listed, because the list exceeds skills.max_list_tokens"
-        )
-    return ""
+    room = max_chars - len(library.introduction) - _NOTE_CHARS
+    kept: list[LoadedSkill] = []
+    # If not all fit, those that packages install are left out first.
+    for each in sorted(skills, key=lambda each: not each.found.place.is_private):
+        room -= len(_render_line(each, MIN_DESCRIPTION_CHARS)) + 1
+        if room < 0:
+            library.log_once(
+                "WARNING", "not every skill is listed; raise skills.max_list_tokens or disable some"
+            )
+            break
+        kept.append(each)
+    if not kept:
+        return ""
+    kept.sort(key=lambda each: each.name)
+    left_out = len(skills) - len(kept)
+    note = f"\n- {left_out} more that are not listed" if left_out else ""
+    return _longest(partial(_render_lines, library.introduction, kept, note), max_chars)
 
 
-def _render_lines(skills: Sequence[LoadedSkill], max_chars: int, note: str) -> str:
-    lines = [f"- **{each.name}** ({_location(each)}): {_about(each, max_chars)}" for each in skills]
-    return f"{_INTRO}\n\n" + "\n".join(lines) + note
+def _longest(render: Callable[[int], str], max_chars: int) -> str:
+    """Return the list with the longest descriptions with which it fits."""
+    low, high = MIN_DESCRIPTION_CHARS, MAX_DESCRIPTION_CHARS
+    if len(text := render(high)) <= max_chars:
+        return text
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if len(render(middle)) <= max_chars else (low, middle)
+    return render(low)
 
 
-def _about(each: LoadedSkill, max_chars: int) -> str:
+def _render_lines(
+    introduction: str, skills: Sequence[LoadedSkill], note: str, description_chars: int
+) -> str:
+    lines = [_render_line(each, description_chars) for each in skills]
+    return f"{introduction}\n\n" + "\n".join(lines) + note
+
+
+def _render_line(each: LoadedSkill, description_chars: int) -> str:
+    place = each.found.place
+    location = each.found.folder.as_posix() if place.is_writable else place.label
+    return f"- **{each.name}** ({location}): {_about(each, description_chars)}"
+
+
+def _about(each: LoadedSkill, description_chars: int) -> str:
     if each.missing:
         return f"unavailable, needs {' and '.join(each.missing)}"
-    return shorten(each.skill.description, max_chars)
-
-
-def _location(each: LoadedSkill) -> str:
-    place = each.found.place
-    return each.found.folder.as_posix() if place.is_writable else place.label
+    return shorten(each.skill.description, description_chars)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
@@ -17,6 +16,8 @@ MAX_LEVELS = 4
 """Levels of folders below a source."""
 MAX_FOLDERS = 2_000
 """Folders that are looked at in a source."""
+_MAX_ENTRIES = 20_000
+"""Entries of one folder that are looked at, files included."""
 _SKIPPED = frozenset({"node_modules", "__pycache__"})
 
 
@@ -93,44 +94,52 @@ def find_skills(place: Place) -> tuple[list[Found], str]:
     A skill does not contain further skills. Hidden folders and links are left out.
     """
     found: list[Found] = []
-    waiting = deque([(place.base, 0)])
-    looked = 0
-    while waiting and looked < MAX_FOLDERS:
+    waiting = deque([(place.base, 1)])
+    room = MAX_FOLDERS
+    while waiting and room > 0:
         folder, level = waiting.popleft()
-        looked += 1
         try:
             with place.door.directory(folder) as handle:
-                version = _version(handle) if level else None
-                if version is not None:
-                    found.append(Found(place, folder, version))
-                elif level < MAX_LEVELS:
-                    waiting += [(folder / name, level + 1) for name in _folders(handle)]
+                names = _folders(handle, room + 1)
+                room -= len(names)
+                for name in names:
+                    version = _version(handle, name)
+                    if version is not None:
+                        found.append(Found(place, folder / name, version))
+                    elif level < MAX_LEVELS:
+                        waiting.append((folder / name, level + 1))
         except OSError as error:
             # The workspace need not have skills, and a folder may vanish meanwhile.
             is_missing = isinstance(error, FileNotFoundError)
-            if level == 0 and not (is_missing and place.is_writable):
+            if level == 1 and not (is_missing and place.is_writable):
                 return [], f"{place.path} cannot be read: {error.strerror}"
     found.sort(key=lambda each: (each.name, each.folder.as_posix()))
-    if waiting:
+    if waiting or room < 0:
         return found, f"{place.path} has more than {MAX_FOLDERS:,} folders; the rest is left out"
     return found, ""
 
 
-def _version(handle: int) -> tuple[int, int, int] | None:
+def _version(handle: int, name: str) -> tuple[int, int, int] | None:
+    # Should the folder become a link meanwhile, this looks elsewhere; reading does not.
     try:
-        facts = os.stat(FILE_NAME, dir_fd=handle, follow_symlinks=False)
-    except FileNotFoundError:
+        facts = os.stat(f"{name}/{FILE_NAME}", dir_fd=handle, follow_symlinks=False)
+    except OSError:
         return None
     return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
 
-def _folders(handle: int) -> list[str]:
+def _folders(handle: int, limit: int) -> list[str]:
+    """Return the names of folders, in order; of many, the first `limit` that the system lists."""
     with os.scandir(handle) as entries:
-        return sorted(_names(islice(entries, MAX_FOLDERS + 1)))
-
-
-def _names(entries: Iterator[os.DirEntry[str]]) -> Iterator[str]:
-    for entry in entries:
-        hidden = entry.name.startswith(".") or entry.name in _SKIPPED
-        if not hidden and entry.is_dir(follow_symlinks=False):
-            yield entry.name
+        return sorted(
+            islice(
+                (
+                    entry.name
+                    for entry in islice(entries, _MAX_ENTRIES)
+                    if not entry.name.startswith(".")
+                    and entry.name not in _SKIPPED
+                    and entry.is_dir(follow_symlinks=False)
+                ),
+                limit,
+            )
+        )
