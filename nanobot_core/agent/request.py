@@ -47,7 +47,7 @@ class RequestParts:
 
     Attributes:
         turn: the turn.
-        message: the user's message as stored, see `RequestBuilder.introduced`.
+        message: the user's message as stored, see `RequestBuilder.runtime_lines`.
         history: earlier messages, legal and within the budget.
         progress: messages of an interrupted turn after its first one, legal.
         media: local paths of attached files; images are shown to the model.
@@ -116,26 +116,25 @@ class RequestBuilder:
         self._max_image_side = max_image_side
         self._report = BlockReport()
 
-    def introduced(
-        self, message: Message, turn: TurnInfo, workspace: Path, *, is_quoted: bool
-    ) -> Message:
-        """Return a user's message with what the model reads before it, to be stored.
+    def runtime_lines(self, turn: TurnInfo, workspace: Path, *, is_quoted: bool) -> str:
+        """Return what the model reads before a user's message; it is stored with the message.
 
         Args:
-            message: the message.
             turn: who wrote it, and where.
             workspace: folder of the turn's tools.
-            is_quoted: it has lines that someone else than the owner wrote, see `quoted`.
+            is_quoted: it has lines that someone other than the owner wrote, see `quoted`.
         """
         now: datetime = self._clock.now().astimezone(self._timezone)
+        is_guests = workspace != self.instructions.workspace
         notes = (["guest"] if not turn.is_owner else []) + (["quoted"] if is_quoted else [])
-        lines = [
-            f"Time: {now:%Y-%m-%d %H:%M} ({now:%A}, {self._timezone.key})",
-            f"Channel: {turn.channel}, chat {turn.chat_id}, sender {turn.sender_id}",
-            *([] if workspace == self.instructions.workspace else [f"Workspace: {workspace}"]),
-            *map(self.instructions.text, notes),
-        ]
-        return replace(message, extra={**message.extra, RUNTIME: "\n".join(lines)})
+        return "\n".join(
+            [
+                f"Time: {now:%Y-%m-%d %H:%M} ({now:%A}, {self._timezone.key})",
+                f"Channel: {turn.channel}, chat {turn.chat_id}, sender {turn.sender_id}",
+                *([f"Workspace: {workspace}"] if is_guests else []),
+                *map(self.instructions.text, notes),
+            ]
+        )
 
     def losses(self, session_key: str) -> Sequence[str]:
         """Return a line for each passage that is not complete in a session's last request."""
@@ -194,4 +193,9 @@ def _with_runtime(message: Message, *passages: str) -> Message:
     lead = [f"{RUNTIME_HEADING}\n{lines}\n{RUNTIME_END}"] if isinstance(lines, str) else []
     if not lead and not passages:
         return message
-    return replace(message, content="\n\n".join((*lead, *passages, message.text)))
+    return Message(  # `replace` takes three times as long, and a history has many messages
+        role=message.role,
+        content="\n\n".join((*lead, *passages, message.text)),
+        timestamp=message.timestamp,
+        inbound_id=message.inbound_id,
+    )

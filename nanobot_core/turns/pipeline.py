@@ -10,7 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.loop import AgentRunner
-from nanobot_core.agent.request import RequestBuilder, RequestParts, quoted, with_attachments
+from nanobot_core.agent.request import (
+    RUNTIME,
+    RequestBuilder,
+    RequestParts,
+    quoted,
+    with_attachments,
+)
 from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, EventSink, Send, ignore_event
 from nanobot_core.agent.shortening import COMPACT_AT, input_budget
 from nanobot_core.agent.tool_runner import SPOKE
@@ -27,7 +33,7 @@ from nanobot_core.events import (
 from nanobot_core.hooks.agent_hook import AgentHook
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.ids import new_id
-from nanobot_core.messages import InboundMessage, Message, OutboundMessage, ToolCall
+from nanobot_core.messages import InboundMessage, JsonObject, Message, OutboundMessage, ToolCall
 from nanobot_core.sessions.history import (
     STEERED,
     Resumption,
@@ -285,7 +291,7 @@ class TurnPipeline:
             if reply is not None:
                 return TurnOutcome(turn=turn, reply=reply)
             await self.memory.make_room(session, turn, *self._room())
-            message = await self._introduced(request.message, turn)
+            message = await self._stored_form(request.message, turn)
             start = Resumption(message=message, before=align(session.messages))
         recorder = TurnRecorder(self.sessions, session, turn, request.on_event, self.redact)
         work = _Turn(request, turn, hooks, tools, session, start, recorder)
@@ -311,25 +317,23 @@ class TurnPipeline:
         self.memory.consolidate_later(session, turn, *self._room())
         return _outcome(work, result, since)
 
-    async def _introduced(self, message: InboundMessage, turn: TurnInfo) -> Message:
-        """Return the message that begins a turn as the history keeps it."""
-        stored, setup = await self._stored_form(message, turn), self.setup
-        workspace = setup.requests.instructions.workspace
-        if not turn.is_owner:
-            workspace = (await setup.reach.guard_for(turn)).workspace
-        is_quoted = _is_quoted(message, turn)
-        return setup.requests.introduced(stored, turn, workspace, is_quoted=is_quoted)
-
-    async def _stored_form(self, message: InboundMessage, turn: TurnInfo) -> Message:
-        """Return the user's message as the history keeps it."""
+    async def _stored_form(
+        self, message: InboundMessage, turn: TurnInfo, *, is_steered: bool = False
+    ) -> Message:
+        """Return a user's message as the history keeps it."""
         text = self.redact(await with_speech(message, self.transcribe))
-        if _is_quoted(message, turn):
-            text = quoted(text)
+        is_quoted = message.is_forwarded or (message.is_group and not turn.is_owner)
+        extra: JsonObject = {STEERED: True}
+        if not is_steered:
+            workspace = (await self.setup.reach.guard_for(turn)).workspace
+            lines = self.setup.requests.runtime_lines(turn, workspace, is_quoted=is_quoted)
+            extra = {RUNTIME: lines}
         return Message(
             role="user",
-            content=with_attachments(text, message.media),
+            content=with_attachments(quoted(text) if is_quoted else text, message.media),
             timestamp=message.timestamp or self.clock.now(),
             inbound_id=message.id or None,
+            extra=extra,
         )
 
     def _resumed(
@@ -394,8 +398,7 @@ class TurnPipeline:
         # After a crash the turn already has some, and receives them again to acknowledge them.
         known = {message.inbound_id for message in work.session.messages}
         arrived = [message for message in await work.request.more() if message.id not in known]
-        stored = [await self._stored_form(message, work.info) for message in arrived]
-        return [replace(message, extra={STEERED: True}) for message in stored]
+        return [await self._stored_form(message, work.info, is_steered=True) for message in arrived]
 
     async def _send(self, work: _Turn, message: OutboundMessage) -> None:
         """Send the message of a tool; one to a terminal or a program goes to its event sink."""
@@ -482,11 +485,6 @@ def _turn_of(request: TurnRequest, sharing: Sharing) -> TurnInfo:
         is_owner=request.is_owner,
         memory=memory,
     )
-
-
-def _is_quoted(message: InboundMessage, turn: TurnInfo) -> bool:
-    """Whether someone else than the owner wrote the text, and the owner may read along."""
-    return message.is_forwarded or (message.is_group and not turn.is_owner)
 
 
 def _outcome(work: _Turn, result: AgentRunResult, since: Sequence[Message]) -> TurnOutcome:

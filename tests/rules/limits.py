@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 20_150
+CORE: Final = 20_160
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -60,7 +60,7 @@ MODULES: Final = {
     "thoughts": Size(150, 175),
     # Findings of pydantic in our words, and the original's form of tools and fragments.
     "tools": Size(600, 943),
-    "turns": Size(650, 1456),  # memory; processes that share a session
+    "turns": Size(650, 1460),  # memory; processes that share a session
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 

@@ -15,6 +15,7 @@ from nanobot_core import ContextBlock, ContextRequested, ImageBlock, Message, Te
 from nanobot_core.agent.images import MAX_FILE_BYTES
 from nanobot_core.agent.instructions import Instructions
 from nanobot_core.agent.request import (
+    RUNTIME,
     RUNTIME_END,
     RequestBuilder,
     RequestParts,
@@ -124,7 +125,8 @@ async def test_unchanged_files_are_not_read_again(
 
 async def test_the_message_is_led_by_its_circumstances(bench: Bench) -> None:
     made = builder(bench)
-    message = made.introduced(parts().message, TURN, bench.workspace, is_quoted=False)
+    lines = made.runtime_lines(TURN, bench.workspace, is_quoted=False)
+    message = replace(parts().message, extra={RUNTIME: lines})
     sent = await made.build(parts(message=message), bench.hooks)
     head, _, text = sent[-1].text.partition(f"{RUNTIME_END}\n\n")
     assert "not instructions" in head
