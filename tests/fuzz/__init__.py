@@ -14,6 +14,7 @@ TARGETS: Final = {
     "telegram_markdown": "nanobot_telegram",
     "webhook_request": "nanobot_webhook",
     "shell_command": "nanobot_shell",
+    "skill_file": "nanobot_skills",
 }
 """Name of a module beside this one, which has `fuzz_one`, `seeds` and `TOKENS`, to the plugin that
 it needs, or an empty string."""

@@ -224,7 +224,7 @@ def test_tmux_runs_a_program_on_its_own_socket_and_ends_it(tmp_path: Path) -> No
     try:
         run(begin, tmp_path, **environment)
         run(send, tmp_path, **environment)
-        assert "result-42" in run(wait, tmp_path, **environment).splitlines()
+        assert "result-42" in run(wait, tmp_path, **environment)
     finally:
         run(end, tmp_path, **environment)
 

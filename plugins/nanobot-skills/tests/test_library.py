@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from loguru import logger
 
+from nanobot_core import ContextRequested, TurnInfo
 from nanobot_skills import SkillSource
 from nanobot_skills.library import Library
 from nanobot_skills.overview import describe_state
+from nanobot_skills.plugin import SkillsPlugin
 from nanobot_skills.source import MAX_FOLDERS
 
 if TYPE_CHECKING:
@@ -297,15 +300,18 @@ async def test_names_that_would_harm_a_terminal_are_shown_without_the_harm(
     assert broken.count("rename its folder") == 2
 
 
-async def test_problems_are_logged_once(shelf: Shelf, write: WriteSkill) -> None:
-    from loguru import logger
-
-    (write(shelf.folder, "demo")).write_text("nothing")
+async def test_problems_are_logged_once(shelf: Shelf, write: WriteSkill, tmp_path: Path) -> None:
+    write(shelf.folder, "demo").write_text("nothing")
     write(shelf.folder, "eager", always="true")
+    plugin = SkillsPlugin()
+    await plugin.start(shelf.context)
+    turn = TurnInfo(
+        id="t", session_key="s", channel="cli", chat_id="c", sender_id="u", source="cli"
+    )
     lines: list[str] = []
     number = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
     for _ in range(3):
-        shelf.library.report(await shelf.library.load())
+        await plugin.gather_context(ContextRequested(turn=turn, model="m", history=()))
     logger.remove(number)
 
     assert [line.partition(": ")[0] for line in lines] == ["skills", "skills"]

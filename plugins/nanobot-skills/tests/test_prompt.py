@@ -133,6 +133,7 @@ async def test_the_owner_approves_in_the_chat_and_the_text_appears(
         before, after = agent.prompt(0), agent.prompt(1)
 
     assert "Be brief." not in before
+    assert "(skills/rules): Rules. (not always active until the owner approves it)" in before
     assert "- **rules** (awaiting approval): Rules." in (listed or "")
     assert "Be brief." in (shown or "")
     assert (approved or "").startswith("Approved this content of 'rules':")

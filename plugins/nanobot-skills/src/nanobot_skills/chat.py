@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from nanobot_core import CheckResult, CommandCall, PluginContext, shorten
 from nanobot_skills.library import Library, Skills
-from nanobot_skills.overview import NoSuchSkill, describe_state, find_skill, render_skill
+from nanobot_skills.overview import (
+    NoSuchSkill,
+    approve_by_name,
+    describe_state,
+    find_skill,
+    render_skill,
+)
 
 _SHOWN_CHARS = 200
 
@@ -52,12 +58,8 @@ def _list(library: Library, skills: Skills, *, is_owner: bool) -> str:
 
 async def _one(library: Library, skills: Skills, verb: str, name: str) -> str:
     try:
-        each = find_skill(skills, name)
+        if verb == "show":
+            return render_skill(find_skill(skills, name))
+        return await approve_by_name(library, skills, name)
     except NoSuchSkill as error:
         return f"{str(error)[:1].upper()}{str(error)[1:]}."
-    if verb == "show":
-        return render_skill(each)
-    if each.is_approved:
-        return f"'{name}' needs no approval."
-    await library.approve(each)
-    return f"Approved this content of '{name}':\n\n{render_skill(each)}"

@@ -15,7 +15,7 @@ import typer
 
 from nanobot_core import Folder, NanobotError, PluginContext, shorten
 from nanobot_skills.library import Library, Skills
-from nanobot_skills.overview import describe_state, find_skill, render_skill
+from nanobot_skills.overview import approve_by_name, describe_state, find_skill, render_skill
 from nanobot_skills.skill import FILE_NAME, is_valid_name
 
 app = typer.Typer(help="List, show, check, create and approve skills.", no_args_is_help=True)
@@ -163,11 +163,7 @@ def _write_new(workspace: Folder, file: PurePath, data: bytes) -> None:
 async def _approve(open_context: OpenContext, name: str) -> str:
     async with open_context() as plugin:
         library = plugin.shared(Library)
-        each = find_skill(await library.load(), name)
-        if each.is_approved:
-            return f"'{name}' needs no approval."
-        await library.approve(each)
-        return f"Approved this content of '{name}':\n\n{render_skill(each)}"
+        return await approve_by_name(library, await library.load(), name)
 
 
 def _print_table(rows: list[list[str]]) -> None:

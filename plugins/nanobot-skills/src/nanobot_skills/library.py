@@ -161,33 +161,37 @@ class Library:
         for each in found:
             if each.path not in read:
                 read[each.path] = each, self._content(each)
+        good = [(each, skill) for each, skill in read.values() if isinstance(skill, Skill)]
+        broken = [
+            BrokenSkill(each, error)
+            for each, error in read.values()
+            if isinstance(error, SkillInvalid)
+        ]
         approvals, problem = load_approvals(self._ctx.data_dir)
         problems += [problem] if problem else []
-        contents = [(each, content) for each, content in read.values()]
-        good = [(each, content) for each, content in contents if isinstance(content, Skill)]
+        loaded = self._judge(good, approvals)
+        return Skills(tuple(loaded), tuple(broken), tuple(problems)), read
+
+    def _judge(
+        self, good: Sequence[tuple[Found, Skill]], approvals: Mapping[str, str]
+    ) -> list[LoadedSkill]:
+        """Return skills in their order of precedence, with their state."""
         self._requirements.look_for({name for _, skill in good for name in skill.requires.bins})
-        loaded: dict[str, LoadedSkill] = {}
-        shadowed: list[LoadedSkill] = []
-        for each, skill in good:
-            first = loaded.get(skill.name)
-            one = LoadedSkill(
-                found=each,
-                skill=skill,
-                missing=self._requirements.missing(skill.requires),
-                is_approved=not each.place.is_writable
-                or approvals.get(each.folder.as_posix()) == skill.digest,
-                shadowed_by=first.found.place.label if first else "",
+        first: dict[str, str] = {}
+        loaded: list[LoadedSkill] = []
+        for found, skill in good:
+            approved = approvals.get(found.folder.as_posix()) == skill.digest
+            loaded.append(
+                LoadedSkill(
+                    found=found,
+                    skill=skill,
+                    missing=self._requirements.missing(skill.requires),
+                    is_approved=approved or not found.place.is_writable,
+                    shadowed_by=first.get(skill.name, ""),
+                )
             )
-            if first is None:
-                loaded[skill.name] = one
-            else:
-                shadowed.append(one)
-        broken = [
-            BrokenSkill(each, content)
-            for each, content in contents
-            if isinstance(content, SkillInvalid)
-        ]
-        return Skills((*loaded.values(), *shadowed), tuple(broken), tuple(problems)), read
+            first.setdefault(skill.name, found.place.label)
+        return loaded
 
     def _content(self, found: Found) -> Skill | SkillInvalid:
         known = self._read.get(found.path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nanobot_core import NanobotError
-from nanobot_skills.library import LoadedSkill, Skills
+from nanobot_skills.library import Library, LoadedSkill, Skills
 
 
 class NoSuchSkill(NanobotError):
@@ -25,6 +25,19 @@ def find_skill(skills: Skills, name: str) -> LoadedSkill:
             return each
     broken = [str(each) for each in skills.broken if each.found.name == name]
     raise NoSuchSkill(name, "; ".join(broken))
+
+
+async def approve_by_name(library: Library, skills: Skills, name: str) -> str:
+    """Approve the content of a skill as it was loaded; return what to show the owner.
+
+    Raises:
+        NoSuchSkill: as for `find_skill`.
+    """
+    each = find_skill(skills, name)
+    if each.is_approved:
+        return f"'{name}' needs no approval."
+    await library.approve(each)
+    return f"Approved this content of '{name}':\n\n{render_skill(each)}"
 
 
 def describe_state(each: LoadedSkill) -> str:

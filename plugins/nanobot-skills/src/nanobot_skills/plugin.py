@@ -86,5 +86,7 @@ class SkillsPlugin:
             msg = "the skills plugin was used before its start hook was called"
             raise RuntimeError(msg)
         library = self._library
-        skills = library.visible(await library.load(), is_owner=event.turn.is_owner)
-        return build_blocks(skills, event.tools, library)
+        skills = await library.load()
+        library.report(skills)
+        visible = library.visible(skills, is_owner=event.turn.is_owner)
+        return build_blocks(visible, event.tools, library)

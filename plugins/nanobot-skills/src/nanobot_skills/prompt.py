@@ -129,4 +129,9 @@ def _render_line(each: LoadedSkill, description_chars: int) -> str:
 def _about(each: LoadedSkill, description_chars: int) -> str:
     if each.missing:
         return f"unavailable, needs {' and '.join(each.missing)}"
-    return shorten(each.skill.description, description_chars)
+    about = shorten(each.skill.description, description_chars)
+    return (
+        f"{about} (not always active until the owner approves it)"
+        if each.awaits_approval
+        else about
+    )
