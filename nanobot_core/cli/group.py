@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
     from typer._click.shell_completion import CompletionItem
 
+    from nanobot_core.plugins.index import InstalledPlugin
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -123,16 +125,17 @@ class LazyGroup(TyperGroup):
 def plugin_entries(parent: str) -> Iterator[Entry]:
     """Yield the groups that installed plugins add below `parent`, without importing any.
 
-    A mistake in the configuration never breaks ``--help``, because it is read only to examine a new
-    plugin without a manifest. A group of a disabled plugin is listed, and fails with the reason. A
-    name that several plugins claim becomes ``plugin__name`` for each of them.
+    A mistake in the configuration never breaks ``--help``: only its valid part is read, and only to
+    find plugins in single files and to examine a new plugin without a manifest. A group of a
+    disabled plugin is listed, and fails with the reason. A name that several plugins claim becomes
+    ``plugin__name`` for each of them.
     """
     from nanobot_core.config.environment import process_environment, resolve_home
     from nanobot_core.plugins.index import load_declarations
 
     found: dict[str, list[Entry]] = {}
-    cache_dir = resolve_home(process_environment()) / "cache"
-    for plugin, group in load_declarations(cache_dir, "cli", _describe_new):
+    home = resolve_home(process_environment())
+    for plugin, group in load_declarations(home, "cli", _describe_new):
         if (group["detail"].get("parent") or "") == parent:
             entry = Entry(group["name"], group["summary"], group["detail"]["app"], plugin)
             found.setdefault(entry.name, []).append(entry)
@@ -142,12 +145,13 @@ def plugin_entries(parent: str) -> Iterator[Entry]:
             yield Entry(shown, entry.summary, entry.target, entry.plugin)
 
 
-def _describe_new() -> None:
-    """Describe enabled plugins that have no manifest, once for each build of them."""
+def _describe_new() -> Iterator[InstalledPlugin]:
+    """Describe enabled plugins that have no manifest; yield those in single files."""
     from nanobot_core.config.loading import read_config
 
     with suppress(NanobotError):
-        load_catalogue(Options(), read_config(None))
+        selections = load_catalogue(Options(), read_config(None)).selections
+        yield from (item.plugin for item in selections.values() if item.plugin.file)
 
 
 def _core_command(entry: Entry) -> Command:
@@ -157,12 +161,14 @@ def _core_command(entry: Entry) -> Command:
 
 def _plugin_command(ctx: Context, entry: Entry) -> Command:
     """Import the plugin's commands; their ``ctx.obj()`` opens the plugin's context."""
-    from nanobot_core.plugins.loader import load_object
+    from nanobot_core.plugins.loader import load_entry, load_object
 
     options = options_of(ctx)
     selection = load_catalogue(options, read_settings(options)).selections.get(entry.plugin)
     if selection is not None and not selection.enabled:
         raise PluginError(entry.plugin, selection.condition.reason, selection.condition.remedy)
+    if selection is not None and selection.plugin.file:
+        load_entry(selection.plugin)  # its module is not on the search path
     command = _build(entry, load_object(entry.plugin, entry.target))
     ctx.obj = partial(plugin_context, options, entry.plugin)
     return command

@@ -132,12 +132,7 @@ def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> Non
 
     loaded, catalogue = _installed(ctx)
     missing = next((item for item in catalogue.missing if item.plugin.id == plugin_id), None)
-    if missing is not None:
-        remedy = missing.condition.remedy
-        data = {"id": plugin_id, "runs": False, "reason": "not installed", "remedy": remedy}
-        _tell_why(data, [], as_json=as_json)
-        return
-    selection = _selection(catalogue, plugin_id)
+    selection = missing or _selection(catalogue, plugin_id)
     data = {
         "id": plugin_id,
         "runs": selection.enabled,

@@ -12,13 +12,17 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nanobot_core._version import __version__
-from nanobot_core.config.environment import expand_home
+from nanobot_core.config.environment import (
+    expand_home,
+    process_environment,
+    resolve_config_path,
+)
 from nanobot_core.disk import replace_file
 from nanobot_core.record import dataclass
 
@@ -36,6 +40,7 @@ CORE = "nanobot-core"
 LOCAL_PREFIX = "nanobot_local_"
 _FORMAT = 2
 _INDEX_FILE = "plugins.json"
+_LOCAL_FILE = "local-plugins.json"
 _UNUSABLE_INDEX = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """Errors from an index that is absent, damaged, or that of another environment."""
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -148,32 +153,41 @@ def load_installed(cache_dir: Path) -> tuple[InstalledPlugin, ...]:
     """
     file = cache_dir / _INDEX_FILE
     key = _environment_key()
-    found = _read_index(file, key)
-    if found is None:
+    try:
+        found = tuple(_plugin_from_index(item) for item in _index_items(file, key))
+    except _UNUSABLE_INDEX:
         found = _scan()
         _write_index(file, key, found)
     return tuple(_refreshed(plugin) for plugin in found)
 
 
 def load_declarations(
-    cache_dir: Path, kind: str, describe: Callable[[], None] = lambda: None
+    home: Path, kind: str, describe: Callable[[], Iterable[InstalledPlugin]]
 ) -> list[tuple[str, dict[str, Any]]]:
     """Return (plugin id, declaration as plain data) of one kind, for usable plugins.
 
-    For listings, which need no more: no class of the manifest is imported while the index is warm.
+    While environment and configuration are the same, no class of the manifest is imported.
 
     Args:
-        cache_dir: folder of the index file.
+        home: nanobot's folder, with the index and the configuration.
         kind: kind of contribution.
-        describe: examines plugins that have no manifest; called if one is undescribed when the
-            index is made, so that a disabled one does not cost every command time.
+        describe: examines plugins that have no manifest, and returns those in single files. Called
+            only after a change, if one is undescribed or the configuration may name files.
     """
+    cache_dir = home / "cache"
+    config = resolve_config_path(None, process_environment(), home)
+    local, local_key = cache_dir / _LOCAL_FILE, [str(config), modified_ns(str(config))]
     try:
         items = _index_items(cache_dir / _INDEX_FILE, _environment_key())
+        items += _index_items(local, local_key)
     except _UNUSABLE_INDEX:
         items = [dataclasses.asdict(plugin) for plugin in load_installed(cache_dir)]
-        if any(_plain_manifest(item, cache_dir) is None for item in items if not item["problem"]):
-            describe()
+        usable = [item for item in items if not item["problem"]]
+        is_new = any(_plain_manifest(item, cache_dir) is None for item in usable)
+        files = describe() if is_new or _may_name_files(config) else ()
+        # Their manifests are read again, for the code that the files contain by then.
+        bare = [dataclasses.replace(plugin, manifest=None) for plugin in files]
+        items += _write_index(local, local_key, bare)
     return [
         (item["id"], declaration)
         for item in items
@@ -181,6 +195,13 @@ def load_declarations(
         for declaration in (_plain_manifest(item, cache_dir) or {}).get("declarations", ())
         if declaration["kind"] == kind
     ]
+
+
+def _may_name_files(config: Path) -> bool:
+    """Whether `config` has the word of ``plugins.local``; reading YAML would take longer."""
+    with suppress(OSError):
+        return b"local" in config.read_bytes()
+    return False
 
 
 def scan_installed() -> tuple[InstalledPlugin, ...]:
@@ -260,9 +281,8 @@ def find_manifest(package: str, file: str, distribution: Distribution) -> Path |
     if located.is_file():
         return located
     spec = PathFinder.find_spec(package, search_path())
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        return Path(folder) / file
-    return None
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((Path(folder) / file for folder in folders), None)
 
 
 def _describe(
@@ -386,13 +406,6 @@ def modified_ns(path: str) -> int:
         return 0
 
 
-def _read_index(file: Path, key: list[Any]) -> tuple[InstalledPlugin, ...] | None:
-    try:
-        return tuple(_plugin_from_index(item) for item in _index_items(file, key))
-    except _UNUSABLE_INDEX:
-        return None
-
-
 def _index_items(file: Path, key: list[Any]) -> list[dict[str, Any]]:
     """Return the plugins of an index as plain data.
 
@@ -433,8 +446,13 @@ def _plugin_from_index(item: dict[str, Any]) -> InstalledPlugin:
     )
 
 
-def _write_index(file: Path, key: list[Any], plugins: Sequence[InstalledPlugin]) -> None:
-    keep_result(file, {"key": key, "plugins": [dataclasses.asdict(each) for each in plugins]})
+def _write_index(
+    file: Path, key: list[Any], plugins: Iterable[InstalledPlugin]
+) -> list[dict[str, Any]]:
+    """Write an index, and return its plugins as plain data."""
+    items = [dataclasses.asdict(plugin) for plugin in plugins]
+    keep_result(file, {"key": key, "plugins": items})
+    return items
 
 
 def result_file(plugin: InstalledPlugin, cache_dir: Path) -> Path | None:

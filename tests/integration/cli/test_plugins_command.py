@@ -125,10 +125,42 @@ def groups():
     assert packages.imported() == {"alpha"}, "and not the one that is disabled"
 
 
+def test_help_lists_and_runs_the_commands_of_a_plugin_in_a_single_file(
+    packages: Packages,
+) -> None:
+    file = packages.nanobot.home / "dice.py"
+    text = """
+import pathlib
+import typer
+from nanobot_core import CliGroup, on
+with pathlib.Path(__file__).with_suffix(".seen").open("a") as seen:
+    seen.write("imported ")
+app = typer.Typer(callback=lambda: None)
+@app.command()
+def roll():
+    print("4")
+@on.contribute_cli
+def groups():
+    return [CliGroup(name="dice", summary="{summary}", app=f"{{__name__}}:app")]
+"""
+    file.write_text(text.format(summary="Rolls."))
+    packages.nanobot.configure("plugins: {local: [dice.py]}")
+
+    first, second = (packages.nanobot("--help").stdout for _ in range(2))
+
+    assert "Rolls." in first
+    assert first == second
+    assert file.with_suffix(".seen").read_text() == "imported ", "once, to describe it"
+    assert packages.nanobot("dice", "roll").stdout == "4\n"
+
+    packages.nanobot.configure("plugins: {local: []}")
+    assert "Rolls." not in packages.nanobot("--help").stdout
+
+
 def test_a_command_of_the_devkit_says_what_to_install(bare: CommandLine) -> None:
     program = (
         "from nanobot_core.plugins import index; "
-        "index.load_declarations = lambda folder, kind, describe: []; "
+        "index.load_declarations = lambda *arguments: []; "
         "from nanobot_core.cli import main; main()"
     )
     alone = CommandLine(bare.home, bare.environ, (bare.command[0], "-c", program))
