@@ -253,20 +253,14 @@ class ActivePlugin:
         Raises:
             PluginRejected: one is malformed or was not declared in the manifest.
         """
-        return [
-            self._registered(tool, public.get((self.id, self._tool_name(tool))))
-            for tool in contributed
-        ]
+        return [self._registered(tool, public) for tool in contributed]
 
-    def _tool_name(self, tool: Any) -> str:
+    def _registered(self, tool: Any, public: Mapping[tuple[str, str], str]) -> RegisteredTool:
         if not isinstance(tool, Tool | LazyTool):
             raise PluginRejected(
                 self.id, f"contribute_tools returned {type(tool).__name__}, return Tool or LazyTool"
             )
-        return tool.name
-
-    def _registered(self, tool: Tool | LazyTool, public: str | None) -> RegisteredTool:
-        name = public or tool.name
+        name = public.get((self.id, tool.name), tool.name)
         known, entry = self._entries.get(name, (None, None))
         if known is not tool or entry is None:
             entry = self._entry(tool, name)

@@ -11,8 +11,8 @@ from nanobot_core.config.models import PluginsSettings
 from nanobot_core.errors import PluginError, PluginNotFound
 from nanobot_core.plugins.consent import Consents, agree
 from nanobot_core.plugins.examine import examine_once
+from nanobot_core.plugins.health import Condition
 from nanobot_core.plugins.index import (
-    Condition,
     InstalledPlugin,
     fits,
     load_installed,
@@ -146,10 +146,8 @@ def in_calling_order(plugins: Collection[InstalledPlugin]) -> tuple[InstalledPlu
 
 def _neighbours(plugin: InstalledPlugin) -> tuple[set[str], set[str]]:
     """Return the ids that must come before a plugin, and those that must come after it."""
-    if plugin.manifest is None:
-        return set(), set()
-    facts = plugin.manifest.facts
-    return {*plugin.manifest.requires, *facts.after}, set(facts.before)
+    facts = plugin.gives.facts
+    return {*plugin.gives.requires, *facts.after}, set(facts.before)
 
 
 def _causes_of(cycle: Collection[str], chosen: Mapping[str, Selection]) -> list[str]:
@@ -233,7 +231,7 @@ def _with_requirements(
     pending = [item for item in chosen.values() if item.wanted]
     while pending:
         current = pending.pop()
-        for needed in _needs(current):
+        for needed in current.plugin.gives.requires:
             found = chosen.get(needed)
             if found is None or found.enabled:
                 continue
@@ -248,15 +246,10 @@ def _with_requirements(
     return chosen
 
 
-def _needs(selection: Selection) -> dict[str, str]:
-    manifest = selection.plugin.manifest
-    return manifest.requires if manifest else {}
-
-
 def _first_lack(known: Mapping[str, Selection], able: Collection[str]) -> Selection | None:
     """Return that a plugin is out because of one that it requires; ``None`` if all have theirs."""
     for plugin_id in sorted(able):
-        for needed, specifiers in _needs(known[plugin_id]).items():
+        for needed, specifiers in known[plugin_id].plugin.gives.requires.items():
             other = known.get(needed)
             if other is None:
                 why, remedy = "not installed", f"install or enable '{needed}'"
@@ -362,8 +355,8 @@ class Catalogue:
     def declared(self, kind: str) -> Iterator[tuple[InstalledPlugin, Declaration]]:
         """Yield the contributions of one kind that enabled plugins declare, by plugin id."""
         for selection in self.selections.values():
-            if selection.enabled and selection.plugin.manifest is not None:
-                for declaration in selection.plugin.manifest.of_kind(kind):
+            if selection.enabled:
+                for declaration in selection.plugin.gives.of_kind(kind):
                     owners = self._contested.get((kind, declaration.name))
                     # The channel manager itself refuses a channel of two plugins.
                     if not owners or kind == "channels" or selection.plugin.id == owners.keeper:
@@ -381,9 +374,7 @@ class Catalogue:
         """
         exact, by_pattern = [], []
         for selection in self.selections.values():
-            manifest = selection.plugin.manifest
-            if manifest is None:
-                continue
+            manifest = selection.plugin.gives
             if any(item.name == name for item in manifest.of_kind(kind)):
                 exact.append(selection)
             elif kind == "tools" and manifest.has_pattern_for(name):
@@ -435,8 +426,8 @@ class Catalogue:
             logger.warning("{}", error)
             return
         for plugin in fresh:
-            if plugin.manifest is not None and plugin.manifest.reaches and not plugin.bundled:
-                reaches = ", ".join(plugin.manifest.capabilities)
+            if plugin.gives.reaches and not plugin.bundled:
+                reaches = ", ".join(plugin.gives.capabilities)
                 logger.info("plugin '{}' is new; it reaches: {}", plugin.id, reaches)
 
     def look_up(self, plugin_id: str, cache_dir: Path) -> InstalledPlugin | None:
@@ -472,7 +463,7 @@ class Catalogue:
         needed = {plugin_id}
         found: list[str] = []
         for plugin in self.enabled():
-            if plugin.manifest and needed.intersection(plugin.manifest.requires):
+            if needed.intersection(plugin.gives.requires):
                 needed.add(plugin.id)
                 found.append(plugin.id)
         return tuple(found)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from nanobot_core.errors import ConfigError, HookError, NanobotError, PluginError, PluginNotFound
 from nanobot_core.plugins.active import PROVIDERS, ActivePlugin
 from nanobot_core.plugins.examine import examine_plugin
-from nanobot_core.plugins.index import Condition, InstalledPlugin, working_copy_build
+from nanobot_core.plugins.health import Condition
+from nanobot_core.plugins.index import InstalledPlugin, working_copy_build
 from nanobot_core.plugins.isolated import describe_isolated
 from nanobot_core.plugins.loader import (
     Exchange,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.plugins.active import Starter
     from nanobot_core.plugins.catalogue import Catalogue
-    from nanobot_core.plugins.index import State
+    from nanobot_core.plugins.health import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +349,7 @@ class PluginChanges:
         plugin = await _described(plugin, loaded.home / "cache")
         if obstacle := plan.catalogue.consents.obstacle_of(plugin):
             raise PluginError(plugin.id, obstacle.reason, obstacle.remedy)
-        for needed in plugin.manifest.requires if plugin.manifest else ():
+        for needed in plugin.gives.requires:
             await self._start_in(needed, plan)
         if plugin.isolation is not None:
             # The code is in another process, and a new instance means a new process.
@@ -396,7 +397,7 @@ class PluginChanges:
 
     async def _wait_for_former(self, plan: Plan, gone: Sequence[ActivePlugin]) -> None:
         """Wait until what the plan replaced or withdrew is stopped."""
-        former = [each.former for each in plan.exchanges.values() if each.former is not None]
+        former = [each.former for each in plan.exchanges.values()]
         tasks: set[asyncio.Task[None]] = set()
         if gone:
             tasks.add(self._table.leave(gone, "disable", self._withdraw))
@@ -505,13 +506,11 @@ async def _described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugi
 
 def _is_triggered(plugin: InstalledPlugin, starter: Starter, table: PluginTable) -> bool:
     """Whether a plugin that may run must run now, and not when something asks for it."""
-    if plugin.manifest is None:
-        return False
     settings = starter.loaded.settings
     return (
         plugin.id in settings.plugins.required
-        or listens(plugin.manifest, settings)
-        or (table.tools_loaded and brings_tools(plugin.manifest))
+        or listens(plugin.gives, settings)
+        or (table.tools_loaded and brings_tools(plugin.gives))
     )
 
 

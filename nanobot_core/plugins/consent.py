@@ -21,7 +21,8 @@ from nanobot_core.hooks.account import Circuit
 from nanobot_core.hooks.caller import GATES, declared_hooks
 from nanobot_core.hooks.implementation import Implementation
 from nanobot_core.hooks.markers import ImplementationOptions
-from nanobot_core.plugins.index import Condition, InstalledPlugin
+from nanobot_core.plugins.health import Condition
+from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.manifest import CRITICAL, holds
 from nanobot_core.record import dataclass
 
@@ -64,10 +65,10 @@ class Consents:
         bundled one: it comes with the core, which runs it.
         """
         is_known = plugin.id in self.agreed or self.problem
-        if plugin.manifest is None or plugin.bundled or not is_known:
+        if plugin.bundled or not is_known:
             return ()
         known = self.agreed.get(plugin.id, frozenset())
-        news = [words for key, words in plugin.manifest.reaches.items() if key not in known]
+        news = [words for key, words in plugin.gives.reaches.items() if key not in known]
         return tuple(dict.fromkeys(news))
 
     def obstacle_of(self, plugin: InstalledPlugin) -> Condition | None:

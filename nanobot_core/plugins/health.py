@@ -12,18 +12,52 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, field
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from nanobot_core.errors import HookError, PluginError
 from nanobot_core.hooks.account import FAILURES_TO_OPEN
 from nanobot_core.hooks.compilation import Registrant
 from nanobot_core.hooks.implementation import called_in
-from nanobot_core.plugins.index import Condition, State
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.hooks.compilation import HookStats
     from nanobot_core.plugins.catalogue import Selection
+
+
+State: TypeAlias = Literal[
+    "enabled",
+    "isolated",
+    "disabled",
+    "incompatible",
+    "settings-error",
+    "failed",
+    "active",
+    "degraded",
+    "quarantined",
+    "draining",
+    "restart-required",
+    "unconfirmed",
+    "not-installed",
+]
+
+
+class Condition(NamedTuple):
+    """The state of a plugin: as the catalogue selects it, or in a running host.
+
+    Attributes:
+        state: one word.
+        reason: why, in one sentence.
+        remedy: what to do, or an empty string.
+        judges: hooks as in `Manifest.judges` that it was found to have, whatever its manifest says.
+        is_stale: it continues as it was, because its last change failed.
+    """
+
+    state: State
+    reason: str
+    remedy: str = ""
+    judges: frozenset[str] = frozenset()
+    is_stale: bool = False
 
 
 QUIET_STATES = frozenset({"active", "enabled", "isolated", "disabled"})
@@ -90,9 +124,9 @@ def report_on(
         hooks: figures of its hooks.
         effect: what its failure means for others, in one clause, or an empty string.
     """
-    plugin, manifest = selection.plugin, selection.plugin.manifest
+    plugin, manifest = selection.plugin, selection.plugin.gives
     gives: dict[str, list[str]] = {}
-    for item in manifest.declarations if manifest else ():
+    for item in manifest.declarations:
         gives.setdefault(item.kind, []).append(item.name)
     found = condition or selection.condition
     return PluginReport(
@@ -102,9 +136,9 @@ def report_on(
         version=plugin.version,
         distribution=plugin.distribution,
         remedy=found.remedy,
-        summary=(manifest and manifest.facts.summary) or plugin.summary,
+        summary=manifest.facts.summary or plugin.summary,
         gives=gives,
-        capabilities=manifest.capabilities if manifest else (),
+        capabilities=manifest.capabilities,
         hooks=tuple(hooks),
     )
 

@@ -21,6 +21,7 @@ from nanobot_core.plugins.change import PluginChanges
 from nanobot_core.plugins.context import AgentOf, HostContext, HostFacts, no_agent
 from nanobot_core.plugins.health import (
     RELOAD,
+    Condition,
     Conditions,
     LoopBlock,
     LoopWatch,
@@ -30,7 +31,7 @@ from nanobot_core.plugins.health import (
     figures_of,
     report_on,
 )
-from nanobot_core.plugins.index import Condition, InstalledPlugin
+from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.manifest import Declaration, brings_tools, listens
 from nanobot_core.plugins.table import Generation, PluginTable, Withdraw, nothing_runs
 from nanobot_core.plugins.tool_names import ToolOffering
@@ -130,7 +131,7 @@ class PluginHost:
             for plugin_id in loaded.settings.plugins.required:
                 await self.activate(plugin_id)
             for plugin in self.catalogue.enabled():
-                if plugin.manifest is not None and listens(plugin.manifest, loaded.settings):
+                if listens(plugin.gives, loaded.settings):
                     await self._try_activate(plugin.id)
         except (PluginError, ConfigError):
             await self.stop()
@@ -193,7 +194,7 @@ class PluginHost:
         async with self._loading_tools:
             if not self.table.tools_loaded:
                 for plugin in self.catalogue.enabled():
-                    if plugin.manifest is not None and brings_tools(plugin.manifest):
+                    if brings_tools(plugin.gives):
                         await self._try_activate(plugin.id)
                 async with self.table.changing:
                     await self.table.offering.collect(list(self.table.active.values()))
@@ -306,11 +307,7 @@ class PluginHost:
 
     def _contributors(self, hook: str) -> list[str]:
         """Return the plugins that may run and implement `hook`, in calling order."""
-        installed = [
-            plugin.id
-            for plugin in self.catalogue.enabled()
-            if plugin.manifest is not None and hook in plugin.manifest.hooks
-        ]
+        installed = [plugin.id for plugin in self.catalogue.enabled() if hook in plugin.gives.hooks]
         registered = self.table.registered_active()
         return installed + [each.id for each in registered if hook in each.manifest.hooks]
 

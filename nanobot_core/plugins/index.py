@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from nanobot_core._version import __version__
 from nanobot_core.config.environment import (
@@ -44,41 +44,6 @@ _LOCAL_FILE = "local-plugins.json"
 _UNUSABLE_INDEX = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """Errors from an index that is absent, damaged, or that of another environment."""
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-
-
-State: TypeAlias = Literal[
-    "enabled",
-    "isolated",
-    "disabled",
-    "incompatible",
-    "settings-error",
-    "failed",
-    "active",
-    "degraded",
-    "quarantined",
-    "draining",
-    "restart-required",
-    "unconfirmed",
-    "not-installed",
-]
-
-
-class Condition(NamedTuple):
-    """The state of a plugin: as the catalogue selects it, or in a running host.
-
-    Attributes:
-        state: one word.
-        reason: why, in one sentence.
-        remedy: what to do, or an empty string.
-        judges: hooks as in `Manifest.judges` that it was found to have, whatever its manifest says.
-        is_stale: it continues as it was, because its last change failed.
-    """
-
-    state: State
-    reason: str
-    remedy: str = ""
-    judges: frozenset[str] = frozenset()
-    is_stale: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +96,13 @@ class InstalledPlugin:
     editable: bool = False
     file: str | None = None
     isolation: Isolation | None = None
+
+    @property
+    def gives(self) -> Manifest:
+        """What it contributes: nothing when it is undescribed."""
+        from nanobot_core.plugins.manifest import Manifest
+
+        return self.manifest or Manifest(id=self.id)
 
     @property
     def label(self) -> str:

@@ -270,8 +270,8 @@ def _left_out(manifest: Manifest) -> tuple[str, ...]:
 def _isolators(plugins: Iterable[InstalledPlugin]) -> Iterable[tuple[str, str]]:
     """Yield (plugin id, dotted name of the factory) of what can run plugins, by plugin id."""
     for plugin in sorted(plugins, key=lambda plugin: plugin.id):
-        if plugin.manifest is not None and not plugin.problem:
-            for item in plugin.manifest.of_kind("isolators"):
+        if not plugin.problem:
+            for item in plugin.gives.of_kind("isolators"):
                 yield plugin.id, str(item.detail["factory"])
 
 

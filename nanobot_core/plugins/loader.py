@@ -254,23 +254,23 @@ class Exchange:
 
     Attributes:
         fresh: the new instance, started.
-        former: the instance that was active, or ``None``.
+        former: the instance that was active.
         code: the former modules by name, where the code was exchanged too.
     """
 
     fresh: ActivePlugin
-    former: ActivePlugin | None = None
+    former: ActivePlugin
     code: Mapping[str, ModuleType] | None = None
 
     def settle(self) -> None:
         """Continue with the new instance."""
-        if self.former is not None and self.code is not None:
+        if self.code is not None:
             self.former.successor = self.fresh
             self.former.loading.release()
 
     def undo(self) -> None:
         """Continue with the previous instance."""
-        if self.former is not None and self.code is not None:
+        if self.code is not None:
             put_back(self.former.source.packages, self.code)
             self.fresh.successor = self.former
             self.former.loading.release()

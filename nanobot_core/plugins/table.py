@@ -17,8 +17,8 @@ from nanobot_core.hooks.compilation import HookStats, join_hooks
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.plugins.active import ActivePlugin, Starter, UndeclaredHook
 from nanobot_core.plugins.consent import ClosedPlugin, closed_plugins
-from nanobot_core.plugins.health import Conditions
-from nanobot_core.plugins.index import Condition, InstalledPlugin
+from nanobot_core.plugins.health import Condition, Conditions
+from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.manifest import holds
 from nanobot_core.plugins.tool_names import ToolOffering
 from nanobot_core.tools.registry import ToolRegistry
@@ -234,7 +234,7 @@ class PluginTable:
             return
         plugin = await self.runnable(plugin_id, catalogue)
         try:
-            for needed in plugin.manifest.requires if plugin.manifest else ():
+            for needed in plugin.gives.requires:
                 await self.build(needed, starter, catalogue, fresh)
             fresh[plugin_id] = await starter.of_installed(plugin)
         except PluginError as error:

@@ -80,8 +80,8 @@ def contested_names(selections: Sequence[Selection]) -> dict[tuple[str, str], Na
     """
     owners: dict[tuple[str, str], list[InstalledPlugin]] = {}
     for selection in selections:
-        manifest = selection.plugin.manifest
-        if selection.enabled and manifest is not None:
+        manifest = selection.plugin.gives
+        if selection.enabled:
             names = {(item.kind, item.name) for item in manifest.declarations}
             names |= {("settings", section.path) for section in manifest.settings}
             for kind, name in names:

@@ -17,7 +17,8 @@ from nanobot_core.plugins.catalogue import (
     missing_plugins,
     select,
 )
-from nanobot_core.plugins.index import Condition, InstalledPlugin
+from nanobot_core.plugins.health import Condition
+from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.manifest import Manifest
 
 
