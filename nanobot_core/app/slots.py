@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,6 +12,7 @@ from nanobot_core.contracts.memory import MemoryBackend
 from nanobot_core.contracts.store import SessionStore
 from nanobot_core.contracts.transcription import TranscriptionProvider
 from nanobot_core.errors import ConfigInvalid
+from nanobot_core.folder import Folder
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.sessions.jsonl import JsonlSessionStore
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 BUILT_IN_STORE = "jsonl"
+_WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
+_MAX_ID_BYTES = 100
 
 
 async def create_session_store(
@@ -34,9 +39,22 @@ async def create_session_store(
     name = loaded.settings.agents.defaults.session_store
     if name == BUILT_IN_STORE:
         folder: Path = loaded.workspace / "sessions"
-        return JsonlSessionStore(folder, legacy_folder=loaded.home / "sessions", clock=clock)
+        return JsonlSessionStore(folder, legacy_folders=_original_folders(loaded), clock=clock)
     path = "agents.defaults.session_store"
     return await _create(host, loaded, ("stores", name, path), SessionStore)  # type: ignore[type-abstract]  # used for isinstance only
+
+
+def _original_folders(loaded: LoadedConfig) -> list[Path]:
+    """Return where releases of nanobot-ai kept the sessions of the workspace.
+
+    Since 0.3.5 each workspace has an id, and a folder of that name.
+    """
+    folders = [loaded.home / "sessions"]
+    with suppress(OSError):
+        found = Folder(loaded.workspace).read(".nanobot/workspace-id", _MAX_ID_BYTES)
+        if _WORKSPACE_ID.fullmatch(workspace_id := found.decode(errors="replace").strip()):
+            folders.append(folders[0] / workspace_id)
+    return folders
 
 
 async def create_memory(host: PluginHost, loaded: LoadedConfig) -> MemoryBackend | None:

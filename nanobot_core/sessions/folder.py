@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from nanobot_core.folder import Folder, IrregularFile, require_regular
 from nanobot_core.sessions.records import Header, decode_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from io import BufferedReader, BufferedWriter
     from pathlib import Path
 
@@ -58,9 +59,14 @@ def _digest(key: str) -> str:
     return base64.b32encode(digest).decode("ascii").lower()
 
 
-def original_file_name(key: str) -> str:
-    """Return the name that nanobot-ai gives the file of `key`; different keys may share one."""
-    return re.sub(r'[<>:"/\\|?*\x00]', "_", key).strip() + _SUFFIX
+def original_file_names(key: str) -> tuple[str, str]:
+    """Return the names that nanobot-ai gives the file of `key`, before 0.3 and since.
+
+    Different keys may share the older one.
+    """
+    encoded = base64.urlsafe_b64encode(key.encode("utf-8", "surrogatepass")).rstrip(b"=")
+    older = re.sub(r'[<>:"/\\|?*\x00]', "_", key).strip()
+    return older + _SUFFIX, encoded.decode() + _SUFFIX
 
 
 def original_key(stem: str) -> str:
@@ -75,34 +81,37 @@ class SessionFolder:
 
     Args:
         folder: where sessions are; created when the first file is written.
-        legacy_folder: where an older version kept them; a file found there is moved once.
+        legacy_folders: where older versions kept them; a file found there is moved once.
         fsync: whether written data must be on the disk when a method returns.
     """
 
-    def __init__(self, folder: Path, legacy_folder: Path | None = None, *, fsync: bool = True):
+    def __init__(self, folder: Path, legacy_folders: Sequence[Path] = (), *, fsync: bool = True):
         self._files, self._fsync = Folder(folder), fsync
-        self._legacy = SessionFolder(legacy_folder, fsync=fsync) if legacy_folder else None
+        self._legacy = [SessionFolder(legacy, fsync=fsync) for legacy in legacy_folders]
 
     def name_of(self, key: str) -> str:
         """Return the name of the file of `key`, which need not exist."""
-        name, original = file_name(key), original_file_name(key)
+        name, originals = file_name(key), original_file_names(key)
         try:
             if self.stat(name) is not None:
                 return name
         except IrregularFile:  # reported when it is opened
             return name
-        if self.holds(original, key):
-            return original
-        if self._legacy is not None and self._legacy.holds(original, key):
-            # In this order, so that a crash leaves at least one complete file.
-            with self._legacy.open_read(original) as source, self.replacing(name) as target:
-                shutil.copyfileobj(source, target)
-            self._legacy.remove(original)
+        for original in originals:
+            if self.holds(original, key):
+                return original
+        for legacy, original in itertools.product(self._legacy, originals):
+            if legacy.holds(original, key):
+                # In this order, so that a crash leaves at least one complete file.
+                with legacy.open_read(original) as source, self.replacing(name) as target:
+                    shutil.copyfileobj(source, target)
+                legacy.remove(original)
+                break
         return name
 
     def summaries(self) -> list[SessionSummary]:
         """Return all sessions, newest first. Reads the first line of each file."""
-        found = {item.key: item for item in self._legacy.summaries()} if self._legacy else {}
+        found = {item.key: item for legacy in self._legacy for item in legacy.summaries()}
         found.update((item.key, item) for item in self._own_summaries())
         return sorted(found.values(), key=lambda summary: summary.updated_at, reverse=True)
 

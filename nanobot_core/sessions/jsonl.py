@@ -40,7 +40,7 @@ class JsonlSessionStore(SessionStore):
 
     Args:
         folder: where the files are, created when first written.
-        legacy_folder: where an older version kept them; a session found there is moved when it is
+        legacy_folders: where older versions kept them; a session found there is moved when it is
             first used.
         fsync: whether an append waits until the disk has the data; without it a power cut, not
             a crash of the process, may cost the newest messages.
@@ -51,11 +51,11 @@ class JsonlSessionStore(SessionStore):
         self,
         folder: Path,
         *,
-        legacy_folder: Path | None = None,
+        legacy_folders: Sequence[Path] = (),
         fsync: bool = True,
         clock: Clock | None = None,
     ) -> None:
-        self._folder = SessionFolder(folder, legacy_folder, fsync=fsync)
+        self._folder = SessionFolder(folder, legacy_folders, fsync=fsync)
         self._clock = clock or SystemClock()
         self._locks = KeyedLocks()
         self._work = GatheredWork()

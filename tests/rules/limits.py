@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 20_160
+CORE: Final = 20_180
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -32,7 +32,7 @@ MODULES: Final = {
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted.
     "agent": Size(1100, 1880),
-    "app": Size(1500, 2330),
+    "app": Size(1500, 2340),
     "cli": Size(2300, 3145),
     "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
@@ -52,7 +52,7 @@ MODULES: Final = {
     "prompts": Size(100, 110),
     "provider_match": Size(150, 150),
     "record": Size(60, 90),
-    "sessions": Size(600, 985),
+    "sessions": Size(600, 990),
     "tasks": Size(150, 170),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     "testing": Size(1800, 3174),

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 import pytest
 from hypothesis import given, strategies as st
 
-from nanobot_core.sessions.folder import file_name, original_file_name, original_key
+from nanobot_core.sessions.folder import file_name, original_file_names, original_key
 
 SAFE = set(string.ascii_letters + string.digits + "._-")
 
@@ -46,5 +46,5 @@ def test_different_keys_have_files_that_differ_by_more_than_case(one: str, other
 
 @pytest.mark.parametrize("key", ["telegram:12345", "cli:direct", "discord:1_2"])
 def test_a_key_is_read_out_of_the_name_that_the_original_gave(key: str) -> None:
-    assert original_key(original_file_name(key).removesuffix(".jsonl")) == key
-    assert "/" not in original_file_name("../a/b:\\c")
+    assert original_key(original_file_names(key)[0].removesuffix(".jsonl")) == key
+    assert "/" not in "".join(original_file_names("../a/b:\\c"))

@@ -17,7 +17,7 @@ from nanobot_core.contracts.store import SessionState
 from nanobot_core.errors import SessionError
 from nanobot_core.messages import Message
 from nanobot_core.sessions import transcript
-from nanobot_core.sessions.folder import file_name, original_file_name
+from nanobot_core.sessions.folder import file_name, original_file_names
 from nanobot_core.sessions.jsonl import JsonlSessionStore
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,7 +70,7 @@ KINDS = [_link_to_file, _link_to_nothing, _link_to_device, _fifo, _socket, _fold
 
 
 @pytest.mark.parametrize("put", KINDS)
-@pytest.mark.parametrize("name", [file_name(KEY), original_file_name(KEY)])
+@pytest.mark.parametrize("name", [file_name(KEY), *original_file_names(KEY)])
 async def test_it_is_set_aside_and_reported_and_the_session_works(
     tmp_path: Path, put: Callable[[Path], None], name: str
 ) -> None:
@@ -128,8 +128,8 @@ async def test_a_link_is_not_migrated_and_only_itself_deleted(tmp_path: Path) ->
     old, new, target = tmp_path / "old", tmp_path / "new", tmp_path / "target"
     old.mkdir()
     target.write_text(LINES)
-    (old / original_file_name(KEY)).symlink_to(target)
-    store = JsonlSessionStore(new, legacy_folder=old)
+    (old / original_file_names(KEY)[0]).symlink_to(target)
+    store = JsonlSessionStore(new, legacy_folders=[old])
     assert await store.summaries() == []
     assert await store.load(KEY, ALL) is None
     new.mkdir()

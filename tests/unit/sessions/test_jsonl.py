@@ -156,13 +156,13 @@ async def test_a_session_of_the_legacy_folder_moves_once(tmp_path: Path) -> None
     (old / "cli_direct.jsonl").write_text(
         '{"_type":"metadata","key":"cli:direct"}\n{"role":"user","content":"x"}\n'
     )
-    store = JsonlSessionStore(new, legacy_folder=old)
+    store = JsonlSessionStore(new, legacy_folders=[old])
     assert [one.key for one in await store.summaries()] == [KEY]
     assert await texts(store) == ["x"]
     assert list(old.iterdir()) == []
     assert [path.name for path in new.iterdir()] == [file_name(KEY)]
     await store.append(KEY, [user("y")], STATE)
-    assert await texts(JsonlSessionStore(new, legacy_folder=old)) == ["x", "y"]
+    assert await texts(JsonlSessionStore(new, legacy_folders=[old])) == ["x", "y"]
 
 
 @pytest.mark.anyio
