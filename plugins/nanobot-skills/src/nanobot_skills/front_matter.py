@@ -88,23 +88,27 @@ def parse_front_matter(text: str) -> FrontMatter:
     front = lines[1:end]
     if sum(map(len, front)) > MAX_FRONT_CHARS:
         raise SkillInvalid(f"the front matter is longer than {MAX_FRONT_CHARS:,} characters")
-    try:
-        node = _compose("\n".join(front))
-    except SkillInvalid as error:
-        quoted = [_quoted(line) for line in front]
-        if quoted == front:
-            raise
-        node = _compose("\n".join(quoted))
-        findings += [
-            Finding(number, "put the value in quotes, because YAML gives its characters a meaning")
-            for number, (old, new) in enumerate(zip(front, quoted, strict=True), 2)
-            if old != new
-        ]
-        del error
+    node = _understand(front, findings)
     values = _mapping(node, findings)
     found = {visible_text(key.value): key.start_mark.line + 2 for key, _ in node.value}
     ordered = tuple(sorted(findings, key=lambda finding: finding.line))
     return FrontMatter(values, found, "\n".join(lines[end + 1 :]).strip("\n"), ordered)
+
+
+def _understand(front: list[str], findings: list[Finding]) -> yaml.MappingNode:
+    """Return the front matter; values that YAML refuses are put in quotes and reported."""
+    try:
+        return _compose("\n".join(front))
+    except SkillInvalid:
+        quoted = [_quoted(line) for line in front]
+        if quoted == front:
+            raise
+    findings += [
+        Finding(number, "put the value in quotes, because YAML gives its characters a meaning")
+        for number, (old, new) in enumerate(zip(front, quoted, strict=True), 2)
+        if old != new
+    ]
+    return _compose("\n".join(quoted))
 
 
 def visible_text(text: str) -> str:

@@ -95,8 +95,7 @@ def parse_skill(name: str, data: bytes) -> Skill:
         name=name,
         description=description[:MAX_DESCRIPTION_CHARS],
         body=front.body,
-        always="true" in {_text(source.get("always")).lower() for source in (values, *older[:1])}
-        or _text(metadata.get("nanobot-always")).lower() == "true",
+        always=_is_always(values, metadata, older[0]),
         requires=_requirements(values, metadata, older, findings),
         digest=hashlib.sha256(data).hexdigest(),
         findings=tuple(sorted(findings, key=lambda finding: finding.line)),
@@ -110,7 +109,8 @@ def is_valid_name(name: str) -> bool:
 
 def _judge(name: str, description: str, front: FrontMatter) -> list[Finding]:
     """Return the findings on the keys of the format and on the length of the body."""
-    values, findings = front.values, []
+    values = front.values
+    findings: list[Finding] = []
 
     def note(key: str, message: str) -> None:
         findings.append(Finding(front.lines.get(key, 1), message))
@@ -165,6 +165,11 @@ def _metadata(
             message = f"'{key:.60}' below 'metadata' must be a text, see nanobot-requires-bins"
             findings.append(Finding(line, message))
     return metadata, older
+
+
+def _is_always(values: JsonObject, metadata: JsonObject, ours: JsonObject) -> bool:
+    given = (values.get("always"), ours.get("always"), metadata.get("nanobot-always"))
+    return any(_text(value).lower() == "true" for value in given)
 
 
 def _requirements(
