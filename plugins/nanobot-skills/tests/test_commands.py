@@ -84,6 +84,7 @@ def test_a_skill_is_created_checked_shown_and_approved(run: Run, workspace: Path
     assert 'Writes "notes": all of them.' in shown.stdout
     approved = run("approve", "release-notes")
     assert approved.stdout.startswith("Approved this content of 'release-notes':")
+    assert "State: active" in approved.stdout
     assert "State: active" in run("show", "release-notes").stdout
     assert run("approve", "release-notes").stdout == "'release-notes' needs no approval.\n"
 

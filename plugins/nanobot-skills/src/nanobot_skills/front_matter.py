@@ -196,7 +196,8 @@ def _value(node: yaml.Node, findings: list[Finding]) -> JsonValue:
         return [_value(item, findings) for item in node.value]
     if not node.tag.endswith(":str") and node.tag.startswith("tag:yaml.org") and node.value:
         line = node.start_mark.line + 2
-        findings.append(Finding(line, f"put '{shorten(node.value, 60)}' in quotes: not a text"))
+        value = shorten(node.value, 60)
+        findings.append(Finding(line, f"put '{value}' in quotes; YAML does not read it as a text"))
     return "" if node.tag.endswith(":null") else visible_text(node.value)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nanobot_core import NanobotError
 from nanobot_skills.library import Library, LoadedSkill, Skills
 
@@ -37,7 +39,7 @@ async def approve_by_name(library: Library, skills: Skills, name: str) -> str:
     if each.is_approved:
         return f"'{name}' needs no approval."
     await library.approve(each)
-    return f"Approved this content of '{name}':\n\n{render_skill(each)}"
+    return f"Approved this content of '{name}':\n\n{render_skill(replace(each, is_approved=True))}"
 
 
 def describe_state(each: LoadedSkill) -> str:
@@ -50,7 +52,7 @@ def describe_state(each: LoadedSkill) -> str:
         return "awaiting approval"
     tools = " and ".join(each.skill.requires.tools)
     state = "active" if each.skill.always else "on request"
-    return f"{state}, if the tool {tools} is offered" if tools else state
+    return f"{state}, if {tools} is offered" if tools else state
 
 
 def render_skill(each: LoadedSkill) -> str:

@@ -68,7 +68,7 @@ class SkillsPlugin:
     @on.contribute_checks
     def contribute_checks(self) -> Iterable[Check]:
         """Contribute a check for broken skills."""
-        return (Check(name="skills", run="nanobot_skills.chat:check_skills"),)
+        return (Check(name="skill files", run="nanobot_skills.chat:check_skills"),)
 
     @on.start
     async def start(self, ctx: PluginContext) -> None:
