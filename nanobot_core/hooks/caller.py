@@ -134,12 +134,17 @@ class Gather(Caller, Generic[E, V]):
 
     async def __call__(self, event: E) -> list[tuple[str, V]]:
         """Return (plugin id, item) pairs, ordered by the implementations."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask(each, event)) for each in self.implementations]
+        asked = [self._ask(each, event) for each in self.implementations]
+        if len(asked) == 1:
+            answers = [await asked[0]]
+        else:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(each) for each in asked]
+            answers = [task.result() for task in tasks]
         return [
             (implementation.plugin, item)
-            for implementation, task in zip(self.implementations, tasks, strict=True)
-            for item in task.result() or ()
+            for implementation, answer in zip(self.implementations, answers, strict=True)
+            for item in answer or ()
         ]
 
     def _check(self, value: Any) -> list[V]:
@@ -349,12 +354,12 @@ class Hooks:
         self.queues: DetachedQueues = queues or DetachedQueues(runtime)
         for name, point in declared_hooks().items():
             found = self.implementations.get(name, ())
-            if point.kind is Kind.DETACHED:
+            # Of `admit_message`, the first refusal is the answer.
+            caller = First if name == "admit_message" else _CALLERS.get(point.kind)
+            if caller is not None:
+                setattr(self, name, caller(point, found, runtime))
+            elif point.kind is Kind.DETACHED:
                 setattr(self, name, Detached(found, self.queues))
-            elif name == "admit_message":  # the first refusal is the answer
-                setattr(self, name, First(point, found, runtime))
-            elif point.kind in _CALLERS:
-                setattr(self, name, _CALLERS[point.kind](point, found, runtime))
 
     def extended(self, more: Mapping[str, Sequence[Implementation]]) -> Hooks:
         """Return the same call points with `more` implementations behind the present ones."""

@@ -42,7 +42,7 @@ MODULES: Final = {
     "errors": Size(120, 150),
     "folder": Size(150, 180),
     "events": Size(150, 210),
-    "hooks": Size(800, 1141),
+    "hooks": Size(800, 1144),  # a single implementation that gathers takes no task
     "media": Size(80, 90),
     "messages": Size(200, 240),
     "ids": Size(5, 10),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from nanobot_core import (
     Allow,
     Ask,
+    ContextBlock,
     ContextRequested,
     Deny,
     JsonObject,
@@ -302,7 +303,7 @@ async def test_context_describes_the_shell_to_the_model(
 ) -> None:
     plugin = _started(make_context(sandbox="none", memory_mb=512, cpu_s=9, channels=["cli"]))
 
-    blocks = await plugin.gather_context(_requested(turn_in("cli")))
+    blocks = await _gathered(plugin, turn_in("cli"))
 
     assert blocks is not None
     [block] = blocks
@@ -310,7 +311,7 @@ async def test_context_describes_the_shell_to_the_model(
     assert block.text.startswith("exec runs commands without a sandbox.\n")
     assert "512 MiB" in block.text
     assert "9 s of CPU" in block.text
-    assert await plugin.gather_context(_requested(turn_in("telegram"))) is None
+    assert await _gathered(plugin, turn_in("telegram")) is None
 
 
 @pytest.mark.anyio
@@ -322,7 +323,7 @@ async def test_model_and_owner_read_which_sandbox_is_in_use(
         require(mode)
         context = make_context(sandbox=mode, sandbox_network=False)
 
-        blocks = await _started(context).gather_context(_requested(turn_in("cli")))
+        blocks = await _gathered(_started(context), turn_in("cli"))
         finding = await check_sandbox(context)
 
         assert blocks is not None
@@ -339,7 +340,7 @@ async def test_missing_sandbox_is_reported_to_model_and_owner(
 ) -> None:
     context = make_context()
 
-    blocks = await _started(context).gather_context(_requested(turn_in("cli")))
+    blocks = await _gathered(_started(context), turn_in("cli"))
     finding = await check_sandbox(context)
 
     assert blocks is not None
@@ -474,8 +475,9 @@ def _offered(turn: TurnInfo) -> ToolsOffered:
     return ToolsOffered(turn=turn, tools=tools)
 
 
-def _requested(turn: TurnInfo) -> ContextRequested:
-    return ContextRequested(turn=turn, model="m", history=())
+async def _gathered(plugin: ShellPlugin, turn: TurnInfo) -> Iterable[ContextBlock] | None:
+    found = plugin.gather_context(ContextRequested(turn=turn, model="m", history=()))
+    return await found if isinstance(found, Awaitable) else found
 
 
 def _path_with(folder: Path, script: str | None) -> None:

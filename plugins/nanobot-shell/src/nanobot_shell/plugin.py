@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING
 
 from nanobot_core import Check, ContextBlock, Deny, LazyTool, SettingsSection, on
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ToolDefinition,
         ToolsOffered,
     )
+    from nanobot_shell.sandbox import Probe
     from nanobot_shell.settings import ExecSettings
     from nanobot_shell.shell import Shell
 
@@ -79,14 +80,23 @@ class ShellPlugin:
         return Deny(f"{event.call.name} is not available in channel '{event.turn.channel}'")
 
     @on.gather_context
-    async def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock] | None:
+    def gather_context(
+        self, event: ContextRequested
+    ) -> Awaitable[Iterable[ContextBlock]] | Iterable[ContextBlock] | None:
         """Describe the shell to the model."""
-        from nanobot_shell.status import render_briefing
-
         channels = self._settings.channels
         if channels and event.turn.channel not in channels:
             return None
-        text = render_briefing(self._settings, await self._shell.probe())
+        known = self._shell.known_probe
+        return self._probe_and_describe() if known is None else self._describe(known)
+
+    async def _probe_and_describe(self) -> Iterable[ContextBlock]:
+        return self._describe(await self._shell.probe())
+
+    def _describe(self, probe: Probe) -> Iterable[ContextBlock]:
+        from nanobot_shell.status import render_briefing
+
+        text = render_briefing(self._settings, probe)
         return (ContextBlock(name="Shell", text=text, placement="stable", max_tokens=200),)
 
     async def _prepare(self) -> None:

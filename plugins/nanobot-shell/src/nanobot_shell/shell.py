@@ -66,6 +66,11 @@ class Shell:
         places = (Path(sys.prefix), Path(__file__))
         return any(place.resolve().is_relative_to(self.workspace) for place in places)
 
+    @property
+    def known_probe(self) -> Probe | None:
+        """What `probe` returns without waiting; ``None`` if it must look."""
+        return self._probe if self._probe is not None and self._probe.is_final else None
+
     async def probe(self) -> Probe:
         """Return the sandbox that works here; a result that is not final is kept for a minute."""
         now = asyncio.get_running_loop().time()
