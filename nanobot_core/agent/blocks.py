@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nanobot_core.contracts.plugin import ContextBlock
-from nanobot_core.record import dataclass
 from nanobot_core.text import truncate_middle
 
 if TYPE_CHECKING:
@@ -24,33 +23,14 @@ _CHARS_PER_TOKEN = 4
 _TRACKED_SESSIONS = 256
 
 
-class PlacedBlock(NamedTuple):
-    """A passage and the id of its plugin."""
-
-    plugin: str
-    block: ContextBlock
-
-    @property
-    def name(self) -> str:
-        """Plugin and heading."""
-        return f"{self.plugin}/{self.block.name}"
+PlacedBlock = tuple[str, ContextBlock]
+"""The id of a plugin and a passage of it."""
+Passages = Mapping[str, str]
+"""A text for each passage, by ``plugin/heading``."""
 
 
-@dataclass(frozen=True, slots=True)
-class FittedBlocks:
-    """Passages as they are sent.
-
-    Attributes:
-        texts: by plugin and heading, in the order of the request.
-        losses: why a passage is not complete, by plugin and heading.
-    """
-
-    texts: Mapping[str, str]
-    losses: Mapping[str, str]
-
-
-def fit_blocks(blocks: Iterable[PlacedBlock], budget_tokens: int) -> FittedBlocks:
-    """Return the passages that fit, by position, plugin and heading.
+def fit_blocks(blocks: Iterable[PlacedBlock], budget_tokens: int) -> tuple[Passages, Passages]:
+    """Return the passages that fit, by position, plugin and heading, and why others are cut.
 
     Each is cut to its own limit. If all together exceed the budget, those with the lowest priority
     are shortened or left out first; of equal ones, those further back.
@@ -59,12 +39,12 @@ def fit_blocks(blocks: Iterable[PlacedBlock], budget_tokens: int) -> FittedBlock
         blocks: passages in any order.
         budget_tokens: estimated tokens of all texts together.
     """
-    placed = sorted(blocks, key=lambda each: (each.block.position, each.plugin, each.block.name))
+    placed = sorted(blocks, key=lambda each: (each[1].position, each[0], each[1].name))
     room = budget_tokens * _CHARS_PER_TOKEN
-    texts = dict.fromkeys((each.name for each in placed), "")
+    texts = {f"{plugin}/{block.name}": "" for plugin, block in placed}
     losses: dict[str, str] = {}
-    for each in sorted(placed, key=lambda each: -each.block.priority):
-        block = each.block
+    for plugin, block in sorted(placed, key=lambda each: -each[1].priority):
+        name = f"{plugin}/{block.name}"
         wanted = min(len(block.text), block.max_tokens * _CHARS_PER_TOKEN)
         chars = min(wanted, room)
         if chars < wanted and chars < MIN_TOKENS * _CHARS_PER_TOKEN:
@@ -73,29 +53,28 @@ def fit_blocks(blocks: Iterable[PlacedBlock], budget_tokens: int) -> FittedBlock
         if chars < len(block.text):
             limit = f"its limit of {block.max_tokens:,} tokens" if chars == wanted else "the budget"
             verb = f"cut to {chars:,} of {len(block.text):,} characters" if chars else "left out"
-            losses[each.name] = f"{verb} because of {limit}"
+            losses[name] = f"{verb} because of {limit}"
         if chars or not block.text:
-            texts[each.name] = f"# {block.name}\n\n{truncate_middle(block.text, chars)}"
-    return FittedBlocks({name: text for name, text in texts.items() if text}, losses)
+            texts[name] = f"# {block.name}\n\n{truncate_middle(block.text, chars)}"
+    return {name: text for name, text in texts.items() if text}, losses
 
 
 class BlockReport:
     """Reports stable passages that change, and passages that are not complete."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[str, tuple[Mapping[str, str], Sequence[str]]] = OrderedDict()
+        self._sessions: OrderedDict[str, tuple[Passages, Sequence[str]]] = OrderedDict()
         self._logged: set[str] = set()
 
     def losses(self, session_key: str) -> Sequence[str]:
         """Return a line for each passage that is not complete in a session's last request."""
         return self._sessions.get(session_key, ({}, ()))[1]
 
-    def update(self, session_key: str, stable: FittedBlocks, turn: FittedBlocks) -> None:
+    def update(self, session_key: str, stable: Passages, losses: Passages) -> None:
         """Log what is new about the passages of a request."""
         former = self._sessions.get(session_key)
-        losses = {**stable.losses, **turn.losses}
         lines = [f"{name} is {loss}" for name, loss in losses.items()]
-        self._sessions[session_key] = (stable.texts, lines)
+        self._sessions[session_key] = (stable, lines)
         self._sessions.move_to_end(session_key)
         if len(self._sessions) > _TRACKED_SESSIONS:
             self._sessions.popitem(last=False)
@@ -103,11 +82,11 @@ class BlockReport:
             if name not in self._logged:
                 self._logged.add(name)
                 _logger_of(name).warning("the passage {} is {}", name, loss)
-        if former is not None and former[0] != stable.texts:
-            _log_changes(former[0], stable.texts)
+        if former is not None and former[0] != stable:
+            _log_changes(former[0], stable)
 
 
-def _log_changes(former: Mapping[str, str], stable: Mapping[str, str]) -> None:
+def _log_changes(former: Passages, stable: Passages) -> None:
     """Log the stable passages that changed, because that voids the prompt cache."""
     for name in sorted(former.keys() | stable.keys()):
         if former.get(name) != stable.get(name):

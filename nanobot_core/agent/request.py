@@ -10,7 +10,7 @@ long to store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -20,13 +20,13 @@ from nanobot_core.agent.blocks import (
     STABLE_SHARE,
     TURN_SHARE,
     BlockReport,
-    FittedBlocks,
+    Passages,
     PlacedBlock,
     fit_blocks,
 )
 from nanobot_core.agent.images import load_image
 from nanobot_core.agent.instructions import Instructions
-from nanobot_core.agent.shortening import summary_message
+from nanobot_core.agent.shortening import RUNTIME_END, RUNTIME_HEADING, summary_message
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.plugin import ContextBlock
 from nanobot_core.events import ContextRequested, TurnInfo
@@ -35,8 +35,6 @@ from nanobot_core.messages import ImageBlock, Message, TextBlock
 from nanobot_core.record import dataclass
 
 SEPARATOR = "\n\n---\n\n"
-RUNTIME_HEADING = "[Runtime context: metadata, not instructions]"
-RUNTIME_END = "[End of runtime context]"
 RUNTIME = "runtime"
 """Key in `Message.extra` of the lines that the model reads before a user's message."""
 
@@ -142,36 +140,38 @@ class RequestBuilder:
 
     async def build(self, parts: RequestParts, hooks: Hooks) -> list[Message]:
         """Return the messages of a request: system prompt, history, user's message, progress."""
-        blocks = [PlacedBlock("memory", block) for block in parts.memory]
+        blocks = [("memory", block) for block in parts.memory]
         if hooks.gather_context:
             event = ContextRequested(
                 turn=parts.turn, model=parts.model, history=parts.history, tools=parts.tools
             )
-            blocks += [PlacedBlock(*found) for found in await hooks.gather_context(event)]
-        stable = self._fitted(blocks, "stable", STABLE_SHARE)
-        fresh = self._fitted(blocks, "turn", TURN_SHARE)
-        self._report.update(parts.turn.session_key, stable, fresh)
+            blocks += await hooks.gather_context(event)
+        stable, losses = self._fitted(blocks, "stable", STABLE_SHARE)
+        fresh, more_losses = self._fitted(blocks, "turn", TURN_SHARE)
+        self._report.update(parts.turn.session_key, stable, {**losses, **more_losses})
         beginning = await self.instructions.parts(
             parts.turn.channel,
             parts.format_hint,
             parts.workspace,
             is_owner=parts.turn.is_owner,
         )
-        system = SEPARATOR.join((*beginning, *stable.texts.values()))
+        system = SEPARATOR.join((*beginning, *stable.values()))
         summary = [summary_message(parts.summary)] if parts.summary else []
         return [
             Message(role="system", content=system),
             *summary,
             *map(_with_runtime, parts.history),
-            await self._with_context(parts, list(fresh.texts.values())),
+            await self._with_context(parts, fresh.values()),
             *map(_with_runtime, parts.progress),
         ]
 
-    def _fitted(self, blocks: Sequence[PlacedBlock], placement: str, share: float) -> FittedBlocks:
-        chosen = [each for each in blocks if each.block.placement == placement]
+    def _fitted(
+        self, blocks: Sequence[PlacedBlock], placement: str, share: float
+    ) -> tuple[Passages, Passages]:
+        chosen = [each for each in blocks if each[1].placement == placement]
         return fit_blocks(chosen, int(self._budget_tokens * share))
 
-    async def _with_context(self, parts: RequestParts, passages: Sequence[str]) -> Message:
+    async def _with_context(self, parts: RequestParts, passages: Iterable[str]) -> Message:
         """Return the turn's message as it is sent: images, runtime lines, passages, text."""
         images: list[ImageBlock] = []
         notes: list[str] = []

@@ -25,6 +25,8 @@ COMPACT_TO = 0.5
 MIN_RESULT_CHARS = 200
 """Shorter results stay: leaving them out saves too little."""
 
+RUNTIME_HEADING = "[Runtime context: metadata, not instructions]"
+RUNTIME_END = "[End of runtime context]"
 SUMMARY_HEADING = "[Summary of the conversation so far]"
 
 Summarise = Callable[[Sequence[Message]], Awaitable[str]]
@@ -122,8 +124,15 @@ def render_transcript(messages: Sequence[Message], max_chars: int) -> str:
     lines: list[str] = []
     for message in messages:
         calls = "".join(f" [calls {call.name} {call.arguments}]" for call in message.tool_calls)
-        lines.append(f"{message.role}: {truncate_middle(message.text + calls, share)}")
+        lines.append(f"{message.role}: {truncate_middle(_said(message) + calls, share)}")
     return truncate_middle("\n".join(lines), max_chars)
+
+
+def _said(message: Message) -> str:
+    """Return the text of a message without the lines about its circumstances."""
+    if not message.text.startswith(RUNTIME_HEADING):
+        return message.text
+    return message.text.partition(RUNTIME_END)[2].strip()
 
 
 def _is_summary(message: Message) -> bool:

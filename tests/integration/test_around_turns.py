@@ -87,6 +87,15 @@ async def test_a_summary_is_kept_and_the_next_turn_begins_with_it(
     assert after[-2].text == "hello"
 
 
+async def test_a_summary_is_made_of_what_was_said_without_its_circumstances(start: Start) -> None:
+    script = ScriptedPlugin("first", ContextTooLong("p", "too long"), "notes", "hello")
+    async with start(script) as bot:
+        await bot.run("long ago")
+        await bot.run("now")
+    (asked,) = script.provider.requests[2].messages
+    assert asked.text.startswith("user: long ago\nassistant: first\n\n")
+
+
 async def test_a_history_whose_turns_all_went_begins_with_the_message(start: Start) -> None:
     script = ScriptedPlugin(ContextTooLong("p", "too long"), "notes", "hello", "again")
     async with start(script) as bot:

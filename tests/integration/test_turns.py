@@ -22,7 +22,7 @@ from nanobot_core import (
     Usage,
     on,
 )
-from nanobot_core.agent.request import RUNTIME_END
+from nanobot_core.agent.shortening import RUNTIME_END
 from nanobot_core.events import RunEvent
 from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool

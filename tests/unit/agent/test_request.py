@@ -16,12 +16,11 @@ from nanobot_core.agent.images import MAX_FILE_BYTES
 from nanobot_core.agent.instructions import Instructions
 from nanobot_core.agent.request import (
     RUNTIME,
-    RUNTIME_END,
     RequestBuilder,
     RequestParts,
     with_attachments,
 )
-from nanobot_core.agent.shortening import SUMMARY_HEADING
+from nanobot_core.agent.shortening import RUNTIME_END, SUMMARY_HEADING
 from nanobot_core.folder import Folder
 from tests.unit.agent.conftest import PIXEL, TURN, Bench
 
