@@ -15,7 +15,8 @@ TOKENS: Final = (
     b"---\n", b"name: demo\n", b"description: ", b"metadata:\n", b"  nanobot-always: ", b'"true"',
     b"requires:\n", b"  bins: [", b"{", b"}", b"&a ", b"*a", b"!!str ", b"<<: ", b"? ", b": ",
     b"|\n  ", b">-\n  ", b"\xef\xbb\xbf", b"\r\n", b"\t", b"# ", b'"\\ud800"', b'"\\u202e"',
-    b"%YAML 1.1\n", b"...\n", b"nanobot", b"~", b"'", b'{"nanobot":{"requires":{"env":"A"}}}',
+    b"%YAML 1.1\n", b"\\UFFFFFFFF", b"...\n", b"nanobot", b"~", b"'",
+    b'{"nanobot":{"requires":{"env":"A"}}}',
 )  # fmt: skip
 
 

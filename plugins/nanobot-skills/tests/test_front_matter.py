@@ -106,9 +106,10 @@ def test_departures_are_understood_and_reported(front: str, description: str, fi
         (b"---\n---\n", 2, "write the front matter as lines of 'key: value'"),
         (b"---\na: 'b\n---\n", 2, "invalid YAML"),
         (b"---\nname: demo\nmetadata:\n  a: &x [b]\n---\n", 4, "instead of an anchor"),
+        (b'---\nname: "\\UFFFFFFFF"\n---\n', 2, "invalid YAML"),
         (b"---\n? [a]\n: b\n---\n", 2, "a key must be a text"),
-        (b"---\na: " + b"[" * 9_000 + b"\n---\n", 2, "invalid YAML"),
-        (b"---\ndescription: " + b"x" * 20_000 + b"\n---\n", 1, "longer than 16,000"),
+        (b"---\na: " + b"[" * 7_000 + b"\n---\n", 2, "nest values less deeply"),
+        (b"---\ndescription: " + b"x" * 20_000 + b"\n---\n", 1, "longer than 8,000"),
         (b"---\nname: demo\n\xff\n---\n", 3, "save it as UTF-8"),
         (b"---\nname: demo\ndescription: x\n---\n\0", 1, "NUL"),
         (b"x" * (MAX_BYTES + 1), 1, "larger than 256,000 bytes"),
@@ -161,6 +162,22 @@ def test_a_name_beyond_the_format_is_loaded_and_reported(name: str) -> None:
 def test_a_name_that_could_mislead_is_refused(name: str) -> None:
     with pytest.raises(SkillInvalid, match="rename its folder"):
         skill(GOOD, name)
+
+
+def test_escapes_in_older_metadata_cannot_bring_back_what_is_removed() -> None:
+    front = r"""metadata: '{"\ud800":1,"nanobot":{"requires":{"bins":["a\ud800\u001bb"]}}}'"""
+    found = skill(f"{GOOD}\n{front}")
+
+    "".join([*found.requires.bins, *errors(found)]).encode()
+    assert "\x1b" not in found.requires.bins[0]
+
+
+@pytest.mark.parametrize("kind", ["bins", "env", "tools"])
+def test_a_skill_cannot_require_any_number_of_things(kind: str) -> None:
+    names = " ".join(f"p{number}" for number in range(21))
+
+    with pytest.raises(SkillInvalid, match=f"require at most 20 {kind}"):
+        skill(f'{GOOD}\nmetadata:\n  nanobot-requires-{kind}: "{names}"')
 
 
 def test_a_program_is_named_without_a_path() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ from nanobot_skills import SkillSource
 from nanobot_skills.library import Library
 from nanobot_skills.overview import describe_state
 from nanobot_skills.plugin import SkillsPlugin
-from nanobot_skills.source import MAX_FOLDERS
+from nanobot_skills.skill import Skill
+from nanobot_skills.source import MAX_FOLDERS, Found
 
 if TYPE_CHECKING:
     from conftest import MakeShelf, Shelf, WriteSkill
@@ -284,6 +286,46 @@ async def test_of_ten_thousand_folders_a_part_is_looked_at_and_the_rest_reported
     skills = await shelf.library.load()
 
     assert f"has more than {MAX_FOLDERS:,} folders" in skills.problems[0]
+
+
+async def test_five_megabytes_are_read_and_the_rest_is_reported(
+    shelf: Shelf, write: WriteSkill
+) -> None:
+    for number in range(25):
+        write(shelf.folder, f"skill-{number:02}", body="x" * 250_000)
+
+    skills = await shelf.library.load()
+
+    assert [each.name for each in skills.loaded] == [f"skill-{each:02}" for each in range(19)]
+    assert "has more than 5,000,000 bytes" in skills.problems[0]
+
+
+async def test_a_load_that_nobody_awaits_is_continued_by_the_next(
+    shelf: Shelf, write: WriteSkill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        write(shelf.folder, name)
+    reached, go_on = threading.Event(), threading.Event()
+    read: list[str] = []
+    original = Found.read
+
+    def slow(found: Found) -> Skill:
+        read.append(found.name)
+        if len(read) == 2:
+            reached.set()
+            go_on.wait(10)
+        return original(found)
+
+    monkeypatch.setattr(Found, "read", slow)
+    first = asyncio.create_task(shelf.library.load())
+    assert await asyncio.to_thread(reached.wait, 10)
+    first.cancel()  # as the limit of the hook does
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert [each.name for each in (await shelf.library.load()).usable()] == ["first", "second"]
+    go_on.set()
+
+    assert read == ["first", "second", "second"]
 
 
 async def test_names_that_would_harm_a_terminal_are_shown_without_the_harm(

@@ -13,7 +13,9 @@ import yaml
 
 from nanobot_core import JsonObject, JsonValue, NanobotError, shorten
 
-MAX_FRONT_CHARS = 16_000
+MAX_FRONT_CHARS = 8_000
+MAX_LEVELS = 10
+"""Levels of lists and maps."""
 _TOP_LEVEL = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(\S.*)$")
 _INDICATORS = "@`%*&!"
 """A plain value must not begin with these; people write such descriptions all the same."""
@@ -131,17 +133,24 @@ def _end(lines: list[str]) -> int:
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader without aliases, which can make a small text large or cyclic."""
+    """A loader without aliases, which can make a small text large or cyclic, and with a depth."""
+
+    _level = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse anchors and aliases."""
+        """Refuse anchors, aliases and deep nesting."""
         event = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML has no types for it
         if getattr(event, "anchor", None) is not None:
             raise SkillInvalid(
                 "write the value itself instead of an anchor or alias (& or *)",
                 event.start_mark.line + 2,
             )
-        return super().compose_node(parent, index)
+        self._level += 1
+        if self._level > MAX_LEVELS:
+            raise SkillInvalid("nest values less deeply", event.start_mark.line + 2)
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        return node
 
 
 def _compose(text: str) -> yaml.MappingNode:
@@ -155,7 +164,7 @@ def _compose(text: str) -> yaml.MappingNode:
         line = error.problem_mark.line + 2 if error.problem_mark else 2
         problem = " ".join(filter(None, (error.context, error.problem)))
         raise SkillInvalid(f"invalid YAML: {shorten(problem, 200)}", line) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise SkillInvalid(f"invalid YAML: {type(error).__name__}", 2) from error
     if not isinstance(node, yaml.MappingNode):
         raise SkillInvalid("write the front matter as lines of 'key: value'", 2)

@@ -106,7 +106,7 @@ class Library:
         self._ctx = ctx
         self._workspace = Folder(ctx.workspace)
         self._requirements = RequirementCheck(ctx)
-        self._read: Mapping[PurePath, tuple[Found, Skill | SkillInvalid]] = {}
+        self._read: dict[PurePath, tuple[Found, Skill | SkillInvalid]] = {}
         self._loading = asyncio.Lock()
         self._logged: set[str] = set()
 
@@ -114,8 +114,7 @@ class Library:
         """Return the skills as they are now."""
         contributed = await self._ctx.contributed(skills_sources)
         async with self._loading:
-            skills, self._read = await asyncio.to_thread(self._load, contributed)
-        return skills
+            return await asyncio.to_thread(self._load, contributed)
 
     def visible(self, skills: Skills, *, is_owner: bool) -> list[LoadedSkill]:
         """Return the skills that the sender of a message gets, by name."""
@@ -148,29 +147,25 @@ class Library:
         folder, digest = each.found.folder.as_posix(), each.skill.digest
         await asyncio.to_thread(approve_skill, self._ctx.data_dir, folder, digest)
 
-    def _load(
-        self, contributed: Sequence[Contributed[SkillSource]]
-    ) -> tuple[Skills, dict[PurePath, tuple[Found, Skill | SkillInvalid]]]:
+    def _load(self, contributed: Sequence[Contributed[SkillSource]]) -> Skills:
         places, problems = self._places(contributed)
         found: list[Found] = []
         for place in places:
             in_place, problem = find_skills(place)
             found += [each for each in in_place if self._is_enabled(each.name)]
             problems += [problem] if problem else []
-        read: dict[PurePath, tuple[Found, Skill | SkillInvalid]] = {}
-        for each in found:
-            if each.path not in read:
-                read[each.path] = each, self._content(each)
-        good = [(each, skill) for each, skill in read.values() if isinstance(skill, Skill)]
+        # A folder that several sources name belongs to the first.
+        by_path = {each.path: each for each in reversed(found)}
+        contents = [(each, self._content(each)) for each in found if by_path[each.path] is each]
+        self._read = {each.path: (each, content) for each, content in contents}
+        good = [(each, skill) for each, skill in contents if isinstance(skill, Skill)]
         broken = [
-            BrokenSkill(each, error)
-            for each, error in read.values()
-            if isinstance(error, SkillInvalid)
+            BrokenSkill(each, error) for each, error in contents if isinstance(error, SkillInvalid)
         ]
         approvals, problem = load_approvals(self._ctx.data_dir)
         problems += [problem] if problem else []
         loaded = self._judge(good, approvals)
-        return Skills(tuple(loaded), tuple(broken), tuple(problems)), read
+        return Skills(tuple(loaded), tuple(broken), tuple(problems))
 
     def _judge(
         self, good: Sequence[tuple[Found, Skill]], approvals: Mapping[str, str]
@@ -197,10 +192,14 @@ class Library:
         known = self._read.get(found.path)
         if known is not None and known[0].version == found.version:
             return known[1]
+        content: Skill | SkillInvalid
         try:
-            return found.read()
+            content = found.read()
         except SkillInvalid as error:
-            return error
+            content = error
+        # Noted at once: if the turn does not wait for the rest, the next one continues from here.
+        self._read[found.path] = found, content
+        return content
 
     def _is_enabled(self, name: str) -> bool:
         settings = self.settings

@@ -14,6 +14,7 @@ READER = "read_skill"
 MIN_DESCRIPTION_CHARS = 40
 """Descriptions are shortened to this before a skill is left out of the list."""
 _CHARS_PER_TOKEN = 4
+_UNAVAILABLE_CHARS = 200
 _NOTE_CHARS = 40
 """Room for the line that counts what is left out."""
 
@@ -128,10 +129,7 @@ def _render_line(each: LoadedSkill, description_chars: int) -> str:
 
 def _about(each: LoadedSkill, description_chars: int) -> str:
     if each.missing:
-        return f"unavailable, needs {' and '.join(each.missing)}"
+        return shorten(f"unavailable, needs {' and '.join(each.missing)}", _UNAVAILABLE_CHARS)
     about = shorten(each.skill.description, description_chars)
-    return (
-        f"{about} (not always active until the owner approves it)"
-        if each.awaits_approval
-        else about
-    )
+    note = " (not always active until the owner approves it)" if each.awaits_approval else ""
+    return about + note

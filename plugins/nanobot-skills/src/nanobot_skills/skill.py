@@ -8,7 +8,13 @@ import re
 from dataclasses import dataclass
 
 from nanobot_core import JsonObject, JsonValue
-from nanobot_skills.front_matter import Finding, FrontMatter, SkillInvalid, parse_front_matter
+from nanobot_skills.front_matter import (
+    Finding,
+    FrontMatter,
+    SkillInvalid,
+    parse_front_matter,
+    visible_text,
+)
 
 FILE_NAME = "SKILL.md"
 MAX_BYTES = 256_000
@@ -16,6 +22,8 @@ MAX_BYTES = 256_000
 MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 1_024
 MAX_COMPATIBILITY_CHARS = 500
+MAX_REQUIRED = 20
+"""Programs, variables or tools that a skill can require; each is looked for."""
 ADVISED_LINES = 500
 ADVISED_CHARS = 20_000
 """About 5,000 tokens, which the format recommends as the most for a body."""
@@ -181,6 +189,8 @@ def _requirements(
     def words(kind: str) -> tuple[str, ...]:
         given = [metadata.get(f"nanobot-requires-{kind}"), *(source.get(kind) for source in maps)]
         found = tuple(dict.fromkeys(word for value in given for word in _words(value)))
+        if len(found) > MAX_REQUIRED:
+            raise SkillInvalid(f"require at most {MAX_REQUIRED} {kind}")
         for word in found:
             if not _PLAIN_WORD.fullmatch(word):
                 message = f"'{word:.60}' in the required {kind} must be a plain name"
@@ -197,12 +207,16 @@ def _words(value: JsonValue) -> list[str]:
 
 
 def _text(value: JsonValue) -> str:
-    return value.strip() if isinstance(value, str) else ""
+    return visible_text(value).strip() if isinstance(value, str) else ""
 
 
 def _parse_json(text: str) -> JsonValue:
     try:
-        found: JsonValue = json.loads(text)
+        found: JsonValue = json.loads(text, object_pairs_hook=_with_visible_keys)
     except (ValueError, RecursionError):
         return None
     return found
+
+
+def _with_visible_keys(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    return {visible_text(key): value for key, value in pairs}

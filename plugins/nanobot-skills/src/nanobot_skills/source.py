@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path, PurePath
 
 from nanobot_core import Folder
@@ -16,6 +16,8 @@ MAX_LEVELS = 4
 """Levels of folders below a source."""
 MAX_FOLDERS = 2_000
 """Folders that are looked at in a source."""
+MAX_SOURCE_BYTES = 5_000_000
+"""Bytes of all SKILL.md files in a source together."""
 _MAX_ENTRIES = 20_000
 """Entries of one folder that are looked at, files included."""
 _SKIPPED = frozenset({"node_modules", "__pycache__"})
@@ -52,7 +54,7 @@ class Found:
     Attributes:
         place: where it was found.
         folder: its folder, relative to the door of the place.
-        version: changes with its content.
+        version: inode, time and size of the file, which change with its content.
     """
 
     place: Place
@@ -114,9 +116,13 @@ def find_skills(place: Place) -> tuple[list[Found], str]:
             if level == 1 and not (is_missing and place.is_writable):
                 return [], f"{place.path} cannot be read: {error.strerror}"
     found.sort(key=lambda each: (each.name, each.folder.as_posix()))
+    sizes = accumulate(min(each.version[2], MAX_BYTES) for each in found)
+    small = [each for each, size in zip(found, sizes, strict=True) if size <= MAX_SOURCE_BYTES]
     if waiting or room < 0:
-        return found, f"{place.path} has more than {MAX_FOLDERS:,} folders; the rest is left out"
-    return found, ""
+        return small, f"{place.path} has more than {MAX_FOLDERS:,} folders; the rest is left out"
+    if len(small) < len(found):
+        return small, f"{place.path} has more than {MAX_SOURCE_BYTES:,} bytes; the rest is left out"
+    return small, ""
 
 
 def _version(handle: int, name: str) -> tuple[int, int, int] | None:
