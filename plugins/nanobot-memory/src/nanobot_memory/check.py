@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from nanobot_core import CheckResult
+from nanobot_memory.batch import load_state
 from nanobot_memory.files import Memories
 from nanobot_memory.passages import estimate_tokens
 from nanobot_memory.settings import MemorySettings
@@ -25,6 +26,7 @@ def _check(files: MemoryFiles, limit: int) -> CheckResult:
     try:
         tokens = {name: estimate_tokens(files.read(name)) for name in files.names}
         waiting = len(files.entries(files.dream_cursor))
+        asides = load_state(files).aside
     except OSError as error:
         return CheckResult(
             status="error",
@@ -36,5 +38,11 @@ def _check(files: MemoryFiles, limit: int) -> CheckResult:
             status="warning",
             message=f"{', '.join(too_long)}: longer than memory.file_tokens ({limit:,})",
             remedy="shorten it, or raise memory.file_tokens",
+        )
+    if asides:
+        return CheckResult(
+            status="warning",
+            message=f"Dream has set aside {len(asides)} batches of history: {asides[-1].reason}",
+            remedy="read them again with /dream retry in a chat",
         )
     return CheckResult(status="ok", message=f"{waiting} history entries wait for Dream")

@@ -85,7 +85,11 @@ def restore(
 
     Example: nanobot memory restore 1a2b3c4
     """
-    typer.echo(_with_files(ctx, scope, lambda _, files: restore_version(files, sha)))
+    typer.echo(
+        _with_files(
+            ctx, scope, lambda plugin, files: restore_version(files, sha, plugin.clock.now())
+        )
+    )
 
 
 def _with_files(

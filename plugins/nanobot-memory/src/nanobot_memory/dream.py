@@ -3,30 +3,380 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from nanobot_core import Service
+from nanobot_core import (
+    AgentTask,
+    AuthenticationFailed,
+    Message,
+    NanobotError,
+    NoProvider,
+    Overloaded,
+    PluginError,
+    ProviderTimeout,
+    RateLimited,
+    Service,
+    Unreachable,
+    finish_in_thread,
+    prompt,
+)
+from nanobot_memory.batch import (
+    Aside,
+    DreamBusy,
+    DreamState,
+    FileChange,
+    Pending,
+    dream_lock,
+    load_state,
+    save_state,
+)
+from nanobot_memory.draft import Draft, Snapshot
+from nanobot_memory.dream_tools import tools_for
+from nanobot_memory.files import Memories
+from nanobot_memory.findings import Findings, FindingsInvalid, parse_findings
+from nanobot_memory.passages import estimate_tokens
+from nanobot_memory.review import (
+    admit,
+    render_files,
+    render_findings,
+    render_history,
+    render_request,
+    take_snapshot,
+)
+from nanobot_memory.settings import MemorySettings
+from nanobot_memory.versions import (
+    CURSOR,
+    ENTRIES,
+    EditedMeanwhile,
+    apply,
+    finish_pending,
+    keep_edits,
+)
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext
+    from nanobot_core import PluginContext, TaskOutcome, Tool
     from nanobot_memory.files import MemoryFiles
+    from nanobot_memory.history import HistoryEntry
+
+ATTEMPTS: Final = 3
+"""Failures after which a batch is set aside."""
+BACK_OFF_S: Final = 900.0
+"""Seconds until the second attempt; the third one waits four times as long."""
+_ITERATIONS = 10
+_WAKE_S = 900.0
+_MIN_WAKE_S = 60.0
+_MAX_BATCHES = 10
 
 
-class DreamService(Service):
-    """Dreams in a gateway every ``memory.dream.every_hours``, each memory by itself."""
-
-    def __init__(self, ctx: PluginContext) -> None:
-        self._ctx = ctx
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await asyncio.get_running_loop().create_future()
+class DreamFailed(Exception):
+    """A run did not end normally."""
 
 
-async def dream(ctx: PluginContext, files: MemoryFiles) -> str:
+class DreamPostponed(Exception):
+    """A run cannot be made now."""
+
+
+class DreamBlocked(Exception):
+    """A run would remove much; the owner decides."""
+
+
+_TEMPORARY = (
+    *(Unreachable, RateLimited, Overloaded, AuthenticationFailed, ProviderTimeout, NoProvider),
+    *(PluginError, EditedMeanwhile, DreamPostponed, RuntimeError),
+)
+"""Failures that another batch would meet as well; they are retried without end."""
+_FAILURES = (*_TEMPORARY, DreamFailed, FindingsInvalid, NanobotError)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a run reads.
+
+    Attributes:
+        entries: of the history, oldest first.
+        snapshot: of the files.
+        state: before the run.
+        aside: the given-up batch that these entries are, or ``None`` for new ones.
+        left: how many unread entries remain.
+    """
+
+    entries: tuple[HistoryEntry, ...]
+    snapshot: Snapshot
+    state: DreamState
+    aside: Aside | None = None
+    left: int = 0
+
+
+async def dream(ctx: PluginContext, files: MemoryFiles, *, retry: bool = False) -> str:
     """Work the new history of one memory into its files.
+
+    Args:
+        ctx: the plugin's context.
+        files: the memory.
+        retry: read the batches that were set aside, with the owner's consent to remove much.
 
     Returns:
         A report for people, in Markdown.
     """
-    return "Dream is not available yet."
+    work = Dream(ctx, files)
+    try:
+        with contextlib.ExitStack() as held:
+            await finish_in_thread(lambda: held.enter_context(dream_lock(files)))
+            return await (work.retry() if retry else work.run())
+    except DreamBusy as error:
+        return f"{error}."
+    except OSError as error:
+        return work.report_unusable(error)
+
+
+class Dream:
+    """Runs of Dream for one memory. The caller holds `dream_lock`.
+
+    Args:
+        ctx: the plugin's context.
+        files: the memory.
+    """
+
+    def __init__(self, ctx: PluginContext, files: MemoryFiles) -> None:
+        self._ctx = ctx
+        self._log = ctx.logger
+        self._files = files
+        self._settings = ctx.settings(MemorySettings)
+
+    async def run(self) -> str:
+        """Work in the next entries; return a report."""
+        batch = await finish_in_thread(self._next)
+        if not batch.entries:
+            return f"No new history.{_asides(batch.state)}"
+        try:
+            return await self._work(batch)
+        except DreamBlocked as error:
+            reason = str(error)
+            return await finish_in_thread(lambda: self._set_aside(batch, reason, is_blocked=True))
+        except _FAILURES as error:
+            reason, counts = str(error), not isinstance(error, _TEMPORARY)
+            return await finish_in_thread(lambda: self._failed(batch, reason, counts=counts))
+
+    async def retry(self) -> str:
+        """Read the batches that were set aside; return a report."""
+        state = await finish_in_thread(lambda: load_state(self._files))
+        if not state.aside:
+            return "No batch is set aside."
+        reports = []
+        for aside in state.aside:
+            batch = await finish_in_thread(partial(self._again, aside))
+            if not batch.entries:
+                await finish_in_thread(partial(self._drop, aside))
+                continue
+            try:
+                reports.append(await self._work(batch))
+            except (DreamBlocked, *_FAILURES) as error:
+                reports.append(f"The entries {aside.first} to {aside.last} failed again: {error}.")
+        return "\n".join(reports) or "The entries that were set aside do not exist any more."
+
+    def report_unusable(self, error: OSError) -> str:
+        """Log that the files cannot be used, and return it as a report."""
+        self._log.warning("Dream cannot use the memory files: {}", error)
+        return f"Dream cannot use the memory files: {error}."
+
+    async def _work(self, batch: Batch) -> str:
+        findings = await self._find(batch)
+        draft = Draft(
+            self._files,
+            batch.snapshot,
+            findings,
+            self._settings,
+            is_allowed=batch.aside is not None,
+        )
+        if findings.items:
+            await self._edit(batch, findings, draft)
+            if draft.blocked:
+                raise DreamBlocked(draft.blocked)
+        return await finish_in_thread(lambda: self._keep(batch, draft))
+
+    async def _find(self, batch: Batch) -> Findings:
+        """Compare the entries with the files: the first phase."""
+        shown = self._shown(batch.snapshot, "History", render_history(batch.entries))
+        outcome = await self._ask("dream-find", shown)
+        findings = admit(self._files, parse_findings(outcome.content), batch.entries)
+        if findings.rejected:
+            self._log.info("Dream: {} lines are not findings", findings.rejected)
+        return findings
+
+    async def _edit(self, batch: Batch, findings: Findings, draft: Draft) -> None:
+        """Carry out the findings in the draft: the second phase."""
+        shown = self._shown(batch.snapshot, "Findings", render_findings(findings))
+        tools = tools_for(self._files, draft, is_owners="USER.md" in self._files.names)
+        await self._ask("dream-edit", shown, tools, is_blocked=lambda: bool(draft.blocked))
+
+    async def _ask(
+        self,
+        text: str,
+        shown: str,
+        tools: tuple[Tool, ...] = (),
+        is_blocked: Callable[[], bool] = lambda: False,
+    ) -> TaskOutcome:
+        system = await asyncio.to_thread(prompt, self._ctx, f"nanobot_memory:{text}")
+        outcome = await self._ctx.agent.run(
+            AgentTask(
+                purpose="dream",
+                messages=(
+                    Message(role="system", content=system),
+                    Message(role="user", content=shown),
+                ),
+                tools=tools,
+                model=self._settings.dream.model or self._settings.model,
+                max_iterations=_ITERATIONS,
+            )
+        )
+        if outcome.stop_reason == "budget":
+            raise DreamPostponed("a budget is used up")
+        if outcome.stop_reason != "completed" and not is_blocked():
+            raise DreamFailed(f"the model's run ended early ({outcome.stop_reason})")
+        return outcome
+
+    def _shown(self, snapshot: Snapshot, heading: str, rest: str) -> str:
+        shown = render_files(self._files, snapshot, self._settings.file_tokens)
+        return render_request(self._ctx.clock.now(), shown, heading, rest)
+
+    def _next(self) -> Batch:
+        files, now = self._files, self._ctx.clock.now()
+        finish_pending(files, now)
+        keep_edits(files, now)
+        snapshot = take_snapshot(files)
+        unread = files.entries(files.dream_cursor)
+        room = self._ctx.agent.context_budget() // 2
+        room -= sum(estimate_tokens(text) for text in snapshot.texts.values())
+        taken: list[HistoryEntry] = []
+        for entry in unread[: self._settings.dream.batch]:
+            room -= estimate_tokens(entry.content)
+            if taken and room < 0:
+                break
+            taken.append(entry)
+        left, state = len(unread) - len(taken), load_state(files)
+        if taken:
+            # Written before the model is asked: a full disk costs no tokens, and a kill delays.
+            state = state.model_copy(update={"last_run": now.timestamp(), "next_at": 0.0})
+            save_state(files, state)
+        return Batch(tuple(taken), snapshot, state, left=left)
+
+    def _again(self, aside: Aside) -> Batch:
+        files, now = self._files, self._ctx.clock.now()
+        finish_pending(files, now)
+        keep_edits(files, now)
+        found = files.entries(aside.first - 1)
+        entries = tuple(entry for entry in found if entry.cursor <= aside.last)
+        return Batch(entries, take_snapshot(files), load_state(files), aside)
+
+    def _drop(self, aside: Aside) -> None:
+        state = load_state(self._files)
+        kept = tuple(each for each in state.aside if each != aside)
+        save_state(self._files, state.model_copy(update={"aside": kept}))
+
+    def _keep(self, batch: Batch, draft: Draft) -> str:
+        now, changed = self._ctx.clock.now(), draft.changed()
+        first, last = batch.entries[0].cursor, batch.entries[-1].cursor
+        state = DreamState(
+            last_run=batch.state.last_run,
+            aside=tuple(each for each in batch.state.aside if each != batch.aside),
+        )
+        cursor = last if batch.aside is None else None
+        title = f"dream: {now:%Y-%m-%d %H:%M}, {len(changed)} change(s)"
+        message = f"{title}\n\n{ENTRIES}: {first}-{last}\n{CURSOR}: {last}\n"
+        changes = {
+            path: FileChange(before=before, after=after)
+            for path, (before, after) in changed.items()
+        }
+        pending = Pending(changes=changes, message=message, cursor=cursor, state=state)
+        made = apply(self._files, pending, now)
+        read = f"Read {len(batch.entries)} entries of history"
+        what = f"changed {', '.join(sorted(changes))}" if changes else "nothing to change"
+        which = f" (`/dream-log {made[:7]}`)" if made else ""
+        left = f" {batch.left} entries are left; dream again to read them." if batch.left else ""
+        return f"{read}: {what}{which}.{left}{_asides(state)}"
+
+    def _failed(self, batch: Batch, reason: str, *, counts: bool) -> str:
+        attempts = batch.state.attempts + counts
+        if attempts >= ATTEMPTS:
+            return self._set_aside(batch, reason, is_blocked=False)
+        delay_s = BACK_OFF_S * 4 ** max(attempts - 1, 0)
+        next_at = self._ctx.clock.now().timestamp() + delay_s
+        state = batch.state.model_copy(update={"attempts": attempts, "next_at": next_at})
+        save_state(self._files, state)
+        self._log.info("Dream failed and will try again: {}", reason)
+        return f"Dream failed: {reason}. It tries again in {delay_s / 60:.0f} minutes."
+
+    def _set_aside(self, batch: Batch, reason: str, *, is_blocked: bool) -> str:
+        first, last = batch.entries[0].cursor, batch.entries[-1].cursor
+        aside = Aside(first=first, last=last, reason=reason, is_blocked=is_blocked)
+        kept = [each for each in batch.state.aside if each.last != last]
+        state = DreamState(last_run=batch.state.last_run, aside=(*kept, aside))
+        save_state(self._files, state)
+        self._files.dream_cursor = last
+        report = (
+            f"The history entries {first} to {last} are set aside: {reason}. `/dream retry` reads "
+            + ("them again and allows it" if is_blocked else "them again")
+        )
+        self._log.warning("{}", report)
+        return f"{report}."
+
+
+class DreamService(Service):
+    """Dreams in a gateway every ``memory.dream.every_hours``, each memory by itself.
+
+    When a run is due is derived from the time of the last one, which is on disk.
+    """
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self._ctx = ctx
+        self._log = ctx.logger
+        self._memories = ctx.shared(Memories)
+        self._every_s = ctx.settings(MemorySettings).dream.every_hours * 3600
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._ctx.clock.sleep(max(_MIN_WAKE_S, min(self._every_s, _WAKE_S)))
+            if self._every_s:
+                await self._round()
+
+    async def _round(self) -> None:
+        try:
+            scopes = await asyncio.to_thread(self._memories.scopes)
+        except OSError as error:
+            self._log.warning("Dream cannot list the memories: {}", error)
+            return
+        for scope in scopes:
+            await self._dream_if_due(self._memories.files(scope))
+
+    async def _dream_if_due(self, files: MemoryFiles) -> None:
+        try:
+            if not await asyncio.to_thread(self._is_due, files):
+                return
+            for _ in range(_MAX_BATCHES):
+                before = await asyncio.to_thread(_cursor, files)
+                await dream(self._ctx, files)
+                if await asyncio.to_thread(_cursor, files) == before:
+                    return
+        except OSError as error:
+            self._log.warning("Dream cannot read {}: {}", files.folder, error)
+
+    def _is_due(self, files: MemoryFiles) -> bool:
+        state = load_state(files)
+        due_at = state.next_at or state.last_run + self._every_s
+        is_time = self._ctx.clock.now().timestamp() >= due_at
+        return is_time and bool(files.entries(files.dream_cursor, limit=1))
+
+
+def _cursor(files: MemoryFiles) -> int:
+    return files.dream_cursor
+
+
+def _asides(state: DreamState) -> str:
+    if not state.aside:
+        return ""
+    return f" {len(state.aside)} batches are set aside; `/dream retry` reads them again."

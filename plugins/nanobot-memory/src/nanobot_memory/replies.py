@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 async def answer_dream(ctx: PluginContext, call: CommandCall) -> str:
-    """Dream now."""
-    return await dream(ctx, _files(ctx, call))
+    """Dream now; ``/dream retry`` reads the batches that were set aside."""
+    word = call.text.strip().lower()
+    if word not in {"", "retry"}:
+        return f"`/dream {word}` is unknown; use `/dream` or `/dream retry`."
+    return await dream(ctx, _files(ctx, call), retry=word == "retry")
 
 
 async def answer_log(ctx: PluginContext, call: CommandCall) -> str:
@@ -27,7 +30,8 @@ async def answer_log(ctx: PluginContext, call: CommandCall) -> str:
 
 async def answer_restore(ctx: PluginContext, call: CommandCall) -> str:
     """Revert a change."""
-    return await asyncio.to_thread(restore, _files(ctx, call), call.text.strip())
+    now = ctx.clock.now()
+    return await asyncio.to_thread(restore, _files(ctx, call), call.text.strip(), now)
 
 
 def _files(ctx: PluginContext, call: CommandCall) -> MemoryFiles:
