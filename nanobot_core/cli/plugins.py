@@ -379,7 +379,7 @@ def _clashes(catalogue: Catalogue, aliases: dict[str, str]) -> tuple[NameClash, 
         claims.setdefault(plugin.id, []).append(declaration.name)
     keepers = {item.plugin.id for item in catalogue.selections.values() if item.plugin.bundled}
     _, clashes = assign_tool_names(claims, aliases, keepers)
-    return (*clashes, *catalogue.contested)
+    return (*clashes, *catalogue.contested.values())
 
 
 def _clash_data(clash: NameClash) -> dict[str, object]:

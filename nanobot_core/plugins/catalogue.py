@@ -287,6 +287,7 @@ class Catalogue:
         consents: what the owner has agreed to.
         selections: the decisions, by plugin id.
         missing: plugins that the configuration names and that are not installed.
+        contested: by kind and name, what several enabled plugins contribute, apart from tools.
     """
 
     def __init__(
@@ -302,7 +303,7 @@ class Catalogue:
         self._installed = {plugin.id: plugin for plugin in installed}
         self._broken: dict[str, Condition] = {}
         self.selections: dict[str, Selection] = {}
-        self._contested: dict[tuple[str, str], NameClash] = {}
+        self.contested: dict[tuple[str, str], NameClash] = {}
         self.missing: tuple[Selection, ...] = missing_plugins(installed, settings)
         self._select()
 
@@ -357,15 +358,10 @@ class Catalogue:
         for selection in self.selections.values():
             if selection.enabled:
                 for declaration in selection.plugin.gives.of_kind(kind):
-                    owners = self._contested.get((kind, declaration.name))
+                    owners = self.contested.get((kind, declaration.name))
                     # The channel manager itself refuses a channel of two plugins.
                     if not owners or kind == "channels" or selection.plugin.id == owners.keeper:
                         yield selection.plugin, declaration
-
-    @property
-    def contested(self) -> tuple[NameClash, ...]:
-        """Names, other than those of tools, that several enabled plugins contribute."""
-        return tuple(self._contested.values())
 
     def claimants(self, kind: str, name: str) -> list[Selection]:
         """Return every installed plugin that declares `name`, enabled or not.
@@ -477,7 +473,7 @@ class Catalogue:
         }
         chosen = select(installed, self.settings, self._filter, unconfirmed | self._broken)
         self.selections = {selection.plugin.id: selection for selection in chosen}
-        self._contested = contested_names(chosen)
+        self.contested = contested_names(chosen)
 
 
 def _find(cache_dir: Path, settings: PluginsSettings) -> tuple[InstalledPlugin, ...]:

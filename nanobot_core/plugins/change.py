@@ -222,8 +222,13 @@ class PluginChanges:
             gone = self._leavers(plan)
             async with self._undone_on_failure(plan):
                 for plugin in catalogue.enabled():
-                    if (work := self._difference(plugin, plan)) is not None:
-                        await self._attempt(plugin.id, work, plan)
+                    if plugin.id in plan.failed:
+                        continue
+                    try:
+                        await self._update(plugin, plan)
+                    except (PluginError, ConfigError, HookError) as error:
+                        # One of many: the others continue.
+                        self._note_failure(plugin.id, error, plan)
             await self._settle(plan, gone)
         may_run = [plugin.id for plugin in catalogue.enabled()]
         await self._wait_for_former(plan, gone)
@@ -270,36 +275,26 @@ class PluginChanges:
                 found.append(active)
         return found
 
-    def _difference(
-        self, plugin: InstalledPlugin, plan: Plan
-    ) -> Coroutine[None, None, None] | None:
-        """Return the work that a plugin that may run needs, or ``None``."""
+    async def _update(self, plugin: InstalledPlugin, plan: Plan) -> None:
+        """Start, replace or reconfigure a plugin that may run, if that is needed."""
         active = self._table.active.get(plugin.id)
-        if plugin.id in plan.failed:
-            return None
         if active is None:
-            triggered = _is_triggered(plugin, plan.starter, self._table)
-            return self._start_in(plugin.id, plan) if triggered else None
-        if active.source.installed is None:
-            return None
-        if active.source.build != working_copy_build(plugin):
-            return self._replace(plugin, active, plan)
-        if _is_other_code(active.source.installed, plugin):
-            return self._replace(plugin, active, plan)
+            if _is_triggered(plugin, plan.starter, self._table):
+                await self._start_in(plugin.id, plan)
+            return
+        installed, build = active.source.installed, active.source.build
+        if installed is None:
+            return
+        if build != working_copy_build(plugin) or _is_other_code(installed, plugin):
+            await self._replace(plugin, active, plan)
+            return
         sections = plan.starter.sections(active.manifest)
         changed = [path for path, section in sections.items() if section != active.sections[path]]
-        if not changed and plan.starter.terms(active.manifest) == active.terms:
-            plan.unchanged.append(plugin.id)
-            self._conditions.is_current(plugin.id)
-            return None
-        return self._change_settings(plugin, active, plan, changed)
-
-    async def _attempt(self, plugin_id: str, work: Coroutine[None, None, None], plan: Plan) -> None:
-        """Do `work` for one of many: a failure is recorded, and the others continue."""
-        try:
-            await work
-        except (PluginError, ConfigError, HookError) as error:
-            self._note_failure(plugin_id, error, plan)
+        if changed or plan.starter.terms(active.manifest) != active.terms:
+            await self._change_settings(plugin, active, plan, changed)
+            return
+        plan.unchanged.append(plugin.id)
+        self._conditions.is_current(plugin.id)
 
     def _note_failure(self, plugin_id: str, error: NanobotError, plan: Plan) -> None:
         from loguru import logger

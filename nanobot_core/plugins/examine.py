@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 EXAMINATION_LIMIT_S = 60.0
 _NAME_FIELDS = ("name", "id", "path", "folder")
-_ANSWER = "nanobot-examination: "
+ANSWER = "nanobot-examination: "
 """Begins the line of the child's answer; the plugin's own output is on other lines."""
 
 _CHILD_VARIABLES = (
@@ -123,8 +123,24 @@ def _ask_here(plugin_id: str, file: str | None) -> dict[str, Any]:
     return ask_child(plugin_id, [*command, *([file] if file else [])], child_environment())
 
 
-def ask_child(plugin_id: str, command: Sequence[str], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a child process reports of a plugin, for `manifest_in`.
+def ask_child(
+    plugin_id: str,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    text: str = "",
+    cwd: str | None = None,
+) -> dict[str, Any]:
+    """Return what a child process reports of a plugin: a JSON object on a line after `ANSWER`.
+
+    A child that ends without an answer counts as one that reports a failure; see `manifest_in`.
+
+    Args:
+        plugin_id: the plugin.
+        command: the child process.
+        environ: all its variables.
+        text: its standard input.
+        cwd: its folder; ``None`` means that of this process.
 
     Raises:
         PluginLoadFailed: it does not start, or does not end within a minute.
@@ -132,13 +148,14 @@ def ask_child(plugin_id: str, command: Sequence[str], environ: Mapping[str, str]
     try:
         child = subprocess.run(
             command,
-            stdin=subprocess.DEVNULL,
+            input=text,
             capture_output=True,
             text=True,
             errors="replace",
             timeout=EXAMINATION_LIMIT_S,
             check=False,
             env=environ,
+            cwd=cwd,
         )
     except OSError as error:
         raise PluginLoadFailed(plugin_id, f"{command[0]} does not start: {error}") from error
@@ -148,13 +165,13 @@ def ask_child(plugin_id: str, command: Sequence[str], environ: Mapping[str, str]
             f"its examination did not end within {EXAMINATION_LIMIT_S:g} s",
             f"run nanobot plugins disable {plugin_id}",
         ) from error
-    answers = [line for line in child.stdout.splitlines() if line.startswith(_ANSWER)]
+    answers = [line for line in child.stdout.splitlines() if line.startswith(ANSWER)]
     if not answers:
         reason = child.stderr.strip().rpartition("\n")[2] or f"exit code {child.returncode}"
         remedy = "fix the plugin, or its environment"
         reason = f"its examination ended early: {reason}"
         return _failed(PluginLoadFailed(plugin_id, reason, remedy))
-    answer: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
+    answer: dict[str, Any] = json.loads(answers[-1].removeprefix(ANSWER))
     if "manifest" in answer:
         try:
             parse_manifest(json.dumps(answer["manifest"]))
@@ -446,4 +463,4 @@ def _examine(plugin_id: str, file: str | None) -> dict[str, Any]:
 
 if __name__ == "__main__":
     answer: str = json.dumps(_examine(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None))
-    sys.stdout.write(f"\n{_ANSWER}{answer}\n")
+    sys.stdout.write(f"\n{ANSWER}{answer}\n")

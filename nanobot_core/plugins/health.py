@@ -203,10 +203,6 @@ class Conditions:
         if (known := self.by_id.get(plugin_id)) is not None and known.is_stale:
             del self.by_id[plugin_id]
 
-    def started(self, plugin_id: str) -> None:
-        """Forget what was wrong with a plugin, since it has started."""
-        self.by_id.pop(plugin_id, None)
-
     def forget(self, plugin_id: str) -> None:
         """Start with a clean record: a plugin has new code, or its owner wants it back."""
         self.by_id.pop(plugin_id, None)

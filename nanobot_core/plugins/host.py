@@ -375,7 +375,7 @@ class PluginHost:
                 logger.warning(
                     "plugin '{}' is not installed; {}", plugin_id, missing.condition.remedy
                 )
-        for clash in self.catalogue.contested:
+        for clash in self.catalogue.contested.values():
             logger.warning("{}: {}; {}", clash.claim, clash.outcome, clash.remedy)
         named = [("plugins.order", hook) for hook in plugins.order]
         named += [("plugins.limits", key.rpartition(".")[2]) for key in plugins.limits]

@@ -267,7 +267,7 @@ class PluginTable:
     async def take_in(self, fresh: Mapping[str, ActivePlugin]) -> None:
         """Make started plugins part of the host, and close the gates of those that failed."""
         for plugin_id in fresh:
-            self.conditions.started(plugin_id)
+            self.conditions.by_id.pop(plugin_id, None)
         if self.tools_loaded:
             await self.offering.collect(fresh.values())
         if fresh or self.closed_plugins() != self._closed:

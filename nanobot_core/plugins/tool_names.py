@@ -200,11 +200,15 @@ class ToolOffering:
             plugins: those whose tools were collected, in calling order.
             aliases: short name to ``plugin-id/name``, as the owner settled it.
         """
+        from loguru import logger
+
         self._plugins = [active for active in plugins if active.contributed is not None]
         self._aliases = aliases
         public, clashes = self._assigned()
-        new = [clash for clash in clashes if clash not in self.clashes]
-        self._warn(new if self._public else ())
+        for clash in clashes:
+            if self._public and clash not in self.clashes:
+                outcome = f"from the next start, {clash.outcome}"
+                logger.warning("{}; {}; {}", clash.claim, outcome, clash.remedy)
         self._put(public, clashes)
 
     def _assigned(self) -> tuple[PublicNames, tuple[NameClash, ...]]:
@@ -267,10 +271,3 @@ class ToolOffering:
     def clear(self) -> None:
         """Remove the tools of all plugins, and forget which names they had."""
         self.offer((), {})
-
-    def _warn(self, clashes: Iterable[NameClash]) -> None:
-        from loguru import logger
-
-        for clash in clashes:
-            outcome = f"from the next start, {clash.outcome}"
-            logger.warning("{}; {}; {}", clash.claim, outcome, clash.remedy)

@@ -39,11 +39,12 @@ if TYPE_CHECKING:
         ServiceContract as ServiceContract,
         TranscriberContract as TranscriberContract,
     )
-    from nanobot_core.testing.openai_reply import Reply as Reply, ScriptedCall as ScriptedCall
     from nanobot_core.testing.openai_server import (
         OpenAIServer as OpenAIServer,
         RecordedRequest as RecordedRequest,
+        Reply as Reply,
         Responder as Responder,
+        ScriptedCall as ScriptedCall,
         echo as echo,
     )
     from nanobot_core.testing.plugin import PluginContract as PluginContract
@@ -72,8 +73,7 @@ _HOMES = {
         "description": "Finding description_findings",
         "fake_provider": "FakeProvider FakeReply FakeStep",
         "memory": "MemoryContract ServiceContract TranscriberContract",
-        "openai_reply": "Reply ScriptedCall",
-        "openai_server": "OpenAIServer RecordedRequest Responder echo",
+        "openai_server": "OpenAIServer RecordedRequest Reply Responder ScriptedCall echo",
         "plugin": "PluginContract",
         "provider": "ProviderContract ServedProvider ServiceBehaviour",
         "session_store": "SessionStoreContract",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core.errors import PluginError, PluginNotFound
-from nanobot_core.plugins.examine import child_environment
+from nanobot_core.plugins.examine import ANSWER, ask_child, child_environment, examine_plugin
 from nanobot_core.plugins.index import InstalledPlugin, local_plugins, scan_installed
 from nanobot_core.plugins.loader import load_entry, load_object
 
@@ -25,10 +24,7 @@ if TYPE_CHECKING:
     from nanobot_core.plugins.manifest import Declaration, Manifest
 
 MANIFEST_FILE = "nanobot-plugin.json"
-_LIMIT_S = 60.0
 _DOTTED_KEYS = ("factory", "handler", "app", "run", "settings")
-_ANSWER = "nanobot-description: "
-"""Begins the line of the child's answer; the plugin's own output is on other lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +70,14 @@ def description_findings(target: str) -> list[Finding]:
     Raises:
         PluginNotFound: there is no such plugin.
     """
-    from nanobot_core.plugins.examine import examine_plugin
-
     plugin = find_plugin(target)
     if plugin.problem:
         return [Finding("environment", plugin.problem, "correct this, then check again")]
     try:
         manifest = examine_plugin(plugin.id, plugin.file)
+        return [*_manifest(plugin, manifest), *_tools(manifest), *_imports(plugin, manifest)]
     except PluginError as error:
         return [Finding("code", error.reason, error.remedy or "fix the code")]
-    return [*_manifest(plugin, manifest), *_tools(manifest), *_imports(plugin, manifest)]
 
 
 def _manifest(plugin: InstalledPlugin, derived: Manifest) -> Iterator[Finding]:
@@ -130,28 +124,18 @@ def _imports(plugin: InstalledPlugin, manifest: Manifest) -> list[Finding]:
     settings = [section.model for section in manifest.settings]
     settings += [str(item.detail["settings"]) for item in manifest.of_kind("providers")]
     names = [name for item in manifest.declarations for name in _dotted_names(item)]
+    target = plugin.file or plugin.id
     with tempfile.TemporaryDirectory() as home:
-        child = subprocess.run(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "nanobot_core.testing.description",
-                plugin.file or plugin.id,
-            ],
-            input=json.dumps({"settings": settings, "names": names}),
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
+        answer = ask_child(
+            plugin.id,
+            [sys.executable, "-P", "-m", "nanobot_core.testing.description", target],
+            import_environment(Path(home)),
+            text=json.dumps({"settings": settings, "names": names}),
             cwd=home,
-            env=import_environment(Path(home)),
         )
-    answers = [line for line in child.stdout.splitlines() if line.startswith(_ANSWER)]
-    if not answers:
-        reason = child.stderr.strip().rpartition("\n")[2] or f"exit code {child.returncode}"
-        return [Finding("code", f"importing it ended early: {reason}", "fix the code")]
-    return [Finding(*found) for found in json.loads(answers[-1].removeprefix(_ANSWER))]
+    if "findings" not in answer:
+        return [Finding("code", answer["reason"], answer["remedy"])]
+    return [Finding(*found) for found in answer["findings"]]
 
 
 def import_environment(home: Path) -> dict[str, str]:
@@ -234,7 +218,7 @@ def main(target: str) -> None:
         (each.rule, each.message, each.remedy)
         for each in _findings(target, json.loads(sys.stdin.read()))
     ]
-    sys.stdout.write(f"\n{_ANSWER}{json.dumps(found)}\n")
+    sys.stdout.write(f"\n{ANSWER}{json.dumps({'findings': found})}\n")
     sys.stdout.flush()
     os._exit(0)  # without waiting for threads that the plugin started
 

@@ -406,6 +406,6 @@ def test_a_name_of_two_plugins_is_nobodys_and_both_are_named(
 
     catalogue = open_catalogue()
 
-    (clash,) = catalogue.contested
+    (clash,) = catalogue.contested.values()
     assert clash.claim == f"{said} is claimed by one and two"
     assert not [item for item in catalogue.declared(kind) if item[0].id in {"one", "two"}]
