@@ -25,6 +25,8 @@ T = TypeVar("T")
 BUILT_IN_STORE = "jsonl"
 _WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
 _MAX_ID_BYTES = 100
+NO_MEMORY = "none"
+"""Value of ``memory.backend`` for an agent without memory."""
 
 
 async def create_session_store(
@@ -58,14 +60,16 @@ def _original_folders(loaded: LoadedConfig) -> list[Path]:
 
 
 async def create_memory(host: PluginHost, loaded: LoadedConfig) -> MemoryBackend | None:
-    """Return the memory backend that the configuration names, or ``None`` if it names none.
+    """Return the configured memory backend, or the only one that is installed.
+
+    ``None`` if `NO_MEMORY` is configured, or none is and not exactly one is installed.
 
     Raises:
-        ConfigInvalid: no plugin provides a backend with that name.
+        ConfigInvalid: no plugin provides the configured one.
         PluginError: its plugin cannot run.
     """
-    name = loaded.settings.memory.backend
-    if name is None:
+    name = loaded.settings.memory.backend or _only(host, "memory")
+    if name is None or name == NO_MEMORY:
         return None
     return await _create(host, loaded, ("memory", name, "memory.backend"), MemoryBackend)
 
@@ -106,14 +110,17 @@ async def create_transcriber(
         PluginError: its plugin cannot run.
         ConfigError: its settings are invalid.
     """
-    name = loaded.settings.agents.defaults.transcriber
+    name = loaded.settings.agents.defaults.transcriber or _only(host, "transcribers")
     if name is None:
-        known = [declaration.name for _, declaration in host.declared("transcribers")]
-        if len(known) != 1:
-            return None
-        name = known[0]
+        return None
     slot = ("transcribers", name, "agents.defaults.transcriber")
     return await _create(host, loaded, slot, TranscriptionProvider)
+
+
+def _only(host: PluginHost, kind: str) -> str | None:
+    """Return the name of the only contribution of that kind, ``None`` unless there is one."""
+    names = [declaration.name for _, declaration in host.declared(kind)]
+    return names[0] if len(names) == 1 else None
 
 
 async def _create(

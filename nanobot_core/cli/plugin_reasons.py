@@ -50,6 +50,8 @@ def _trigger(item: Declaration, settings: Settings) -> str:
         case "memory":
             if settings.memory.backend == name:
                 return f"memory.backend is '{name}': starts with the agent"
+            if settings.memory.backend is None:
+                return f"starts with the agent if '{name}' is the only memory backend"
             return f"memory backend '{name}' is not chosen; set memory.backend to {name}"
         case "stores":
             is_bus = item.detail.get("kind") == "bus"

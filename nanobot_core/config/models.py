@@ -324,7 +324,13 @@ class BudgetsSettings(PluginSettings):
 
 
 class MemorySettings(PluginSettings):
-    """``memory``: name of the backend and whose memories are shared; other keys are a plugin's."""
+    """``memory``: backend and whose memories are shared; other keys are a plugin's.
+
+    Attributes:
+        backend: name of the backend, or ``none``; ``None`` uses the installed one if there is only
+            one.
+        scope: who shares a memory.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 

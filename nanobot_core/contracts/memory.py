@@ -191,7 +191,7 @@ class MemorySpec:
     """A memory backend as a plugin contributes it; ``memory.backend`` names the active one.
 
     Attributes:
-        name: value for ``memory.backend``.
+        name: value for ``memory.backend``; not ``none``.
         factory: ``package.module:name`` of a callable ``(ctx)`` that returns a `MemoryBackend`.
     """
 

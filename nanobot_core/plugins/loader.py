@@ -322,15 +322,16 @@ def refuse_in_use(active: ActivePlugin, settings: Settings) -> None:
     """Refuse to take away what is opened once for the whole program.
 
     Raises:
-        RestartRequired: the settings in force name a store, memory or queue of this plugin.
+        RestartRequired: a store, memory or queue of this plugin is in use, or may be by default.
     """
+    backend = settings.memory.backend
     names: dict[str, set[str | None]] = {
         "stores": {settings.agents.defaults.session_store, settings.gateway.bus},
-        "memory": {settings.memory.backend},
+        "memory": {backend},
     }
     for kind, chosen in names.items():
         for item in active.manifest.of_kind(kind):
-            if item.name in chosen:
+            if item.name in chosen or (kind == "memory" and backend is None):
                 raise RestartRequired(active.id, f"its {kind} '{item.name}' is in use")
 
 

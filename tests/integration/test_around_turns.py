@@ -252,6 +252,33 @@ async def test_memory_gets_the_words_and_takes_up_the_oldest_messages(tmp_path: 
     assert memory.closed
 
 
+class RemembersAlone:
+    @on.contribute_memory
+    def contribute_memory(self, ctx: object) -> list[MemorySpec]:
+        return [MemorySpec(name="recall", factory=f"{__name__}:create_recall")]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "backend", "is_active"),
+    [
+        (RemembersAlone(), None, True),
+        (RemembersAlone(), "none", False),
+        (Remembers(), None, False),
+    ],
+    ids=["the only one", "none", "one of two"],
+)
+async def test_the_only_backend_is_active_unless_none_is_wanted(
+    tmp_path: Path, plugin: object, backend: str | None, is_active: bool
+) -> None:
+    script = ScriptedPlugin("one")
+    bot = agent(tmp_path, script, memory__backend=backend)
+    await bot.plugins.register(script, "scripted")
+    await bot.plugins.register(plugin, "remembers")
+    async with bot:
+        await bot.run("hi")
+    assert ("likes tea" in script.provider.requests[0].messages[0].text) is is_active
+
+
 async def test_a_turn_that_does_not_fit_waits_for_the_consolidation_under_way(
     tmp_path: Path,
 ) -> None:

@@ -8,8 +8,10 @@ import hashlib
 import os
 import re
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -24,9 +26,10 @@ OTHERS_FILES: Final = ("MEMORY.md",)
 TEMPLATE: Final = Path(__file__).parent / "templates" / "MEMORY.md"
 MAX_FILE_BYTES: Final = 1_000_000
 """Bytes that are read of a memory file."""
-MAX_HISTORY_BYTES: Final = 100_000_000
-"""Bytes that are read of a history."""
+MAX_HISTORY_BYTES: Final = 50_000_000
+"""Bytes that are read of a history, from its end."""
 _MAX_CURSOR_BYTES = 100
+_NO_FILE: Final = (0, 0, 0)
 _SCOPES = PurePosixPath("memory/scopes")
 
 
@@ -57,6 +60,10 @@ class MemoryFiles:
         )
         self._clock = clock
         self._lock = threading.RLock()
+        self._is_locked = False
+        self._known: list[HistoryEntry] = []
+        self._read_to = 0
+        self._loaded = _NO_FILE
 
     def path_of(self, name: str) -> PurePosixPath:
         """Return where a long-term file is, relative to the workspace.
@@ -92,19 +99,23 @@ class MemoryFiles:
     def append(self, entries: Sequence[NewEntry]) -> list[HistoryEntry]:
         """Append entries to the history and return them as they are kept.
 
-        They are on disk when the call returns, and none is if it raises. A torn last line, which a
-        kill may leave, stays and is not read.
+        They are on disk when the call returns, and none is if it raises. An entry whose span is in
+        the history already is returned as it is there. A torn last line, which a kill may leave,
+        stays and is not read.
         """
-        if not entries:
-            return []
+        kept: list[HistoryEntry] = []
+        new: list[HistoryEntry] = []
         with self.locked():
-            data = self._read_bytes(self._history, MAX_HISTORY_BYTES)
-            first = self._last_cursor(data) + 1
-            now = self._clock.now()
-            kept = [numbered(new, first + number, now) for number, new in enumerate(entries)]
-            torn = b"\n" if data and not data.endswith(b"\n") else b""
-            self._append_bytes(torn + b"".join(entry.to_line() for entry in kept))
-            self._write_number(".cursor", kept[-1].cursor)
+            cursor = max(self._newest(), self._read_number(".cursor"))
+            for entry in entries:
+                if (known := self.find_span(entry)) is None:
+                    cursor += 1
+                    known = numbered(entry, cursor, self._clock.now())
+                    new.append(known)
+                kept.append(known)
+            if new:
+                self._append_bytes(b"".join(entry.to_line() for entry in new))
+                self._write_number(".cursor", cursor)
         return kept
 
     def entries(self, after: int = 0, limit: int | None = None) -> list[HistoryEntry]:
@@ -114,17 +125,26 @@ class MemoryFiles:
             after: a number, such as `dream_cursor`.
             limit: most entries to return.
         """
-        found: list[HistoryEntry] = []
-        for entry in parse_lines(self._read_bytes(self._history, MAX_HISTORY_BYTES)):
-            if entry.cursor > after:
-                found.append(entry)
-                if limit is not None and len(found) >= limit:
-                    break
-        return found
+        with self._lock:
+            known = self._load()
+            start = bisect_right(known, after, key=lambda entry: entry.cursor)
+            return known[start:] if limit is None else known[start : start + limit]
+
+    def find_span(self, span: NewEntry) -> HistoryEntry | None:
+        """Return the entry that summarises the same messages, if there is one."""
+        if span.first is None:
+            return None
+        of_span = (span.session_key, span.first, span.last, span.digest)
+        with self._lock:
+            for entry in reversed(self._load()):
+                if (entry.session_key, entry.first, entry.last, entry.digest) == of_span:
+                    return entry
+        return None
 
     def remove(self, cursor: int) -> bool:
         """Remove an entry of the history; return whether it existed. Its number is not reused."""
         with self.locked():
+            newest = max(self._newest(), self._read_number(".cursor"))
             data = self._read_bytes(self._history, MAX_HISTORY_BYTES)
             lines = data.splitlines(keepends=True)
             kept = [
@@ -132,7 +152,7 @@ class MemoryFiles:
             ]
             if len(kept) == len(lines):
                 return False
-            self._write_number(".cursor", self._last_cursor(data))
+            self._write_number(".cursor", newest)
             self.root.replace(self._history, b"".join(kept))
         return True
 
@@ -142,7 +162,7 @@ class MemoryFiles:
         try:
             facts = self.root.stat(self._history)
         except (FileNotFoundError, NotADirectoryError):
-            return (0, 0, 0)
+            return _NO_FILE
         return (facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
     @property
@@ -156,23 +176,50 @@ class MemoryFiles:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other threads and processes from changing this memory's history meanwhile."""
+        """Keep other threads and processes from changing this memory meanwhile; reentrant."""
         with self._lock:
+            if self._is_locked:
+                yield
+                return
             self._make()
             handle = self.root.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
+                self._is_locked = True
                 yield
             finally:
+                self._is_locked = False
                 os.close(handle)  # also unlocks
 
     @property
     def _history(self) -> PurePosixPath:
         return self.folder / "history.jsonl"
 
-    def _last_cursor(self, data: bytes) -> int:
-        newest = max((entry.cursor for entry in parse_lines(data)), default=0)
-        return max(newest, self._read_number(".cursor"))
+    def _newest(self) -> int:
+        known = self._load()
+        return known[-1].cursor if known else 0
+
+    def _load(self) -> list[HistoryEntry]:
+        """Return all entries by their numbers; what was read before is not read again."""
+        stamp = self.history_stamp
+        if stamp == self._loaded:
+            return self._known
+        inode, size, _ = stamp
+        if inode != self._loaded[0] or size <= self._loaded[1]:  # not just appended to
+            self._known, self._read_to = [], max(size - MAX_HISTORY_BYTES, 0)
+            self._loaded = _NO_FILE
+        if stamp == _NO_FILE:
+            return self._known
+        with self.root.open_read(self._history) as file:
+            file.seek(self._read_to)
+            data = file.read(size - self._read_to)
+        whole = data.rfind(b"\n") + 1
+        known = {entry.cursor: entry for entry in self._known}
+        known |= {entry.cursor: entry for entry in parse_lines(data[:whole])}
+        self._known = sorted(known.values(), key=lambda entry: entry.cursor)
+        self._read_to += whole
+        self._loaded = stamp
+        return self._known
 
     def _make(self) -> None:
         self.root.make(self.folder.parent)
@@ -184,12 +231,13 @@ class MemoryFiles:
                     file.write(self.scope.encode("utf-8", "replace"))
 
     def _append_bytes(self, data: bytes) -> None:
-        handle = self.root.open(self._history, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        with os.fdopen(handle, "ab", buffering=0) as file:
-            size = file.tell()
+        handle = self.root.open(self._history, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        with os.fdopen(handle, "r+b", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
             try:
-                _write_all(file.fileno(), data)
-                os.fsync(file.fileno())
+                _write_all(handle, b"\n" + data if is_torn else data)
+                os.fsync(handle)
             except OSError:
                 file.truncate(size)  # a full disk leaves no half of a line
                 raise
@@ -247,7 +295,12 @@ def folder_of(scope: str) -> str:
 
 def is_template(text: str) -> bool:
     """Whether a ``MEMORY.md`` is empty or as it was copied in."""
-    return text.strip() in {"", TEMPLATE.read_text("utf-8").strip()}
+    return text.strip() in {"", _template()}
+
+
+@cache
+def _template() -> str:
+    return TEMPLATE.read_text("utf-8").strip()
 
 
 def _write_all(handle: int, data: bytes) -> None:

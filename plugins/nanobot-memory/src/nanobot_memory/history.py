@@ -30,6 +30,7 @@ class NewEntry:
         first: number of the first message that it summarises, or ``None``.
         last: number of the first message after them, or ``None``.
         digest: of these messages, see `digest_of`.
+        timestamp: ``YYYY-MM-DD HH:MM`` in UTC, or what another program wrote; empty means now.
     """
 
     content: str
@@ -37,6 +38,7 @@ class NewEntry:
     first: int | None = None
     last: int | None = None
     digest: str = ""
+    timestamp: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +47,9 @@ class HistoryEntry(NewEntry):
 
     Attributes:
         cursor: its number, greater than that of each line before.
-        timestamp: ``YYYY-MM-DD HH:MM`` in UTC, or what another program wrote.
     """
 
     cursor: int
-    timestamp: str
 
     def to_line(self) -> bytes:
         """Return the line, line feed included."""
@@ -69,7 +69,7 @@ def numbered(new: NewEntry, cursor: int, now: datetime) -> HistoryEntry:
     """Return `new` as the line with number `cursor`; its content is cut if it is too long."""
     return HistoryEntry(
         cursor=cursor,
-        timestamp=f"{now:%Y-%m-%d %H:%M}",
+        timestamp=new.timestamp or f"{now:%Y-%m-%d %H:%M}",
         content=truncate_middle(new.content, MAX_ENTRY_CHARS),
         session_key=new.session_key,
         first=new.first,
