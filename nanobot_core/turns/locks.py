@@ -55,9 +55,7 @@ class SessionLocks:
         """
         async with self._order.hold(key):
             try:
-                make_folder(self._folder)
-                path = self._folder / safe_name(key)
-                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                file = self._open(key)
             except OSError as error:
                 raise SessionError(key, f"cannot lock it: {error}") from error
             try:
@@ -66,6 +64,13 @@ class SessionLocks:
                 yield
             finally:
                 os.close(file)  # releases the lock
+
+    def _open(self, key: str) -> int:
+        path, flags = self._folder / safe_name(key), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        with suppress(FileNotFoundError):
+            return os.open(path, flags, 0o600)
+        make_folder(self._folder)
+        return os.open(path, flags, 0o600)
 
     def _become_last(self, file: int, key: str) -> None:
         """Name this process as the last one; read the session again if it was another one."""

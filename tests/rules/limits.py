@@ -60,7 +60,7 @@ MODULES: Final = {
     "thoughts": Size(150, 175),
     # Findings of pydantic in our words, and the original's form of tools and fragments.
     "tools": Size(600, 943),
-    "turns": Size(650, 1460),  # memory; processes that share a session
+    "turns": Size(650, 1463),  # memory; processes that share a session
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 
