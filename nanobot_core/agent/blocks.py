@@ -21,6 +21,7 @@ MIN_TOKENS = 50
 _CHARS_PER_TOKEN = 4
 """A fixed ratio: with one that is learned, the beginning of requests would change."""
 _TRACKED_SESSIONS = 256
+_LOGGED_PASSAGES = 1_000
 
 
 PlacedBlock = tuple[str, ContextBlock]
@@ -79,7 +80,7 @@ class BlockReport:
         if len(self._sessions) > _TRACKED_SESSIONS:
             self._sessions.popitem(last=False)
         for name, loss in losses.items():
-            if name not in self._logged:
+            if name not in self._logged and len(self._logged) < _LOGGED_PASSAGES:
                 self._logged.add(name)
                 _logger_of(name).warning("the passage {} is {}", name, loss)
         if former is not None and former[0] != stable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-import threading
 from io import BytesIO
 from pathlib import Path
 
@@ -20,8 +19,6 @@ _ACCEPTED = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP
 _READ_FORMATS = (*_ACCEPTED, "BMP", "TIFF")
 _JPEG_QUALITY = 85
 _EXTRA = "install nanobot-core[images] to have it scaled"
-_decoding = threading.Lock()
-"""One picture is decoded at a time, so that many messages do not fill the memory together."""
 
 
 def load_image(path: Path, max_side: int) -> ImageBlock | str | None:
@@ -63,7 +60,7 @@ def _scaled(data: bytes, max_side: int) -> tuple[str, bytes] | str | None:
     except ImportError:
         return None
     try:
-        with _decoding, Image.open(BytesIO(data), formats=_READ_FORMATS) as image:
+        with Image.open(BytesIO(data), formats=_READ_FORMATS) as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
                 return f"it has more than {MAX_PIXELS // 1_000_000} million pixels"

@@ -20,13 +20,9 @@ MAX_BOOTSTRAP_BYTES = 1_000_000
 BOOTSTRAP_LIMIT_S = 5.0
 """Seconds for reading the files; a folder may be on a disk that hangs."""
 
-_FORMAT_HINTS = {
-    "cli": (
-        "You are answering in a terminal that renders Markdown; prefer short paragraphs and lists."
-    ),
-}
-
-
+TERMINAL_HINT = (
+    "You are answering in a terminal that renders Markdown; prefer short paragraphs and lists."
+)
 GUESTS_WORKSPACE = "each guest has a folder, which is named with their message"
 """Without the folder itself, guests of a chat share the beginning of requests."""
 
@@ -76,7 +72,7 @@ class Instructions:
         values = {
             "platform": f"{platform.system()} {platform.machine()}, Python {version}",
             "workspace": str(workspace) if workspace == self.workspace else GUESTS_WORKSPACE,
-            "format": _FORMAT_HINTS.get(channel, format_hint),
+            "format": TERMINAL_HINT if channel == "cli" else format_hint,
         }
         identity = (
             fill_prompt(self._texts["identity"], values),

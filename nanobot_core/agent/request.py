@@ -89,6 +89,7 @@ class RequestBuilder:
 
     Attributes:
         instructions: the beginning of the system prompt, and other prompt texts.
+        report: what plugins' passages lack.
 
     Args:
         instructions: see above.
@@ -112,7 +113,9 @@ class RequestBuilder:
         self._clock = clock
         self._budget_tokens = budget_tokens
         self._max_image_side = max_image_side
-        self._report = BlockReport()
+        self.report: BlockReport = BlockReport()
+        # One picture at a time, so that those of many messages do not fill the memory together.
+        self._decoding = asyncio.Lock()
 
     def runtime_lines(self, turn: TurnInfo, workspace: Path, *, is_quoted: bool) -> str:
         """Return what the model reads before a user's message; it is stored with the message.
@@ -134,10 +137,6 @@ class RequestBuilder:
             ]
         )
 
-    def losses(self, session_key: str) -> Sequence[str]:
-        """Return a line for each passage that is not complete in a session's last request."""
-        return self._report.losses(session_key)
-
     async def build(self, parts: RequestParts, hooks: Hooks) -> list[Message]:
         """Return the messages of a request: system prompt, history, user's message, progress."""
         blocks = [("memory", block) for block in parts.memory]
@@ -148,7 +147,7 @@ class RequestBuilder:
             blocks += await hooks.gather_context(event)
         stable, losses = self._fitted(blocks, "stable", STABLE_SHARE)
         fresh, more_losses = self._fitted(blocks, "turn", TURN_SHARE)
-        self._report.update(parts.turn.session_key, stable, {**losses, **more_losses})
+        self.report.update(parts.turn.session_key, stable, {**losses, **more_losses})
         beginning = await self.instructions.parts(
             parts.turn.channel,
             parts.format_hint,
@@ -176,7 +175,8 @@ class RequestBuilder:
         images: list[ImageBlock] = []
         notes: list[str] = []
         for path in parts.media:
-            found = await asyncio.to_thread(load_image, Path(path), self._max_image_side)
+            async with self._decoding:
+                found = await asyncio.to_thread(load_image, Path(path), self._max_image_side)
             if isinstance(found, ImageBlock):
                 images.append(found)
             elif found is not None:

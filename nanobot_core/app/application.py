@@ -345,7 +345,7 @@ class Nanobot:
             await asyncio.wait({task})
 
     def _losses(self, session_key: str) -> Sequence[str]:
-        return self._running().setup.requests.losses(session_key)
+        return self._running().setup.requests.report.losses(session_key)
 
     def _running(self) -> TurnPipeline:
         if self._pipeline is None:

@@ -62,6 +62,19 @@ async def test_a_turn_is_answered_and_stored(start: Start) -> None:
     assert second_sent[:2] == first_sent, "the prompt cache applies"
 
 
+async def test_a_text_of_the_owner_replaces_one_of_nanobot(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "identity.md").write_text("You are Bo, at home in {{workspace}}.")
+    (tmp_path / "prompts" / "execution.md").write_text("Hurry to {{nowhere}}.")
+    script = ScriptedPlugin("hello")
+    async with start(script) as bot:
+        await bot.run("hi")
+        place = bot.loaded.workspace.resolve()
+    system = script.provider.requests[0].messages[0].text
+    assert system.startswith(f"You are Bo, at home in {place}.\n\n## How to work\n")
+    assert "nowhere" not in system
+
+
 async def test_the_beginning_of_requests_does_not_change_from_turn_to_turn(start: Start) -> None:
     @tool
     def one(text: str = "") -> str:

@@ -31,7 +31,7 @@ MODULES: Final = {
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted.
-    "agent": Size(1100, 1875),
+    "agent": Size(1100, 1872),
     "app": Size(1500, 2345),  # the only installed memory backend or transcriber is used
     "cli": Size(2300, 3145),
     "bus": Size(1000, 1270),

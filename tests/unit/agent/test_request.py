@@ -207,7 +207,9 @@ async def test_the_lowest_priority_is_shortened_first_and_reported_once(
         ("the passage p0/b is left out because of the budget", "p0"),
     ]
     assert log == expected
-    assert made.losses(TURN.session_key) == [text.removeprefix("the passage ") for text, _ in log]
+    assert made.report.losses(TURN.session_key) == [
+        text.removeprefix("the passage ") for text, _ in log
+    ]
 
 
 async def test_stable_blocks_are_sorted_by_position_then_plugin_and_name(bench: Bench) -> None:
