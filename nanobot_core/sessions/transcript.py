@@ -71,7 +71,7 @@ class SessionFile:
         self._folder, self._name, self._key = folder, name, key
         self._default_time = default_time
         self._latest: Header | None = None
-        self._total = 0
+        self._total = self._header_bytes = 0
         self._compact_from_bytes = COMPACT_BYTES
 
     def load(self, max_messages: int) -> StoredSession | None:
@@ -109,7 +109,7 @@ class SessionFile:
             self.load(0)
         before, lines = self._latest, b"".join(map(encode_record, messages))
         self._total += len(messages)
-        superseded = before.superseded_bytes + len(encode_record(before)) if before else 0
+        superseded = before.superseded_bytes + self._header_bytes if before else 0
         header = self._header(state, self._total if before else 0, superseded)
         encoded = encode_record(header)
         size = self._folder.append(
@@ -117,7 +117,7 @@ class SessionFile:
             lines + encoded if before else encoded + lines,
             _nanoseconds(state.updated_at),
         )
-        self._latest = header
+        self._latest, self._header_bytes = header, len(encoded)
         if superseded > self._compact_from_bytes and superseded * 2 > size:
             self._compact()
 
@@ -176,7 +176,7 @@ class SessionFile:
                 if total not in (None, len(messages)):
                     raise _Damaged
                 total = len(messages)
-        self._latest, self._total = latest, total
+        self._latest, self._total, self._header_bytes = latest, total, len(encode_record(latest))
         consolidated = min(latest.state.last_consolidated, total)
         newest = messages[: min(max_messages, total - consolidated)]
         return StoredSession(
@@ -257,7 +257,7 @@ class SessionFile:
             for record, line in self._lines():
                 if isinstance(record, Message):
                     file.write(line)
-            file.write(encode_record(header))
+            self._header_bytes = file.write(encode_record(header))
             kept = self._folder.keep(self._name) if is_damaged else ""
         self._latest, self._total = header, header.message_count or 0
         return kept
