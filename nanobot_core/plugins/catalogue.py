@@ -10,7 +10,7 @@ from pathlib import Path
 from nanobot_core.config.models import PluginsSettings
 from nanobot_core.errors import PluginError, PluginNotFound
 from nanobot_core.plugins.consent import Consents, agree
-from nanobot_core.plugins.examine import examine_once
+from nanobot_core.plugins.examine import examine_once, examine_plugin
 from nanobot_core.plugins.health import Condition
 from nanobot_core.plugins.index import (
     InstalledPlugin,
@@ -483,12 +483,18 @@ def _find(cache_dir: Path, settings: PluginsSettings) -> tuple[InstalledPlugin, 
     return with_isolated(found, settings.isolate, cache_dir)
 
 
-def described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:
+def described(plugin: InstalledPlugin, cache_dir: Path, *, again: bool = False) -> InstalledPlugin:
     """Return `plugin` with a manifest that a child process derives once per build. Blocks.
+
+    Args:
+        plugin: as it is installed; a manifest that it ships is kept.
+        cache_dir: folder for results.
+        again: import the plugin even if its build was examined before.
 
     Raises:
         PluginError: its code does not import, or breaks a rule.
     """
     if plugin.isolation is not None:
-        return describe_isolated(plugin, cache_dir)
-    return replace(plugin, manifest=examine_once(plugin, cache_dir))
+        return describe_isolated(plugin, cache_dir, again=again)
+    found = examine_plugin(plugin.id, plugin.file) if again else examine_once(plugin, cache_dir)
+    return replace(plugin, manifest=plugin.manifest or found)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.errors import ConfigError, HookError, NanobotError, PluginError, PluginNotFound
 from nanobot_core.plugins.active import PROVIDERS, ActivePlugin
-from nanobot_core.plugins.examine import examine_plugin
+from nanobot_core.plugins.catalogue import Catalogue, described
 from nanobot_core.plugins.health import Condition
 from nanobot_core.plugins.index import InstalledPlugin, working_copy_build
-from nanobot_core.plugins.isolated import describe_isolated
 from nanobot_core.plugins.loader import (
     Exchange,
     RestartRequired,
@@ -29,11 +28,8 @@ from nanobot_core.plugins.manifest import brings_tools, listens
 from nanobot_core.plugins.table import PluginTable, Withdraw, nothing_runs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.plugins.active import Starter
-    from nanobot_core.plugins.catalogue import Catalogue
     from nanobot_core.plugins.health import State
 
 
@@ -341,7 +337,7 @@ class PluginChanges:
         """Start what is on disk beside the active plugin, after a child process has imported it."""
         loaded = self._table.starter.loaded
         refuse_in_use(active, loaded.settings)
-        plugin = await _described(plugin, loaded.home / "cache")
+        plugin = await asyncio.to_thread(described, plugin, loaded.home / "cache", again=True)
         if obstacle := plan.catalogue.consents.obstacle_of(plugin):
             raise PluginError(plugin.id, obstacle.reason, obstacle.remedy)
         for needed in plugin.gives.requires:
@@ -416,9 +412,10 @@ class PluginChanges:
         plugin = await self._on_disk(plugin_id)
         active = table.active.get(plugin_id)
         if active is None:
-            described = await _described(plugin, table.starter.loaded.home / "cache")
+            cache = table.starter.loaded.home / "cache"
+            plugin = await asyncio.to_thread(described, plugin, cache, again=True)
             await self._forget_code(packages_of(plugin))
-            table.catalogue.put(described)
+            table.catalogue.put(plugin)
             return await self._enable(plugin_id)
         async with table.changing:
             plan = Plan(table.starter, table.catalogue)
@@ -489,14 +486,6 @@ class PluginChanges:
             await self._settle(plan, gone)
         await self._wait_for_former(plan, gone)
         return Reconfiguration(disabled=leaving)
-
-
-async def _described(plugin: InstalledPlugin, cache_dir: Path) -> InstalledPlugin:
-    """Return a plugin that a child process could import, with its manifest."""
-    if plugin.isolation is not None:
-        return await asyncio.to_thread(describe_isolated, plugin, cache_dir, again=True)
-    found = await asyncio.to_thread(examine_plugin, plugin.id, plugin.file)
-    return plugin if plugin.manifest is not None else replace(plugin, manifest=found)
 
 
 def _is_triggered(plugin: InstalledPlugin, starter: Starter, table: PluginTable) -> bool:
