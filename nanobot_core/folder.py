@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from io import BufferedReader
 
 # O_PATH passes directories that may be entered but not listed; elsewhere reading is asked for.
@@ -59,6 +59,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path: Path = path.expanduser().resolve()
+        self._parts = self.path.parts[1:]
 
     def open(self, name: str | PurePath, flags: int, mode: int = 0o600) -> int:
         """Return a descriptor of a regular file.
@@ -161,12 +162,15 @@ class Folder:
         self, name: str | PurePath = "", *, make: bool = False, mode: int = 0o777
     ) -> Iterator[int]:
         """Yield a descriptor of a directory, for ``os.scandir`` and as ``dir_fd``."""
-        path = self.path / _relative(name)
-        with open_parent(path, make=make) as parent:
+        *parts, last = self._parts_of(name) or (".",)
+        parent = _walk(parts, make=make)
+        try:
             if make:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(path.name or ".", mode, dir_fd=parent)
-            handle = os.open(path.name or ".", _LIST, dir_fd=parent)
+                    os.mkdir(last, mode, dir_fd=parent)
+            handle = os.open(last, _LIST, dir_fd=parent)
+        finally:
+            os.close(parent)
         try:
             yield handle
         finally:
@@ -175,34 +179,32 @@ class Folder:
     @contextlib.contextmanager
     def parent(self, name: str | PurePath, *, make: bool = False) -> Iterator[int]:
         """Yield a descriptor of the directory that holds `name`."""
-        with open_parent(self.path / _relative(name), make=make) as parent:
-            yield parent
+        handle = _walk(self._parts_of(name)[:-1], make=make)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _parts_of(self, name: str | PurePath) -> tuple[str, ...]:
+        """Return the components of the path of `name`, from ``/`` on."""
+        path = PurePath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise OSError(errno.EINVAL, f"'{path}' does not name a place below the folder")
+        return (*self._parts, *path.parts)
 
 
-@contextlib.contextmanager
-def open_parent(path: Path, *, make: bool = False) -> Iterator[int]:
-    """Yield a descriptor of the directory that holds `path`, opened from ``/`` through no link.
-
-    Args:
-        path: absolute, without ``..``.
-        make: make missing folders.
-    """
+def _walk(parts: Sequence[str], *, make: bool) -> int:
+    """Return a descriptor of the directory that `parts` lead to from ``/`` through no link."""
     handle = os.open("/", _ENTER)
     try:
-        for name in path.parent.parts[1:]:
+        for name in parts:
             child = _enter(handle, name, make=make)
             os.close(handle)
             handle = child
-        yield handle
-    finally:
+    except BaseException:
         os.close(handle)
-
-
-def _relative(name: str | PurePath) -> PurePath:
-    path = PurePath(name)
-    if path.is_absolute() or ".." in path.parts:
-        raise OSError(errno.EINVAL, f"'{path}' does not name a place below the folder")
-    return path
+        raise
+    return handle
 
 
 def _enter(parent: int, name: str, *, make: bool) -> int:

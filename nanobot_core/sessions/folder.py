@@ -136,8 +136,12 @@ class SessionFolder:
             data: the content to add.
             modified_ns: modification time to set; ``None`` leaves that of the write.
         """
-        self._files.make()
-        file = self._files.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        try:
+            file = self._files.open(name, flags)
+        except FileNotFoundError:
+            self._files.make()
+            file = self._files.open(name, flags)
         try:
             size = os.fstat(file).st_size
             try:
@@ -157,11 +161,8 @@ class SessionFolder:
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file off at `size` bytes."""
-        file = self._files.open(name, os.O_WRONLY)
-        try:
-            os.ftruncate(file, size)
-        finally:
-            os.close(file)
+        with os.fdopen(self._files.open(name, os.O_WRONLY), "wb") as file:
+            file.truncate(size)
 
     @contextmanager
     def replacing(self, name: str, modified_ns: int | None = None) -> Iterator[BufferedWriter]:
