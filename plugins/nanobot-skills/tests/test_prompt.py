@@ -87,11 +87,11 @@ async def test_a_skill_whose_tools_are_not_offered_is_not_mentioned(start: Start
     async with start("1") as agent:
         await agent.bot.run("hi")
         without = agent.prompt()
-    async with start("1", tools=("cron", "memory_search")) as agent:
+    async with start("1", tools=("cron", "search_memory")) as agent:
         await agent.bot.run("hi")
         offered = agent.prompt()
 
-    for text in ("**cron**", "memory_search", "**weather**", "**tmux**"):
+    for text in ("**cron**", "search_memory", "**weather**", "**tmux**"):
         assert text not in without, text
     assert "**cron** (built-in): " in offered
     assert "## memory\n\n" in offered
