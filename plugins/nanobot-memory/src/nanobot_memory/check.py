@@ -42,7 +42,7 @@ def _check(files: MemoryFiles, limit: int) -> CheckResult:
     if asides:
         return CheckResult(
             status="warning",
-            message=f"Dream has set aside {len(asides)} batches of history: {asides[-1].reason}",
+            message=f"Dream has set aside {len(asides)} parts of the history: {asides[-1].reason}",
             remedy="read them again with /dream retry in a chat",
         )
     return CheckResult(status="ok", message=f"{waiting} history entries wait for Dream")

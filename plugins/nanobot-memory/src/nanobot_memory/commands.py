@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 
-from nanobot_core import OWNERS_MEMORY, MemoryEntry, PluginContext
+from nanobot_core import OWNERS_MEMORY, MemoryEntry, Nanobot, PluginContext
 from nanobot_memory.files import Memories, MemoryFiles
 from nanobot_memory.search import Index
 from nanobot_memory.versions import restore as restore_version, show_log
@@ -90,6 +90,35 @@ def restore(
             ctx, scope, lambda plugin, files: restore_version(files, sha, plugin.clock.now())
         )
     )
+
+
+@app.command()
+def dream(
+    ctx: typer.Context,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Read again what was set aside; much may be removed.")
+    ] = False,
+) -> None:
+    """Work new history into the owner's memory files now.
+
+    It may run beside a gateway: only one Dream works at a time.
+
+    Example: nanobot memory dream
+    """
+    given = ctx.find_root().params
+
+    async def run() -> str:
+        bot = Nanobot.from_config(
+            given.get("config"),
+            profile=given.get("profile"),
+            safe=bool(given.get("safe")),
+            without=given.get("without") or (),
+        )
+        async with bot:
+            outcome = await bot.run("/dream retry" if retry else "/dream")
+            return outcome.reply or outcome.error or ""
+
+    typer.echo(asyncio.run(run()))
 
 
 def _with_files(

@@ -175,7 +175,9 @@ class Dream:
             try:
                 reports.append(await self._work(batch))
             except (DreamBlocked, *_FAILURES) as error:
-                reports.append(f"The entries {aside.first} to {aside.last} failed again: {error}.")
+                reports.append(
+                    f"The history {_numbers(aside.first, aside.last)} failed again: {error}."
+                )
         return "\n".join(reports) or "The entries that were set aside do not exist any more."
 
     def report_unusable(self, error: OSError) -> str:
@@ -293,10 +295,10 @@ class Dream:
         }
         pending = Pending(changes=changes, message=message, cursor=cursor, state=state)
         made = apply(self._files, pending, now)
-        read = f"Read {len(batch.entries)} entries of history"
+        read = f"Read the history {_numbers(first, last)}"
         what = f"changed {', '.join(sorted(changes))}" if changes else "nothing to change"
         which = f" (`/dream-log {made[:7]}`)" if made else ""
-        left = f" {batch.left} entries are left; dream again to read them." if batch.left else ""
+        left = f" Not read yet: {batch.left}; dream again." if batch.left else ""
         return f"{read}: {what}{which}.{left}{_asides(state)}"
 
     def _failed(self, batch: Batch, reason: str, *, counts: bool) -> str:
@@ -318,8 +320,8 @@ class Dream:
         save_state(self._files, state)
         self._files.dream_cursor = last
         report = (
-            f"The history entries {first} to {last} are set aside: {reason}. `/dream retry` reads "
-            + ("them again and allows it" if is_blocked else "them again")
+            f"The history {_numbers(first, last)} is set aside: {reason}. `/dream retry` reads "
+            + ("it again and allows that" if is_blocked else "it again")
         )
         self._log.warning("{}", report)
         return f"{report}."
@@ -379,4 +381,9 @@ def _cursor(files: MemoryFiles) -> int:
 def _asides(state: DreamState) -> str:
     if not state.aside:
         return ""
-    return f" {len(state.aside)} batches are set aside; `/dream retry` reads them again."
+    numbers = ", ".join(_numbers(each.first, each.last) for each in state.aside)
+    return f" Set aside: the history {numbers}; `/dream retry` reads it again."
+
+
+def _numbers(first: int, last: int) -> str:
+    return f"entry {first}" if first == last else f"entries {first} to {last}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -70,8 +71,11 @@ def render_request(now: datetime, shown_files: str, heading: str, rest: str) -> 
 
 
 def render_findings(findings: Findings) -> str:
-    """Return findings one to a line."""
-    return "\n".join(render_finding(item) for item in findings.items)
+    """Return findings one to a line, without the entries that they come from."""
+    items = (
+        replace(each, entries=()) if isinstance(each, Fact) else each for each in findings.items
+    )
+    return "\n".join(map(render_finding, items))
 
 
 def admit(files: MemoryFiles, findings: Findings, entries: Iterable[HistoryEntry]) -> Findings:

@@ -190,9 +190,7 @@ def restore(files: MemoryFiles, name: str, now: datetime) -> str:
     if made is None:
         return f"Nothing was reverted: the files are as they were before {version.id[:7]}."
     again = (
-        ""
-        if entries is None
-        else (f" `/dream retry` reads the history entries {entries[0]} to {entries[1]} again.")
+        "" if entries is None else (" `/dream retry` reads the history that it came from again.")
     )
     return f"Reverted {version.id[:7]} in {', '.join(sorted(contents))} (now {made[:7]}).{again}"
 
