@@ -58,7 +58,7 @@ def fail(task: AgentTask) -> str:
 
 
 async def test_what_fits_stays(context: FakePluginContext) -> None:
-    done = await FileMemory(context).consolidate(span_of(talk(10)), 4_000, must=False)
+    done = await FileMemory(context).consolidate(span_of(talk(10)), 3_200, must=False)
 
     assert done.messages == 0
     assert context.agent.tasks == []
@@ -215,6 +215,18 @@ async def test_a_summary_of_the_core_needs_no_model(context: FakePluginContext) 
 
     assert kept(context) == ["they greeted"]
     assert context.agent.tasks == []
+
+
+async def test_a_later_summary_of_the_core_does_not_repeat_what_is_in_the_history(
+    context: FakePluginContext,
+) -> None:
+    memory = FileMemory(context)
+    await memory.consolidate(span_of(talk(50)), 8_000, must=False)
+    later = span_of(talk(3, start=50), first=100)
+    await memory.archive(replace(later, summary="- all since the beginning", is_summarised=True))
+    await context.settle()
+
+    assert kept(context) == ["- they talked"] * 2
 
 
 async def test_what_could_not_be_summarised_is_tried_after_a_restart_and_then_kept_raw(

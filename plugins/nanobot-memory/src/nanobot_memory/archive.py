@@ -80,7 +80,9 @@ class Archive:
         start = known_start(files, span)
         if start == len(span.messages):
             return False
-        if span.is_summarised:
+        before = "" if span.is_summarised else span.summary
+        if span.is_summarised and not files.has_session(span.scope.session_key):
+            # Later, such a summary repeats what earlier entries say, as if it were new.
             part = part_of(span, 0, len(span.messages))
             text = cut_lines(span.summary.strip(), 2 * MAX_SUMMARY_CHARS) or part.raw
             files.append([part.entry(text)])
@@ -91,7 +93,7 @@ class Archive:
         record = _Record(
             workspace=str(files.root.path),
             scope=files.scope,
-            summary=span.summary,
+            summary=before,
             attempts=0,
             parts=(*old, *parts[-MAX_PARTS:]),
         )

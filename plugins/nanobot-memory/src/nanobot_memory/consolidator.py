@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 MAX_ROUNDS: Final = 5
 """Parts that one consolidation summarises."""
+BACKGROUND_SHARE: Final = 0.65
+"""Part of the budget that a history may fill before it is shortened without need. It is shortened
+to half, so that not every turn costs a summary."""
 PART_MESSAGES: Final = 60
 """Messages of a part, more if its last turn has not ended by then."""
 FIRST_PAUSE_S: Final = 60.0
@@ -60,6 +63,8 @@ class Consolidator:
     ) -> Consolidated:
         """Take up the oldest turns of a span, towards half the budget.
 
+        Without need, nothing is taken up below `BACKGROUND_SHARE` of the budget.
+
         Args:
             files: the memory.
             span: the session's messages.
@@ -68,6 +73,8 @@ class Consolidator:
         """
         tokens = span.tokens or tuple(estimate_tokens(each.text) for each in span.messages)
         taken, summary = 0, span.summary
+        if not must and sum(tokens) <= token_budget * BACKGROUND_SHARE:
+            return Consolidated()
         for _ in range(MAX_ROUNDS):
             excess = sum(tokens[taken:]) - token_budget // 2
             if excess <= 0:

@@ -141,6 +141,10 @@ class MemoryFiles:
                     return entry
         return None
 
+    def has_session(self, session_key: str) -> bool:
+        """Whether an entry summarises messages of that session."""
+        return any(entry.session_key == session_key for entry in self.entries())
+
     def remove(self, cursor: int) -> bool:
         """Remove an entry of the history; return whether it existed. Its number is not reused."""
         with self.locked():

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 MAX_ENTRY_CHARS: Final = 8_000
 """Characters of an entry; longer ones lose their middle when they are written."""
 _MAX_LINE_BYTES: Final = 200_000
-_HEAD_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +112,7 @@ def digest_of(messages: Sequence[Message]) -> str:
     whole = hashlib.sha256()
     for message in messages:
         if message.role in {"user", "assistant"}:
-            whole.update(f"{message.role}\0{message.text[:_HEAD_CHARS]}\0".encode(errors="replace"))
+            whole.update(f"{message.role}\0{message.text}\0".encode(errors="replace"))
     return whole.hexdigest()[:16]
 
 

@@ -6,8 +6,9 @@ import hashlib
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -48,7 +49,10 @@ class Index:
         self._lock = Lock()
 
     def search(self, files: MemoryFiles, query: str, limit: int) -> list[MemoryEntry]:
-        """Return the entries of one memory that match `query` best, best first.
+        """Return what matches `query` best of one memory, best first.
+
+        Of an entry of the history, these are the lines that match. At most `limit` lines are
+        returned.
 
         Raises:
             OSError: the memory cannot be read.
@@ -131,20 +135,26 @@ def _search(path: Path, files: MemoryFiles, terms: list[str], limit: int) -> lis
         connection.execute("COMMIT")
         quoted = " OR ".join(f'"{term}"' for term in terms)
         rows = connection.execute(
-            "SELECT id, text, time, session, source FROM entries WHERE terms MATCH ? "
+            "SELECT rowid, id, text, time, session, source FROM entries WHERE terms MATCH ? "
             "ORDER BY bm25(entries) LIMIT ?",
             (f"terms : ({quoted})", limit),
         ).fetchall()
-    return [
-        MemoryEntry(
-            id=name,
-            text=text,
-            time=datetime.fromisoformat(time) if time else None,
-            session_key=session,
-            place=place,
-        )
-        for name, text, time, session, place in rows
-    ]
+    passages: dict[str, list[tuple[int, str, str, str, str, str]]] = {}
+    for row in rows:
+        passages.setdefault(row[1], []).append(row)
+    return [_passage(sorted(lines)) for lines in passages.values()]
+
+
+def _passage(lines: list[tuple[int, str, str, str, str, str]]) -> MemoryEntry:
+    """Return the lines of one entry that match, in their order."""
+    _, name, _, time, session, place = lines[0]
+    return MemoryEntry(
+        id=name,
+        text="\n".join(line[2] for line in lines),
+        time=datetime.fromisoformat(time) if time else None,
+        session_key=session,
+        place=place,
+    )
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
@@ -172,9 +182,14 @@ def _update_history(connection: sqlite3.Connection, files: MemoryFiles) -> None:
         connection.execute("DELETE FROM entries WHERE source = 'history'")
         cursor = 0
     new = files.entries(cursor)
-    _add(connection, map(history_memory, new))
+    _add(connection, (line for entry in new for line in _lines_of_entry(entry)))
     newest = max((entry.cursor for entry in new), default=cursor)
     connection.execute("REPLACE INTO sources VALUES ('history', ?, ?)", (stamp, newest))
+
+
+def _lines_of_entry(entry: HistoryEntry) -> Iterator[MemoryEntry]:
+    whole = history_memory(entry)
+    yield from (replace(whole, text=line) for line in whole.text.splitlines() if line.strip())
 
 
 def _update_lines(connection: sqlite3.Connection, files: MemoryFiles) -> None:
@@ -188,9 +203,7 @@ def _update_lines(connection: sqlite3.Connection, files: MemoryFiles) -> None:
     connection.execute("REPLACE INTO sources VALUES ('lines', ?, 0)", (stamp,))
 
 
-def _add(
-    connection: sqlite3.Connection, entries: Iterator[MemoryEntry] | list[MemoryEntry]
-) -> None:
+def _add(connection: sqlite3.Connection, entries: Iterable[MemoryEntry]) -> None:
     connection.executemany(
         "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)",
         (

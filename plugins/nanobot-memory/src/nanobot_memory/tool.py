@@ -13,7 +13,7 @@ from nanobot_memory.passages import without_poison
 from nanobot_memory.search import Index
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext
+    from nanobot_core import MemoryEntry, PluginContext
 
 
 class SearchParams(BaseModel):
@@ -22,7 +22,7 @@ class SearchParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     query: str = Field(min_length=1, max_length=1_000, description="Words to look for.")
-    limit: int = Field(default=8, ge=1, le=30, description="Most passages to return.")
+    limit: int = Field(default=8, ge=1, le=30, description="Most lines to return.")
 
 
 class SearchMemoryTool(ModelTool[SearchParams]):
@@ -30,7 +30,8 @@ class SearchMemoryTool(ModelTool[SearchParams]):
 
     name = "search_memory"
     description = (
-        "Search summaries of earlier conversations and the memory files, best match first. "
+        "Search summaries of earlier conversations and the memory files, best match first; a "
+        "higher history number is newer. "
         "Use it when the answer may depend on something said before that you cannot see."
     )
     parameters_model = SearchParams
@@ -51,8 +52,8 @@ class SearchMemoryTool(ModelTool[SearchParams]):
         found = await asyncio.to_thread(self._index.search, files, params.query, params.limit)
         if not found:
             return "Nothing is remembered that matches."
-        return "\n\n".join(
-            f"[{entry.place}{f', {entry.time:%Y-%m-%d %H:%M}' if entry.time else ''}]\n"
-            f"{without_poison(entry.text)}"
-            for entry in found
-        )
+        return "\n\n".join(f"[{_source(each)}]\n{without_poison(each.text)}" for each in found)
+
+
+def _source(entry: MemoryEntry) -> str:
+    return f"{entry.id}, {entry.time:%Y-%m-%d %H:%M}" if entry.time else entry.place
