@@ -89,7 +89,7 @@ def _reports_health(host: PluginHost, report: PluginReport) -> bool:
 
 async def _check_health(host: PluginHost, plugin: str) -> Finding:
     async def ask() -> CheckResult:
-        health = await host.check_health(plugin)
+        health = await (await host.activate(plugin)).check_health()
         return CheckResult(
             status="ok" if health.ok else "error", message=health.message or "healthy"
         )

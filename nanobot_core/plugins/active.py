@@ -81,9 +81,9 @@ class ActivePlugin:
         context: the host's services for it.
         runtime: runs its own hooks in tasks that the application owns.
         compiled: what it implements, by hook.
-        ledger: accounts and circuits of its hooks.
+        stats: accounts and circuits of its hooks.
         source: what it was made from.
-        sections: its part of the configuration by key path, as it stood.
+        sections: its part of the configuration by key path, as it uses it.
         terms: the core's settings at its start.
         published: tools that it published while running.
         contributed: its tools, once they were collected.
@@ -97,7 +97,7 @@ class ActivePlugin:
     context: HostContext
     runtime: HookRuntime
     compiled: CompiledPlugin
-    ledger: HookStats
+    stats: HookStats
     source: Source
     sections: Mapping[str, JsonObject] = field(default_factory=dict, repr=False)
     terms: Hashable = ()
@@ -328,7 +328,7 @@ class Starter:
         loaded: the configuration.
         facts: what all contexts share.
         publish: takes the tools that an active plugin publishes.
-        opened: called each time that a circuit opens, with the plugin's ledger and id.
+        opened: called each time that a circuit opens, with the plugin's stats and id.
     """
 
     loaded: LoadedConfig
@@ -439,11 +439,11 @@ class Starter:
         source: Source,
     ) -> ActivePlugin:
         """Return the plugin, ready for `start`."""
-        # A ledger of its own for each instance: new code begins with a clean record.
-        ledger = HookStats(self.facts.runtime.clock.monotonic_s)
-        ledger.on_open = lambda plugin_id: self.opened(ledger, plugin_id)
+        # Each instance has its own, so that new code begins with a clean record.
+        stats = HookStats(self.facts.runtime.clock.monotonic_s)
+        stats.on_open = lambda plugin_id: self.opened(stats, plugin_id)
         limits = {"stop": PLUGIN_END_S, **self.loaded.settings.plugins.limits}
-        compiled = compile_plugin(registrant, ledger, limits)
+        compiled = compile_plugin(registrant, stats, limits)
         if source.installed is not None and source.installed.isolation is None:
             _check_declared(registrant.id, compiled, manifest)
 
@@ -465,7 +465,7 @@ class Starter:
             context=context,
             runtime=self.facts.runtime,
             compiled=compiled,
-            ledger=ledger,
+            stats=stats,
             source=source,
             sections=self.sections(manifest),
             terms=self.terms(manifest),

@@ -125,9 +125,9 @@ class HostContext:
         clock: source of time.
         workspace: the agent's working folder, absolute.
         restrict_to_workspace: whether the owner confines files and commands to the workspace.
-        protected_paths: files that no tool may read or write on the model's wish.
+        protected_paths: files that no tool may read or write at the model's request.
         media: where files that people send and receive are kept.
-        network: what may be reached on the model's wish.
+        network: what may be reached at the model's request.
         tools: tools that change while the host runs.
         resources: what is released when the plugin stops.
     """

@@ -159,11 +159,11 @@ def condition_of(plugin_id: str, hooks: Sequence[HookReport], reason: str) -> Co
     return Condition("degraded", f"left out after repeated failures ({reasons})", remedy)
 
 
-def figures_of(ledger: HookStats, plugin_id: str) -> tuple[HookReport, ...]:
+def figures_of(stats: HookStats, plugin_id: str) -> tuple[HookReport, ...]:
     """Return the figures of those hooks of a plugin that were called."""
     return tuple(
         HookReport(hook=hook, circuit=circuit.state, **asdict(account))
-        for (owner, hook), (account, circuit) in ledger.accounts.items()
+        for (owner, hook), (account, circuit) in stats.accounts.items()
         if owner == plugin_id and account.calls
     )
 
@@ -237,7 +237,7 @@ class Conditions:
         else:
             bound.debug("the event loop is blocked at {}", block.place)
 
-    def note_block(self, block: LoopBlock, ledger: HookStats) -> None:
+    def note_block(self, block: LoopBlock, stats: HookStats) -> None:
         """Count a block of the event loop; each third long one opens the hook's circuit."""
         self.note(block.plugin, Condition("degraded", block.reason, _UNBLOCK))
         if not block.is_long:
@@ -245,11 +245,11 @@ class Conditions:
         self._blocks[block.plugin, block.hook] += 1
         if self._blocks[block.plugin, block.hook] % FAILURES_TO_OPEN:
             return
-        if (block.plugin, block.hook) not in ledger.accounts:
+        if (block.plugin, block.hook) not in stats.accounts:
             # A tool or a task of its own has no circuit, and counts against the plugin itself.
             self.circuit_opened(block.plugin)
             return
-        account, circuit = ledger.accounts[block.plugin, block.hook]
+        account, circuit = stats.accounts[block.plugin, block.hook]
         account.last_error = block.reason
         circuit.failures = max(circuit.failures, FAILURES_TO_OPEN)
         circuit.failed()

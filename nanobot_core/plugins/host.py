@@ -41,7 +41,7 @@ from nanobot_core.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
-    from nanobot_core.contracts.plugin import Health, StopCause
+    from nanobot_core.contracts.plugin import StopCause
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.contracts.tool import LazyTool, Tool
     from nanobot_core.plugins.catalogue import Catalogue
@@ -217,10 +217,6 @@ class PluginHost:
         """Return the context of a plugin; starts it if it is not active, raises as `activate`."""
         return (await self.activate(plugin_id)).context
 
-    async def check_health(self, plugin_id: str) -> Health:
-        """Return the result of a plugin's health check; starts it and raises as `activate`."""
-        return await (await self.activate(plugin_id)).check_health()
-
     async def stop(self, reason: StopCause = "shutdown") -> None:
         """Deliver queued events, then stop every plugin, the last started first.
 
@@ -266,7 +262,7 @@ class PluginHost:
     def reports(self) -> list[PluginReport]:
         """Return the condition of every plugin, by id."""
         registered = self.table.registered
-        figures = {key: figures_of(ledger, key) for key, ledger in self.table.ledgers.items()}
+        figures = {key: figures_of(stats, key) for key, stats in self.table.hook_stats.items()}
         conditions = {
             key: condition_of(
                 key,
@@ -342,11 +338,11 @@ class PluginHost:
 
     def _note_block(self, block: LoopBlock) -> None:
         if block.plugin in self.table.active:
-            self._conditions.note_block(block, self.table.ledgers[block.plugin])
+            self._conditions.note_block(block, self.table.hook_stats[block.plugin])
 
-    def _circuit_opened(self, ledger: HookStats, plugin_id: str) -> None:
+    def _circuit_opened(self, stats: HookStats, plugin_id: str) -> None:
         # Work that still runs in a previous instance says nothing about the current one.
-        if self.table.ledgers.get(plugin_id) is ledger:
+        if self.table.hook_stats.get(plugin_id) is stats:
             self._conditions.circuit_opened(plugin_id)
 
     def _quarantine(self, plugin_id: str) -> None:
@@ -354,7 +350,7 @@ class PluginHost:
         active = self.table.active.get(plugin_id)
         if active is None:
             return
-        failed = [each for each in figures_of(active.ledger, plugin_id) if each.last_error]
+        failed = [each for each in figures_of(active.stats, plugin_id) if each.last_error]
         last = ", ".join(f"{each.hook}: {each.last_error}" for each in failed)
         remedy = f"fix it, then {RELOAD.format(plugin_id)}"
         if plugin_id in self.table.registered:

@@ -101,7 +101,7 @@ class Manifest:
         hooks: hooks of the agent's work and of the plugin's life that it implements, each with
             the generation it was built for.
         settings: its sections.
-        facts: what the plugin says of itself.
+        facts: the description that the plugin gives of itself.
         hookspecs: hooks of its own, which other plugins implement to give it something.
         when: condition by hook, such as ``channel:telegram``, for hooks that have one.
         critical: chain hooks whose implementation must not be left out.

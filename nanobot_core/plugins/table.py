@@ -155,7 +155,7 @@ class PluginTable:
         starter: makes plugins active with the configuration in force.
         active: the active plugins by id.
         registered: ids of plugins that the program registered.
-        ledgers: accounts and circuits by plugin id, also of plugins that have left.
+        hook_stats: accounts and circuits by plugin id, also of plugins that have left.
         hooks: the call points of the current generation.
         offering: puts the tools of active plugins into the registry.
         tools_loaded: whether the plugins that contribute tools have been started.
@@ -174,7 +174,7 @@ class PluginTable:
         self.starter: Starter = starter
         self.active: dict[str, ActivePlugin] = {}
         self.registered: set[str] = set()
-        self.ledgers: dict[str, HookStats] = {}
+        self.hook_stats: dict[str, HookStats] = {}
         self.offering = offering
         self.conditions = conditions
         self.tools_loaded: bool = False
@@ -288,7 +288,7 @@ class PluginTable:
                 self.active.pop(plugin_id, None)
             else:
                 self.active[plugin_id] = active
-                self.ledgers[plugin_id] = active.ledger
+                self.hook_stats[plugin_id] = active.stats
         closed = self.closed_plugins()
         for plugin_id, plugin in closed.items():
             if plugin_id not in self._closed:

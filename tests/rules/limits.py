@@ -48,7 +48,7 @@ MODULES: Final = {
     "ids": Size(5, 10),
     "net": Size(450, 580),
     "paths": Size(200, 260),
-    "plugins": Size(2700, 3668),
+    "plugins": Size(2700, 3666),
     "prompts": Size(100, 110),
     "provider_match": Size(150, 150),
     "record": Size(60, 90),

@@ -296,7 +296,7 @@ async def test_a_plugin_that_does_not_start_says_why_and_leaves_the_others(write
     async with running(file) as bot:
         with pytest.raises(ToolFailed, match="the fuse was lit"):
             await call(bot, "which_old")
-        health = await bot.plugins.check_health("old")
+        health = await (await bot.plugins.activate("old")).check_health()
         assert not health.ok
         assert "the fuse was lit" in health.message
         assert "shared-lib 2.0" in output_text(await call(bot, "which_new"))

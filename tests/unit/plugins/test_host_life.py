@@ -152,5 +152,5 @@ async def test_health_is_what_the_plugin_says_or_what_became_of_asking(
     write_plugin(site, "silent", manifest=manifest_of("silent"))
     host = make_host()
 
-    assert await host.check_health("ill") == expected
-    assert await host.check_health("silent") == Health(ok=True)
+    assert await (await host.activate("ill")).check_health() == expected
+    assert await (await host.activate("silent")).check_health() == Health(ok=True)
