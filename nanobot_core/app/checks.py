@@ -34,6 +34,7 @@ def find_problems(loaded: LoadedConfig, catalogue: Catalogue) -> list[ConfigProb
             *section_names(loaded, catalogue),
             *_provider_problems(loaded, catalogue),
             *_owner_problems(loaded),
+            *_memory_problems(loaded, catalogue),
             *_prompt_problems(loaded, catalogue),
         ]
     )
@@ -136,6 +137,18 @@ def _owner_problems(loaded: LoadedConfig) -> Iterator[ConfigProblem]:
                 remedy="their messages are rejected; add them to allow_from",
                 level="warning",
             )
+
+
+def _memory_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    """Yield a warning if none of several memory backends is chosen."""
+    names = sorted(declaration.name for _, declaration in catalogue.declared("memory"))
+    if loaded.settings.memory.backend is None and len(names) > 1:
+        yield loaded.problem(
+            "memory.backend",
+            f"expected one of {', '.join(names)}, because several backends are installed",
+            remedy="nothing is remembered until one is chosen; 'none' means that on purpose",
+            level="warning",
+        )
 
 
 def _prompt_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
