@@ -48,6 +48,7 @@ class FileMemory(MemoryBackend):
         self._archive = Archive(ctx, self._memories, self._consolidator)
         self._recent: dict[str, tuple[object, ContextBlock | None]] = {}
         self._reported: set[str] = set()
+        self._has_template = False
 
     async def context(self, scope: MemoryScope) -> Sequence[ContextBlock]:
         """Return the passage of ``MEMORY.md``, and the newest history that Dream has not read."""
@@ -88,6 +89,9 @@ class FileMemory(MemoryBackend):
         return await asyncio.to_thread(all_entries, self._memories.files(scope.name))
 
     def _read_context(self, files: MemoryFiles) -> list[ContextBlock]:
+        if not self._has_template:
+            self._has_template = True
+            self._tried(files, self._memories.files().add_template)
         readers = (
             lambda: memory_block(files, self._settings),
             lambda: self._read_recent(files),

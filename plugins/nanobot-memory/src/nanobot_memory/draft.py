@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nanobot_core import ToolFailed, ToolInputError
+from nanobot_memory.files import TOPIC
 from nanobot_memory.findings import Fact, FileKind, Findings, Removal, SkillIdea, is_visible
 from nanobot_memory.passages import estimate_tokens
 from nanobot_memory.skill import require_skill
@@ -32,7 +33,6 @@ _MAX_REFUSALS = 6
 _MAX_HEADING_CHARS = 80
 _MAX_LINE_CHARS = 1_000
 _LIKENESS = 0.5
-_TOPIC = re.compile(r"topics/[a-z0-9]+(?:-[a-z0-9]+)*\.md")
 _SKILL = re.compile(r"skills/([a-z0-9]+(?:-[a-z0-9]+)*)/SKILL\.md")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -158,8 +158,8 @@ class Draft:
         for kind in ("SOUL", "USER", "MEMORY"):
             if plain == f"{kind}.md" and plain in self._files.names:
                 return str(self._files.path_of(plain)), _kind(kind)
-        if _TOPIC.fullmatch(plain):
-            return str(self._files.folder / plain), "MEMORY"
+        if TOPIC.fullmatch(plain):
+            return str(self._files.path_of(plain)), "MEMORY"
         allowed = ", ".join([*self._files.names, "topics/<name>.md"])
         raise ToolInputError(f"'{name}' cannot be edited; only {allowed} can")
 

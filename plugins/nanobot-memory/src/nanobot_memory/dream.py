@@ -341,10 +341,11 @@ class DreamService(Service):
 
     async def run(self) -> None:
         """Work until cancelled."""
+        if not self._every_s:
+            await asyncio.get_running_loop().create_future()  # until cancelled
         while True:
             await self._ctx.clock.sleep(max(_MIN_WAKE_S, min(self._every_s, _WAKE_S)))
-            if self._every_s:
-                await self._round()
+            await self._round()
 
     async def _round(self) -> None:
         try:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 OWNERS_FILES: Final = ("SOUL.md", "USER.md", "MEMORY.md")
 OTHERS_FILES: Final = ("MEMORY.md",)
+TOPIC: Final = re.compile(r"topics/[a-z0-9]+(?:-[a-z0-9]+)*\.md")
+"""Name of a topic file."""
 TEMPLATE: Final = Path(__file__).parent / "templates" / "MEMORY.md"
 MAX_FILE_BYTES: Final = 1_000_000
 """Bytes that are read of a memory file."""
@@ -69,11 +71,30 @@ class MemoryFiles:
         """Return where a long-term file is, relative to the workspace.
 
         Args:
-            name: one of `names`.
+            name: one of `names` or `topics`, or a new topic file.
         """
+        if TOPIC.fullmatch(name):
+            return self.folder / name
         if name not in self.names:
             raise FileNotFoundError(errno.ENOENT, f"this memory has no file {name}")
         return self.folder / name if name == "MEMORY.md" else PurePosixPath(name)
+
+    def topics(self) -> list[str]:
+        """Return the names of the topic files, into which ``MEMORY.md`` overflows."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            names = [f"topics/{entry.name}" for entry in self.root.scan(self.folder / "topics")]
+            return sorted(name for name in names if TOPIC.fullmatch(name))
+        return []
+
+    def add_template(self) -> None:
+        """Create the owner's ``MEMORY.md`` if it is missing."""
+        if self.scope != OWNERS_MEMORY:
+            return
+        try:
+            self.root.stat(self.path_of("MEMORY.md"))
+        except FileNotFoundError:
+            self._make()
+            self.root.replace(self.path_of("MEMORY.md"), TEMPLATE.read_bytes(), mode=0o600)
 
     def read(self, name: str) -> str:
         """Return the text of a long-term file as it is, line ends included; empty if missing.

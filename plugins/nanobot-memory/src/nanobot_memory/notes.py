@@ -44,7 +44,9 @@ def forget_entry(files: MemoryFiles, index: Index, entry_id: str) -> Forgotten:
         removed = int(name.isdigit() and len(name) < 19 and files.remove(int(name)))
         remains = ("the messages are in the file of their session: `nanobot sessions delete`",)
     else:
-        removed = _remove_lines(files, place, name) if place in files.names else 0
+        removed = (
+            _remove_lines(files, place, name) if place in (*files.names, *files.topics()) else 0
+        )
         remains = (f"former versions of {place} are in memory/.git: `nanobot memory log`",)
     if not removed:
         return Forgotten(entries=0)

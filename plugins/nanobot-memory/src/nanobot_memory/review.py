@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nanobot_memory.draft import SHRINK_AT, Snapshot, numbered_lines
 from nanobot_memory.findings import Fact, Finding, Findings, SkillIdea, render_finding
-from nanobot_memory.passages import estimate_tokens, without_poison
+from nanobot_memory.passages import estimate_tokens, looks_poisoned, without_poison
 from nanobot_memory.versions import paths_of, read_path
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def admit(files: MemoryFiles, findings: Findings, entries: Iterable[HistoryEntry
     """Return the findings that may change this memory; the others count as rejected.
 
     A fact for ``SOUL.md`` must name an entry in which a line says that the person said it: words
-    of web pages, mails and tools never become a rule. A memory that has ``MEMORY.md`` only keeps
+    of web pages, mails and tools never become a rule. What reads like an order to the agent is
+    no finding. A memory that has ``MEMORY.md`` only keeps
     all facts there, and gets no skills.
     """
     said = {
@@ -90,7 +91,11 @@ def admit(files: MemoryFiles, findings: Findings, entries: Iterable[HistoryEntry
         for entry in entries
         if any(line.strip(" -*").lower().startswith(_SAID) for line in entry.content.splitlines())
     }
-    kept = [item for finding in findings.items if (item := _admitted(files, finding, said))]
+    kept = [
+        item
+        for finding in findings.items
+        if not looks_poisoned(finding.text) and (item := _admitted(files, finding, said))
+    ]
     return Findings(tuple(kept), findings.rejected + len(findings.items) - len(kept))
 
 

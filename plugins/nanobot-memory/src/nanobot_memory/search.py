@@ -96,7 +96,7 @@ def terms_of(text: str) -> Iterator[str]:
 
 def lines_of(files: MemoryFiles) -> Iterator[MemoryEntry]:
     """Yield the lines of the long-term files that say something."""
-    for name in files.names:
+    for name in (*files.names, *files.topics()):
         text = files.read(name)
         if name == "MEMORY.md" and is_template(text):
             continue

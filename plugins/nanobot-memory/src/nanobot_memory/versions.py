@@ -52,12 +52,7 @@ class EditedMeanwhile(ValueError):
 
 def paths_of(files: MemoryFiles) -> frozenset[str]:
     """Return the paths of the files whose versions are kept, topic files included. Blocks."""
-    topics: set[str] = set()
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        folder = files.folder / "topics"
-        names = [entry.name for entry in files.root.scan(folder)]
-        topics = {str(folder / name) for name in names if name.endswith(".md")}
-    return frozenset({*(str(files.path_of(name)) for name in files.names), *topics})
+    return frozenset(str(files.path_of(name)) for name in (*files.names, *files.topics()))
 
 
 def read_path(files: MemoryFiles, path: str) -> bytes | None:
