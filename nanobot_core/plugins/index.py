@@ -565,7 +565,7 @@ def fits(version: str, specifiers: str, *, unreadable: bool) -> bool:
     Args:
         version: the version.
         specifiers: such as ``>=2,<3``.
-        unreadable: the answer if that is no specifier.
+        unreadable: the answer if `specifiers` cannot be parsed.
     """
     if not specifiers:
         return True

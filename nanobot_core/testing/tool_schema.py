@@ -45,7 +45,7 @@ def _required_findings(schema: JsonObject) -> Iterator[str]:
         return
     for name in required if isinstance(required, list) else ():
         if name not in properties:
-            yield f"required names '{name}', which is no property"
+            yield f"required names '{name}', which is not a property"
 
 
 def _validity_findings(schema: JsonObject) -> Iterator[str]:
@@ -55,7 +55,8 @@ def _validity_findings(schema: JsonObject) -> Iterator[str]:
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        yield f"parameters are no JSON Schema 2020-12: {error.json_path}: {error.message[:200]}"
+        place = error.json_path
+        yield f"parameters are not valid JSON Schema 2020-12: {place}: {error.message[:200]}"
 
 
 def _part_findings(schema: JsonValue, path: str, depth: int) -> Iterator[str]:

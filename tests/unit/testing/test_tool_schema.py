@@ -41,7 +41,7 @@ def test_a_good_definition_has_no_findings() -> None:
         (of({"type": "object"}), "parameters.properties is missing"),
         (of({**GOOD, "anyOf": [{}]}), "anyOf at the top"),
         (of({**GOOD, "required": ["pth"]}), "required names 'pth'"),
-        (with_part({"type": "strin"}), "no JSON Schema 2020-12: $.properties.a"),
+        (with_part({"type": "strin"}), "not valid JSON Schema 2020-12: $.properties.a"),
         (with_part({"$ref": "http://example.invalid/a"}), "parameters.a refers to"),
         (with_part({"type": "array"}), "parameters.a is an array without items"),
         (with_part({"type": ["array", "null"]}), "parameters.a is an array without items"),
