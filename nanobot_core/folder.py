@@ -98,6 +98,15 @@ class Folder:
         with self.parent(name) as parent:
             return os.stat(PurePath(name).name, dir_fd=parent, follow_symlinks=False)
 
+    def stat_all(self, names: Sequence[str]) -> dict[str, os.stat_result]:
+        """Return what ``lstat(2)`` says of `names`, all of one directory, that it can find."""
+        found: dict[str, os.stat_result] = {}
+        with self.parent(names[0]) as at:
+            for name in names:
+                with contextlib.suppress(OSError):
+                    found[name] = os.stat(PurePath(name).name, dir_fd=at, follow_symlinks=False)
+        return found
+
     def replace(self, name: str | PurePath, data: bytes, *, mode: int | None = None) -> None:
         """Make `data` the content of a file: completely, on disk, or not at all.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import sys
 from pathlib import Path
@@ -104,31 +105,29 @@ class Instructions:
 
     def _bootstrap(self) -> dict[str, str]:
         """Return the bootstrap files that exist, read again only when they have changed."""
-        return {name: text for name in BOOTSTRAP_FILES if (text := self._read(name))}
-
-    def _read(self, name: str) -> str:
-        """Return the text of a file; empty if it is missing or unreadable."""
         try:
-            facts = self._folder.stat(name)
+            found = self._folder.stat_all(BOOTSTRAP_FILES)
         except OSError:
-            return ""
+            return {}
+        return {name: text for name, facts in found.items() if (text := self._read(name, facts))}
+
+    def _read(self, name: str, facts: os.stat_result) -> str:
+        """Return the text of a file; empty if it is unreadable."""
         version = (facts.st_ino, facts.st_mtime_ns, facts.st_size)
         former, text = self._files.get(name, ((0, 0, 0), ""))
         if former == version:
             return text
+        from loguru import logger
+
         try:
             data = self._folder.read(name, MAX_BOOTSTRAP_BYTES)
             text = data.decode(errors="replace").strip()
         except OSError as error:
-            from loguru import logger
-
             logger.warning(
                 "cannot read {} in {}, so it is left out: {}", name, self.workspace, error
             )
             text = ""
         if len(text) > MAX_BOOTSTRAP_CHARS:
-            from loguru import logger
-
             logger.warning(
                 "{} in {} is longer than {:,} characters, so its middle is left out",
                 name,

@@ -338,12 +338,11 @@ class _Run:
             return False
         earlier = self.compaction.messages - 1 if self.compaction else 0
         self.compaction = replace(done, messages=done.messages + earlier)
-        replaced = len(self.request) - len(shorter) + 1
-        self.request = shorter
         from loguru import logger
 
         bound = logger.bind(turn=self.spec.turn.id, session=self.spec.turn.session_key)
-        bound.info("summarised {} messages of the request", replaced)
+        bound.info("summarised {} messages", len(self.request) - len(shorter) + 1)
+        self.request = shorter
         return True
 
     async def _summarise(self, messages: Sequence[Message]) -> str:

@@ -40,7 +40,7 @@ MODULES: Final = {
     "config": Size(900, 1775),  # with the keys of all formats of the original
     "disk": Size(30, 60),
     "errors": Size(120, 150),
-    "folder": Size(150, 180),
+    "folder": Size(150, 181),
     "events": Size(150, 210),
     "hooks": Size(800, 1144),  # a single implementation that gathers takes no task
     "media": Size(80, 90),

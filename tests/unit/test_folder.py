@@ -122,6 +122,15 @@ def test_files_are_written_and_removed(folder: Folder) -> None:
     assert folder.scan("a/b") == []
 
 
+def test_names_of_one_directory_are_looked_up_together(folder: Folder) -> None:
+    folder.replace("a/x", b"xyz")
+    (folder.path / "a/link").symlink_to("x")
+    found = folder.stat_all(["a/x", "a/link", "a/missing"])
+    assert found["a/x"].st_size == 3
+    assert stat.S_ISLNK(found["a/link"].st_mode)
+    assert "a/missing" not in found
+
+
 def test_no_descriptor_is_left(folder: Folder) -> None:
     folder.make("a")
     before = os.open("/", os.O_RDONLY)
