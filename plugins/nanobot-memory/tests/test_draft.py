@@ -50,6 +50,21 @@ def test_a_fact_takes_the_place_of_the_line_that_it_names(tmp_path: Path) -> Non
     assert after == USER.replace("Bonn (2026-01-05)", "Porto (2026-03-01)").encode()
 
 
+def test_details_move_to_a_topic_file_and_leave_a_pointer(tmp_path: Path) -> None:
+    text = "# Memory\n- Garden: 12 roses, 3 apple trees, planted 2025-04-02\n"
+    finding = Fact("MEMORY", "Garden: roses and apple trees", lines=(2,))
+    draft = draft_of(tmp_path, finding, texts={"memory/MEMORY.md": text})
+
+    draft.edit("topics/garden.md", "", text.splitlines()[1])
+    draft.edit(
+        "MEMORY.md",
+        text.splitlines()[1],
+        "- Garden: roses and apple trees, see topics/garden.md",
+    )
+
+    assert set(draft.changed()) == {"memory/MEMORY.md", "memory/topics/garden.md"}
+
+
 def test_line_endings_of_the_file_are_kept(tmp_path: Path) -> None:
     text = USER.replace("\n", "\r\n")
     draft = draft_of(tmp_path, Fact("USER", "Has a dog"), texts={"USER.md": text})

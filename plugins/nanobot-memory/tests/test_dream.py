@@ -9,6 +9,7 @@ import asyncio
 import json
 import random
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from nanobot_core import (
     Unreachable,
     Usage,
 )
-from nanobot_core.testing import FakeClock, FakePluginContext
+from nanobot_core.testing import FakeClock, FakePluginContext, ServiceContract
 from nanobot_memory.backend import FileMemory
 from nanobot_memory.batch import dream_lock, load_pending, load_state
 from nanobot_memory.dream import DreamService, dream
@@ -40,6 +41,8 @@ from nanobot_memory.versions import restore
 
 GUEST = "sender/telegram:42"
 SLOTS = 7
+FULL_BYTES = 200
+"""Enough for the state of Dream, not for the journal."""
 _FACT = re.compile(r"^> - user: (\w+): (.*)$", re.MULTILINE)
 _LINE = re.compile(r"^(\d+)\| (- (\w+): .*)$", re.MULTILINE)
 _FINDING = re.compile(r"^\[(USER|MEMORY|SOUL)\] (.*?)(?: \(replaces lines (\d+)\))?$", re.MULTILINE)
@@ -363,6 +366,16 @@ async def test_a_pipe_in_place_of_a_file_is_reported(world: World) -> None:
     assert world.dreamer.tasks == []
 
 
+class TestDreamService(ServiceContract):
+    """The timer as a service."""
+
+    def make_context(self, tmp_path: Path) -> FakePluginContext:
+        return World(tmp_path).ctx
+
+    def make_service(self, context: FakePluginContext) -> DreamService:
+        return DreamService(context)
+
+
 async def test_the_timer_dreams_when_it_is_due_and_costs_nothing_otherwise(tmp_path: Path) -> None:
     world = World(tmp_path, dream={"every_hours": 2})
     world.say("home: Bonn")
@@ -431,6 +444,25 @@ def test_a_kill_loses_and_repeats_nothing(tmp_path: Path, rounds: int) -> None:
     sys.stdout.write(f"{interrupted} of {rounds} kills came between journal and cursor\n")
 
 
+def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.say("slot1: value 1")
+
+    ended = subprocess.run(
+        [sys.executable, __file__, str(tmp_path), str(FULL_BYTES)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=50,
+    )
+
+    assert "Dream cannot use the memory files: [Errno 27] File too large" in ended.stdout
+    assert world.memory == ""
+    assert world.files.dream_cursor == 0
+    subprocess.run([sys.executable, __file__, str(tmp_path)], check=True, timeout=50)
+    assert slots_of(world) == {1: 1}
+
+
 def slots_of(world: World) -> dict[int, int]:
     """Return the number of the value of each slot."""
     found = re.findall(r"^- slot(\d+): value (\d+)$", world.memory, re.MULTILINE)
@@ -439,15 +471,24 @@ def slots_of(world: World) -> dict[int, int]:
     return slots
 
 
-async def main(folder: Path) -> None:
-    """Dream in a folder, one entry after the other, until there is nothing left."""
+async def main(folder: Path, max_bytes: int | None = None) -> None:
+    """Dream in a folder, one entry after the other, until there is nothing left.
+
+    Args:
+        folder: of the test.
+        max_bytes: no file can become larger; then only one run is made.
+    """
     world = World(folder, dream={"batch": 1})
     Repository(world.files.root).log(1)  # imports what it needs
     sys.stdout.write("begun\n")
     sys.stdout.flush()
+    if max_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+        sys.stdout.write(await dream(world.ctx, world.files))
+        return
     while "No new history" not in await dream(world.ctx, world.files):
         pass
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), *map(int, sys.argv[2:])))

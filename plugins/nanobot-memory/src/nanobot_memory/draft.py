@@ -33,7 +33,9 @@ _MAX_REFUSALS = 6
 _MAX_HEADING_CHARS = 80
 _MAX_LINE_CHARS = 1_000
 _LIKENESS = 0.5
+SKILL_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _SKILL = re.compile(r"skills/([a-z0-9]+(?:-[a-z0-9]+)*)/SKILL\.md")
+_POINTER = re.compile(r"(?:see )?(?:memory/)?topics/[a-z0-9-]+\.md")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -262,7 +264,7 @@ def _require_said(line: str, said: Iterable[str]) -> None:
         return
     if len(line) > _MAX_LINE_CHARS:
         raise ToolInputError(f"a line has {len(line):,} characters; use one line for each fact")
-    parts = _parts(line)
+    parts = _parts(_POINTER.sub("", line))
     if not any(len(parts & _parts(text)) >= _LIKENESS * len(parts) for text in said):
         raise ToolInputError(f"no finding says this; write what a finding says: {line!r}")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from nanobot_memory.draft import SHRINK_AT, Snapshot, numbered_lines
+from nanobot_memory.draft import SHRINK_AT, SKILL_NAME, Snapshot, numbered_lines
 from nanobot_memory.findings import Fact, Finding, Findings, SkillIdea, render_finding
 from nanobot_memory.passages import estimate_tokens, looks_poisoned, without_poison
 from nanobot_memory.versions import paths_of, read_path
@@ -51,8 +51,8 @@ def render_files(files: MemoryFiles, snapshot: Snapshot, limit: int) -> str:
         parts.append("## Topic files\n\n" + "\n".join(f"- {path}" for path in topics))
     if "USER.md" not in files.names:
         parts.append("There is no USER.md and no SOUL.md here: every fact is a `[MEMORY]` finding.")
-    elif snapshot.skills:
-        parts.append("## Skills\n\n" + "\n".join(f"- {name}" for name in sorted(snapshot.skills)))
+    elif skills := sorted(filter(SKILL_NAME.fullmatch, snapshot.skills)):
+        parts.append("## Skills\n\n" + "\n".join(f"- {name}" for name in skills))
     return "\n\n".join(parts)
 
 
