@@ -14,7 +14,7 @@ from nanobot_core.record import dataclass
 OWNERS_MEMORY: Final = ""
 """Name of the owner's memory, see `MemoryScope`."""
 
-MemoryAbility: TypeAlias = Literal["search", "remember", "forget", "entries"]
+MemoryAbility: TypeAlias = Literal["recall", "search", "remember", "forget", "entries"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,14 +135,14 @@ class MemoryBackend(ABC):
     async def recall(
         self, scope: MemoryScope, query: str, token_budget: int
     ) -> Sequence[ContextBlock]:
-        """Return passages for one turn that fit the words of its sender; by default none.
+        """Return passages for one turn that fit the words of its sender.
 
         Args:
             scope: whose memory.
             query: the words.
             token_budget: tokens that the passages may have together.
         """
-        return ()
+        raise NotImplementedError
 
     @abstractmethod
     async def consolidate(

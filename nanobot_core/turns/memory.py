@@ -107,13 +107,11 @@ class SessionMemory:
             return []
         scope = MemoryScope(name=turn.memory, session_key=turn.session_key)
         always = self._limited(self._backend.context(scope), READ_LIMIT_S)
-        fitting = self._limited(self._backend.recall(scope, query, RECALL_TOKENS), READ_LIMIT_S)
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(or_instead((), work, WITHOUT_MEMORY))
-                for work in (always, fitting)
-            ]
-        return [block for task in tasks for block in task.result()]
+        found = [*await or_instead((), always, WITHOUT_MEMORY)]
+        if "recall" in self._backend.abilities:
+            recalled = self._backend.recall(scope, query, RECALL_TOKENS)
+            found += await or_instead((), self._limited(recalled, READ_LIMIT_S), WITHOUT_MEMORY)
+        return found
 
     async def make_room(
         self, session: Session, turn: TurnInfo, estimator: TokenEstimator, budget: int

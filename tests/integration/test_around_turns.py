@@ -24,6 +24,7 @@ from nanobot_core import (
     HistorySpan,
     InboundMessage,
     LLMResponse,
+    MemoryAbility,
     MemoryBackend,
     MemoryScope,
     Message,
@@ -151,6 +152,8 @@ async def test_hooks_of_a_run_hear_that_run_alone(start: Start) -> None:
 
 class Recall(MemoryBackend):
     """Remembers one thing, or fails."""
+
+    abilities = frozenset[MemoryAbility]({"recall"})
 
     def __init__(self) -> None:
         self.fails = False

@@ -106,6 +106,9 @@ class Library:
         self._ctx = ctx
         self._workspace = Folder(ctx.workspace)
         self._requirements = RequirementCheck(ctx)
+        # What this package installs does not change while the program runs.
+        self._built_in = Place(Folder(BUILT_IN), PurePath(), "built-in")
+        self._built_in_skills, _ = find_skills(self._built_in)
         self._read: dict[PurePath, tuple[Found, Skill | SkillInvalid]] = {}
         self._loading = asyncio.Lock()
         self._logged: set[str] = set()
@@ -151,7 +154,8 @@ class Library:
         places, problems = self._places(contributed)
         found: list[Found] = []
         for place in places:
-            in_place, problem = find_skills(place)
+            is_known = place is self._built_in
+            in_place, problem = (self._built_in_skills, "") if is_known else find_skills(place)
             found += [each for each in in_place if self._is_enabled(each.name)]
             problems += [problem] if problem else []
         # A folder that several sources name belongs to the first.
@@ -162,8 +166,10 @@ class Library:
         broken = [
             BrokenSkill(each, error) for each, error in contents if isinstance(error, SkillInvalid)
         ]
-        approvals, problem = load_approvals(self._ctx.data_dir)
-        problems += [problem] if problem else []
+        approvals: Mapping[str, str] = {}
+        if any(found.place.is_writable for found, _ in good):
+            approvals, problem = load_approvals(self._ctx.data_dir)
+            problems += [problem] if problem else []
         loaded = self._judge(good, approvals)
         return Skills(tuple(loaded), tuple(broken), tuple(problems))
 
@@ -225,7 +231,7 @@ class Library:
             else:
                 kind = type(source).__name__
                 problems.append(f"plugin '{each.plugin}' contributes {kind}, expected SkillSource")
-        places.append(Place(Folder(BUILT_IN), PurePath(), "built-in"))
+        places.append(self._built_in)
         return places, problems
 
     def _place(self, folder: Path, label: str, *, is_private: bool) -> Place:

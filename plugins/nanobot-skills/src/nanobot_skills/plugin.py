@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nanobot_core import (
@@ -26,6 +26,7 @@ class SkillsPlugin:
 
     def __init__(self) -> None:
         self._library: Library | None = None
+        self._built: tuple[object, Sequence[ContextBlock]] = (None, ())
 
     @on.contribute_hookspecs
     def contribute_hookspecs(self) -> Iterable[ContributionHook[object]]:
@@ -89,4 +90,9 @@ class SkillsPlugin:
         skills = await library.load()
         library.report(skills)
         visible = library.visible(skills, is_owner=event.turn.is_owner)
-        return build_blocks(visible, event.tools, library)
+        key = (visible, tuple(event.tools))
+        former, blocks = self._built
+        if former != key:
+            blocks = build_blocks(visible, event.tools, library)
+            self._built = key, blocks
+        return blocks
