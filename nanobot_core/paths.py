@@ -30,6 +30,8 @@ _STATE = (
     ("memory", "history.jsonl"),
     ("memory", ".cursor"),
     ("memory", ".dream_cursor"),
+    ("memory", ".dream_pending.json"),
+    ("memory", "scopes"),  # what others said, which stays out of the owner's conversations
     (".nanobot",),
 )
 """The agent's own records in the workspace; other parts of nanobot write them."""

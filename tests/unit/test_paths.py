@@ -190,6 +190,7 @@ def test_refusal_shows_control_characters_escaped_and_long_paths_cut(workspace: 
         "memory/history.jsonl",
         "memory/.cursor",
         "memory/.dream_cursor",
+        "memory/scopes/chat-1/MEMORY.md",
         ".nanobot/state.json",
         ".nanobot/tool-results/s/1.txt",
         "sessions",

@@ -229,6 +229,20 @@ async def test_a_later_summary_of_the_core_does_not_repeat_what_is_in_the_histor
     assert kept(context) == ["- they talked"] * 2
 
 
+async def test_what_waits_for_its_summary_is_in_the_prompt_of_its_memory(
+    context: FakePluginContext,
+) -> None:
+    context.agent.answer = fail
+    memory = FileMemory(context)
+    await memory.archive(span_of(talk(3)))
+    await context.settle()
+    (block,) = await memory.context(OWNER)
+
+    assert block.text.endswith("The person said:\nquestion 0\nquestion 1\nquestion 2")
+    assert await memory.context(OWNER) == [block]
+    assert await memory.context(MemoryScope(name="sender/telegram:7")) == []
+
+
 async def test_what_could_not_be_summarised_is_tried_after_a_restart_and_then_kept_raw(
     context: FakePluginContext,
 ) -> None:
@@ -246,6 +260,24 @@ async def test_what_could_not_be_summarised_is_tried_after_a_restart_and_then_ke
 
     assert kept(context) == [f"[RAW] {KEY}, messages 0 to 6: question 0"]
     assert list((context.data_dir / "pending").glob("*.json")) == []
+
+
+async def test_a_span_that_was_kept_and_comes_again_after_a_kill_is_kept_once(
+    context: FakePluginContext,
+) -> None:
+    context.agent.answer = fail
+    await FileMemory(context).archive(span_of(talk(50)))
+    await context.settle()
+    await FileMemory(context).archive(span_of(talk(60)))  # the session has gone on
+    await context.settle()
+    context.agent.answer = lambda _: "- they talked"
+
+    done = await FileMemory(context).consolidate(span_of(talk(60)), 8_000, must=True)
+    await context.settle()
+
+    places = [(each.first, each.last) for each in FileMemory(context)._memories.files().entries()]
+    assert places == [(0, 60), (60, 120)]
+    assert done.messages == 120
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"workspace": 1}'])

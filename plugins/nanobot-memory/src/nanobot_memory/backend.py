@@ -60,8 +60,9 @@ class FileMemory(MemoryBackend):
         self, span: HistorySpan, token_budget: int, *, must: bool
     ) -> Consolidated:
         """Summarise the oldest turns into the history, towards half the budget."""
-        self._archive.resume()
         files = self._memories.files(span.scope.name)
+        if not await self._archive.settle(files, span):
+            return Consolidated()
         return await self._consolidator.consolidate(files, span, token_budget, must=must)
 
     async def archive(self, span: HistorySpan) -> None:
@@ -102,11 +103,12 @@ class FileMemory(MemoryBackend):
     def _read_recent(self, files: MemoryFiles) -> ContextBlock | None:
         if files.history_stamp == _NO_FILE and (count := import_history(files)):
             self._log.info("imported {} entries from HISTORY.md", count)
-        key = (files.history_stamp, files.dream_cursor)
+        waiting = self._archive.waiting(files)
+        key = (files.history_stamp, files.dream_cursor, waiting)
         former, block = self._recent.get(files.scope, (None, None))
         if former != key:
             entries = files.entries(files.dream_cursor)[-MAX_RECENT:]
-            block = history_block(entries, self._settings)
+            block = history_block(entries, self._settings, waiting)
             self._recent[files.scope] = (key, block)
         return block
 

@@ -12,6 +12,7 @@ import typer
 
 from nanobot_core import OWNERS_MEMORY, MemoryEntry, Nanobot, PluginContext
 from nanobot_memory.files import Memories, MemoryFiles
+from nanobot_memory.notes import forget_entry, remember_text
 from nanobot_memory.search import Index
 from nanobot_memory.versions import restore as restore_version, show_log
 
@@ -119,6 +120,42 @@ def dream(
             return outcome.reply or outcome.error or ""
 
     typer.echo(asyncio.run(run()))
+
+
+@app.command()
+def remember(
+    ctx: typer.Context,
+    text: Annotated[str, typer.Argument(help="One line.")],
+    scope: Scope = OWNERS_MEMORY,
+) -> None:
+    """Add a line to MEMORY.md and print its id.
+
+    Example: nanobot memory remember "The garage code is 4711."
+    """
+    try:
+        entry = _with_files(ctx, scope, lambda _, files: remember_text(files, text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="TEXT") from error
+    typer.echo(f"Added to {entry.place} as {entry.id}")
+
+
+@app.command()
+def forget(
+    ctx: typer.Context,
+    entry: Annotated[str, typer.Argument(help="Id of an entry, as 'search' prints it.")],
+    scope: Scope = OWNERS_MEMORY,
+) -> None:
+    """Remove an entry of the history or a line of a file, and name what remains elsewhere.
+
+    Example: nanobot memory forget history:12
+    """
+    done = _with_files(
+        ctx, scope, lambda plugin, files: forget_entry(files, plugin.shared(Index), entry)
+    )
+    if not done.entries:
+        typer.echo(f"There is no entry '{entry}'; nothing was removed.", err=True)
+        raise typer.Exit(1)
+    typer.echo("\n".join((f"Removed {entry}.", *(f"Still kept: {each}" for each in done.remains))))
 
 
 def _with_files(

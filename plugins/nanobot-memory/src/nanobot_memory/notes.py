@@ -42,12 +42,14 @@ def forget_entry(files: MemoryFiles, index: Index, entry_id: str) -> Forgotten:
     place, _, name = entry_id.rpartition(":")
     if place == "history":
         removed = int(name.isdigit() and len(name) < 19 and files.remove(int(name)))
-        remains = ("the messages are in the file of their session: `nanobot sessions delete`",)
+        remains = (
+            "the messages, in the file of their session; remove it with `nanobot sessions delete`",
+        )
     else:
         removed = (
             _remove_lines(files, place, name) if place in (*files.names, *files.topics()) else 0
         )
-        remains = (f"former versions of {place} are in memory/.git: `nanobot memory log`",)
+        remains = (f"former versions of {place}, in memory/.git",)
     if not removed:
         return Forgotten(entries=0)
     index.forget(files)

@@ -73,10 +73,20 @@ def memory_block(files: MemoryFiles, settings: MemorySettings) -> ContextBlock |
     )
 
 
-def history_block(entries: Iterable[HistoryEntry], settings: MemorySettings) -> ContextBlock | None:
-    """Return the passage of recent history: the newest entries that fit; ``None`` without any."""
+def history_block(
+    entries: Iterable[HistoryEntry], settings: MemorySettings, waiting: str = ""
+) -> ContextBlock | None:
+    """Return the passage of recent history: the newest entries that fit; ``None`` without any.
+
+    Args:
+        entries: of the history.
+        settings: how long the passage may be.
+        waiting: what people said last and no entry tells yet.
+    """
     newest = sorted(entries, key=lambda entry: entry.cursor)[-MAX_RECENT:]
     lines = [f"[{entry.timestamp}] {without_poison(entry.content.strip())}" for entry in newest]
+    if waiting:
+        lines.append(f"[not summarised yet] The person said:\n{without_poison(waiting)}")
     shown = _fitting(lines[::-1], settings.history_tokens)
     if not shown:
         return None

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nanobot_core.testing import FakePluginContext
+from nanobot_memory.commands import app
+from nanobot_memory.files import Memories
+from nanobot_memory.history import NewEntry
+
+GUEST = "sender/telegram:42"
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> FakePluginContext:
+    context = FakePluginContext(tmp_path)
+    memories = Memories(context)
+    memories.files().append([NewEntry(content="- The dentist is on 4 May.")])
+    memories.files().write("USER.md", "- Name: Anna\n")
+    memories.files(GUEST).append([NewEntry(content="- A guest plays chess.")])
+    return context
+
+
+def run(context: FakePluginContext, *words: str, code: int = 0) -> Result:
+    # The host hands commands a function that opens the plugin's context.
+    result = CliRunner().invoke(app, words, obj=lambda: context)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_show_prints_the_files(context: FakePluginContext) -> None:
+    assert "--- USER.md\n- Name: Anna\n" in run(context, "show").stdout
+    assert json.loads(run(context, "show", "--json").stdout)["USER.md"] == "- Name: Anna\n"
+    assert set(json.loads(run(context, "show", "--json", "--scope", GUEST).stdout)) == {"MEMORY.md"}
+
+
+def test_search_finds_in_the_named_memory_only(context: FakePluginContext) -> None:
+    (found,) = json.loads(run(context, "search", "dentist", "--json").stdout)
+
+    assert (found["id"], found["place"]) == ("history:1", "history")
+    assert json.loads(run(context, "search", "chess", "--json").stdout) == []
+    assert "A guest plays chess" in run(context, "search", "chess", "--scope", GUEST).stdout
+
+
+def test_an_unknown_memory_is_named_with_those_that_exist(context: FakePluginContext) -> None:
+    assert GUEST in run(context, "show", "--scope", "sender/x:1", code=2).stderr
+
+
+def test_what_is_remembered_can_be_forgotten(context: FakePluginContext) -> None:
+    name = run(context, "remember", "The garage code is 4711.").stdout.split()[-1]
+    assert "4711" in run(context, "show").stdout
+    assert "4711" in run(context, "search", "garage").stdout
+
+    assert "memory/.git" in run(context, "forget", name).stdout
+    assert "4711" not in run(context, "show").stdout
+    assert run(context, "search", "garage").stdout == ""
+    assert "nothing was removed" in run(context, "forget", name, code=1).stderr
+
+
+def test_a_forgotten_entry_leaves_a_hint_where_its_messages_are(
+    context: FakePluginContext,
+) -> None:
+    assert "nanobot sessions delete" in run(context, "forget", "history:1").stdout
+    assert run(context, "search", "dentist").stdout == ""
+
+
+@pytest.mark.parametrize("text", ["", "x" * 3_000])
+def test_a_note_that_is_empty_or_too_long_is_refused(context: FakePluginContext, text: str) -> None:
+    assert "1 to 2,000 characters" in run(context, "remember", text, code=2).stderr
