@@ -22,7 +22,9 @@ from nanobot_core import (
     AgentTask,
     BadRequest,
     MemoryScope,
+    NanobotError,
     PathGuard,
+    PluginError,
     TaskOutcome,
     ToolContext,
     ToolError,
@@ -56,6 +58,7 @@ class Dreamer:
         edit: plays the second one: arguments for ``edit_file`` or ``write_file``.
         tasks: the tasks, in order.
         results: what the tools answered.
+        gate: the first phase waits for it; it is set at first.
     """
 
     def __init__(self, workspace: Path) -> None:
@@ -63,6 +66,8 @@ class Dreamer:
         self.edit: Callable[[str], Iterator[dict[str, str]]] = edit
         self.tasks: list[AgentTask] = []
         self.results: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
         self._workspace = workspace
 
     async def run(self, task: AgentTask) -> TaskOutcome:
@@ -70,6 +75,7 @@ class Dreamer:
         self.tasks.append(task)
         request = task.messages[-1].text
         if not task.tools:
+            await asyncio.wait_for(self.gate.wait(), 5)
             answer = self.find(request)
             return answer if isinstance(answer, TaskOutcome) else done(answer)
         tools = {tool.name: tool for tool in task.tools}
@@ -204,13 +210,14 @@ async def test_a_batch_that_fails_three_times_is_set_aside_until_the_owner_retri
         TaskOutcome(content="", stop_reason="completed", usage=Usage()),
         TaskOutcome(content="[no summary]", stop_reason="completed", usage=Usage()),
         BadRequest("fake", "refused"),
+        PluginError("fake", "its provider failed"),
     ],
 )
 async def test_an_unfinished_answer_counts_as_a_failure(
-    world: World, answer: TaskOutcome | BadRequest
+    world: World, answer: TaskOutcome | NanobotError
 ) -> None:
     def respond(_: str) -> TaskOutcome:
-        if isinstance(answer, BadRequest):
+        if isinstance(answer, NanobotError):
             raise answer
         return answer
 
@@ -222,6 +229,17 @@ async def test_an_unfinished_answer_counts_as_a_failure(
     assert load_state(world.files).attempts == 1
     assert world.files.dream_cursor == 0
     assert world.memory == ""
+
+
+async def test_a_model_that_does_not_answer_counts_as_a_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nanobot_memory.dream.PHASE_LIMIT_S", 0.01)
+    world.say("home: Bonn")
+    world.dreamer.gate.clear()
+
+    assert "the model took more than" in await dream(world.ctx, world.files)
+    assert load_state(world.files).attempts == 1
 
 
 async def test_a_service_that_is_away_costs_no_attempt(world: World) -> None:

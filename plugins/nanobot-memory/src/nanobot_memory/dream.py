@@ -16,8 +16,6 @@ from nanobot_core import (
     NanobotError,
     NoProvider,
     Overloaded,
-    PluginError,
-    ProviderTimeout,
     RateLimited,
     Service,
     Unreachable,
@@ -66,6 +64,8 @@ ATTEMPTS: Final = 3
 """Failures after which a batch is set aside."""
 BACK_OFF_S: Final = 900.0
 """Seconds until the second attempt; the third one waits four times as long."""
+PHASE_LIMIT_S = 600.0
+"""Seconds for each phase."""
 _ITERATIONS = 10
 _WAKE_S = 900.0
 _MIN_WAKE_S = 60.0
@@ -85,10 +85,10 @@ class DreamBlocked(Exception):
 
 
 _TEMPORARY = (
-    *(Unreachable, RateLimited, Overloaded, AuthenticationFailed, ProviderTimeout, NoProvider),
-    *(PluginError, EditedMeanwhile, DreamPostponed, RuntimeError),
+    *(Unreachable, RateLimited, Overloaded, AuthenticationFailed, NoProvider),
+    *(EditedMeanwhile, DreamPostponed, RuntimeError),
 )
-"""Failures that another batch would meet as well; they are retried without end."""
+"""Failures that no batch can cause; they are retried without end."""
 _FAILURES = (*_TEMPORARY, DreamFailed, FindingsInvalid, NanobotError)
 
 
@@ -223,18 +223,18 @@ class Dream:
         is_blocked: Callable[[], bool] = lambda: False,
     ) -> TaskOutcome:
         system = await asyncio.to_thread(prompt, self._ctx, f"nanobot_memory:{text}")
-        outcome = await self._ctx.agent.run(
-            AgentTask(
-                purpose="dream",
-                messages=(
-                    Message(role="system", content=system),
-                    Message(role="user", content=shown),
-                ),
-                tools=tools,
-                model=self._settings.dream.model or self._settings.model,
-                max_iterations=_ITERATIONS,
-            )
+        task = AgentTask(
+            purpose="dream",
+            messages=(Message(role="system", content=system), Message(role="user", content=shown)),
+            tools=tools,
+            model=self._settings.dream.model or self._settings.model,
+            max_iterations=_ITERATIONS,
         )
+        try:
+            async with asyncio.timeout(PHASE_LIMIT_S):
+                outcome = await self._ctx.agent.run(task)
+        except TimeoutError as error:
+            raise DreamFailed(f"the model took more than {PHASE_LIMIT_S:g} seconds") from error
         if outcome.stop_reason == "budget":
             raise DreamPostponed("a budget is used up")
         if outcome.stop_reason != "completed" and not is_blocked():
