@@ -131,7 +131,7 @@ class Consolidator:
             msg = f"the last one failed; the next is tried in {pause_s:.0f} s"
             raise SummaryFailed(msg)
         try:
-            text = await summarise(self._ctx.agent, part.text, before, self._model)
+            text = await summarise(self._ctx, part.text, before, self._model)
         except SummaryFailed:
             pause = self._pauses.setdefault(files.scope, _Pause())
             doublings = min(pause.failures, _MAX_DOUBLINGS)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nanobot_core import AgentTask, Message, NanobotError, shorten, truncate_middle
+from nanobot_core import AgentTask, Message, NanobotError, prompt, shorten, truncate_middle
 from nanobot_memory.history import NewEntry, digest_of
 from nanobot_memory.passages import looks_poisoned
 
 if TYPE_CHECKING:
-    from nanobot_core import AgentAccess, HistorySpan, TaskOutcome
+    from nanobot_core import HistorySpan, PluginContext, TaskOutcome
 
 NOTHING: Final = "(nothing)"
+PROMPT: Final = "nanobot_memory:consolidate"
 MAX_SUMMARY_CHARS: Final = 4_000
 MAX_ROLLING_CHARS: Final = 6_000
 """Characters of what a session keeps as its summary; the oldest lines go first."""
@@ -26,7 +27,7 @@ _MAX_TOKENS = 1_500
 _TOOL_CHARS = 300
 _HEAD_CHARS = 300
 _ECHO_CHARS = 200
-_PROMPT = Path(__file__).parent / "prompts" / "consolidate.md"
+_OPENING_CHARS = 60
 
 
 class SummaryFailed(Exception):
@@ -99,11 +100,11 @@ def _line(message: Message, max_chars: int) -> str:
     return f"{time}{message.role.capitalize()}: {text}{called if message.tool_calls else ''}"
 
 
-async def summarise(agent: AgentAccess, text: str, before: str, model: str | None) -> str:
+async def summarise(ctx: PluginContext, text: str, before: str, model: str | None) -> str:
     """Return a summary of a conversation; `NOTHING` if nothing in it is worth keeping.
 
     Args:
-        agent: makes the model call.
+        ctx: makes the model call.
         text: the conversation.
         before: summary of what was said before it, or empty.
         model: the model, or ``None`` for the configured one.
@@ -111,7 +112,7 @@ async def summarise(agent: AgentAccess, text: str, before: str, model: str | Non
     Raises:
         SummaryFailed: the call failed, or its answer cannot be used.
     """
-    instructions = _PROMPT.read_text("utf-8")
+    instructions = await asyncio.to_thread(prompt, ctx, PROMPT)
     mark = secrets.token_hex(8)
     request = f"<conversation {mark}>\n{text}\n</conversation {mark}>"
     if before:
@@ -127,7 +128,7 @@ async def summarise(agent: AgentAccess, text: str, before: str, model: str | Non
         max_tokens=_MAX_TOKENS,
     )
     try:
-        outcome = await agent.run(task)
+        outcome = await ctx.agent.run(task)
     except (NanobotError, RuntimeError) as error:
         raise SummaryFailed(str(error)) from error
     return checked(outcome, f"{instructions}\n{request}")
@@ -182,7 +183,7 @@ def cut_lines(text: str, max_chars: int) -> str:
 def _repeats(text: str, asked: str) -> bool:
     lines = [line for line in text.splitlines() if len(line) > _ECHO_CHARS]
     return any(line[:_ECHO_CHARS] in asked for line in lines) or any(
-        word in text for word in ("<conversation ", "</conversation ", "You summarise a part of")
+        word in text for word in ("<conversation ", "</conversation ", asked[:_OPENING_CHARS])
     )
 
 
