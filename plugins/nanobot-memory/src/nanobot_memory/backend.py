@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nanobot_memory.files import MemoryFiles
 
 _NO_FILE: Final = (0, 0, 0)
+_MAX_CACHED = 200
 
 
 class FileMemory(MemoryBackend):
@@ -109,6 +110,8 @@ class FileMemory(MemoryBackend):
         if former != key:
             entries = files.entries(files.dream_cursor)[-MAX_RECENT:]
             block = history_block(entries, self._settings, waiting)
+            if len(self._recent) >= _MAX_CACHED:
+                self._recent.clear()
             self._recent[files.scope] = (key, block)
         return block
 

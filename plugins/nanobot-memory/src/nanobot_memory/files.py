@@ -31,6 +31,7 @@ MAX_FILE_BYTES: Final = 1_000_000
 MAX_HISTORY_BYTES: Final = 50_000_000
 """Bytes that are read of a history, from its end."""
 _MAX_CURSOR_BYTES = 100
+_MAX_OPENED = 200
 _NO_FILE: Final = (0, 0, 0)
 _SCOPES = PurePosixPath("memory/scopes")
 
@@ -290,10 +291,13 @@ class Memories:
         self._opened: dict[str, MemoryFiles] = {}
 
     def files(self, scope: str = OWNERS_MEMORY) -> MemoryFiles:
-        """Return the files of a memory; the same object for the same name."""
-        if scope not in self._opened:
-            self._opened[scope] = MemoryFiles(self._ctx.workspace, scope, self._ctx.clock)
-        return self._opened[scope]
+        """Return the files of a memory."""
+        files = self._opened.get(scope)
+        if files is None:
+            while len(self._opened) >= _MAX_OPENED:  # with their histories; read again if needed
+                self._opened.pop(next(iter(self._opened)), None)
+            files = self._opened[scope] = MemoryFiles(self._ctx.workspace, scope, self._ctx.clock)
+        return files
 
     def scopes(self) -> list[str]:
         """Return the names of the memories that exist, the owner's first. Blocks."""
