@@ -110,6 +110,7 @@ class Library:
         self._built_in = Place(Folder(BUILT_IN), PurePath(), "built-in")
         self._built_in_skills, _ = find_skills(self._built_in)
         self._read: dict[PurePath, tuple[Found, Skill | SkillInvalid]] = {}
+        self._former: tuple[object, Skills] = (None, Skills((), (), ()))
         self._loading = asyncio.Lock()
         self._logged: set[str] = set()
 
@@ -158,6 +159,18 @@ class Library:
             in_place, problem = (self._built_in_skills, "") if is_known else find_skills(place)
             found += [each for each in in_place if self._is_enabled(each.name)]
             problems += [problem] if problem else []
+        approvals: Mapping[str, str] = {}
+        if any(each.place.is_writable for each in found):
+            approvals, problem = load_approvals(self._ctx.data_dir)
+            problems += [problem] if problem else []
+        state = (found, approvals, problems, self._requirements.state())
+        if state != self._former[0]:
+            self._former = state, self._loaded(found, approvals, problems)
+        return self._former[1]
+
+    def _loaded(
+        self, found: Sequence[Found], approvals: Mapping[str, str], problems: Sequence[str]
+    ) -> Skills:
         # A folder that several sources name belongs to the first.
         by_path = {each.path: each for each in reversed(found)}
         contents = [(each, self._content(each)) for each in found if by_path[each.path] is each]
@@ -166,10 +179,6 @@ class Library:
         broken = [
             BrokenSkill(each, error) for each, error in contents if isinstance(error, SkillInvalid)
         ]
-        approvals: Mapping[str, str] = {}
-        if any(found.place.is_writable for found, _ in good):
-            approvals, problem = load_approvals(self._ctx.data_dir)
-            problems += [problem] if problem else []
         loaded = self._judge(good, approvals)
         return Skills(tuple(loaded), tuple(broken), tuple(problems))
 

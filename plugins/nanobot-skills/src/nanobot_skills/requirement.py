@@ -29,10 +29,14 @@ class RequirementCheck:
             *(f"the variable {name}" for name in requires.env if not variables.get(name)),
         )
 
+    def state(self) -> tuple[object, ...]:
+        """Return what changes when a program comes or goes. Blocks."""
+        path = self._path()
+        return (path, *(_changed_at(folder) for folder in path.split(os.pathsep)))
+
     def look_for(self, programs: set[str]) -> None:
         """Find out which of `programs` exist, as far as that may have changed. Blocks."""
-        path = self._ctx.environment(("PATH",)).get("PATH", os.defpath)
-        state = (path, *(_changed_at(folder) for folder in path.split(os.pathsep)))
+        path, state = self._path(), self.state()
         known = self._programs if state == self._state else {}
         # A plain name only: what contains a separator would be a path and not a program's name.
         self._programs = {
@@ -42,6 +46,9 @@ class RequirementCheck:
             for name in programs
         }
         self._state = state
+
+    def _path(self) -> str:
+        return self._ctx.environment(("PATH",)).get("PATH", os.defpath)
 
 
 def _changed_at(folder: str) -> int:
