@@ -19,6 +19,8 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
+RUNTIME = "runtime"
+"""Key in `Message.extra` of the lines that the model reads before a user's message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,10 @@ from nanobot_core.clock import Clock
 from nanobot_core.contracts.plugin import ContextBlock
 from nanobot_core.events import ContextRequested, TurnInfo
 from nanobot_core.hooks.caller import Hooks
-from nanobot_core.messages import ImageBlock, Message, TextBlock
+from nanobot_core.messages import RUNTIME, ImageBlock, Message, TextBlock
 from nanobot_core.record import dataclass
 
 SEPARATOR = "\n\n---\n\n"
-RUNTIME = "runtime"
-"""Key in `Message.extra` of the lines that the model reads before a user's message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,14 @@ import operator
 from collections.abc import Iterable, Sequence
 
 from nanobot_core.events import ToolDefinition
-from nanobot_core.messages import ImageBlock, Message
+from nanobot_core.messages import RUNTIME, ImageBlock, Message
 from nanobot_core.text import count_chars
 
 _BYTES_PER_TOKEN = 4.0
 _MESSAGE_OVERHEAD = 4
 _IMAGE_TOKENS = 1_000
+_RUNTIME_FRAME_BYTES = 80
+"""What a request puts around the lines that are stored with a message."""
 _LEARNING_RATE = 0.2
 _RATIO_BOUNDS = (1.5, 6.0)
 Size = tuple[int, int]
@@ -29,6 +31,8 @@ def measure(messages: Iterable[Message]) -> Size:
         if not isinstance(message.content, str):
             images = sum(isinstance(block, ImageBlock) for block in message.content)
             fixed += images * _IMAGE_TOKENS
+        if isinstance(lines := message.extra.get(RUNTIME), str):
+            length += _bytes_of(lines) + _RUNTIME_FRAME_BYTES
         for call in message.tool_calls:
             length += len(call.name) + len(call.unparsed or "") + count_chars(call.arguments)
     return length, fixed

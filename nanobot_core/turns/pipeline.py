@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import (
-    RUNTIME,
     RequestBuilder,
     RequestParts,
     quoted,
@@ -33,7 +32,14 @@ from nanobot_core.events import (
 from nanobot_core.hooks.agent_hook import AgentHook
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.ids import new_id
-from nanobot_core.messages import InboundMessage, JsonObject, Message, OutboundMessage, ToolCall
+from nanobot_core.messages import (
+    RUNTIME,
+    InboundMessage,
+    JsonObject,
+    Message,
+    OutboundMessage,
+    ToolCall,
+)
 from nanobot_core.sessions.history import (
     STEERED,
     Resumption,

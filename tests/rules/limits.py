@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 20_190
+CORE: Final = 20_200
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -31,7 +31,7 @@ MODULES: Final = {
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted.
-    "agent": Size(1100, 1872),
+    "agent": Size(1100, 1873),
     "app": Size(1500, 2351),  # the only installed memory backend or transcriber is used
     "cli": Size(2300, 3145),
     "bus": Size(1000, 1270),
@@ -60,7 +60,7 @@ MODULES: Final = {
     "thoughts": Size(150, 175),
     # Findings of pydantic in our words, and the original's form of tools and fragments.
     "tools": Size(600, 931),
-    "turns": Size(650, 1463),  # memory; processes that share a session
+    "turns": Size(650, 1467),  # memory; processes that share a session
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 

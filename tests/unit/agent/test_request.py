@@ -15,13 +15,13 @@ from nanobot_core import ContextBlock, ContextRequested, ImageBlock, Message, Te
 from nanobot_core.agent.images import MAX_FILE_BYTES
 from nanobot_core.agent.instructions import Instructions
 from nanobot_core.agent.request import (
-    RUNTIME,
     RequestBuilder,
     RequestParts,
     with_attachments,
 )
 from nanobot_core.agent.shortening import RUNTIME_END, SUMMARY_HEADING
 from nanobot_core.folder import Folder
+from nanobot_core.messages import RUNTIME
 from tests.unit.agent.conftest import PIXEL, TURN, Bench
 
 pytestmark = pytest.mark.anyio
