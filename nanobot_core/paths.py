@@ -28,6 +28,7 @@ _PSEUDO = (("dev",), ("proc",), ("sys",))
 _STATE = (
     ("sessions",),
     ("memory", "history.jsonl"),
+    ("memory", "history-archive.jsonl"),
     ("memory", ".cursor"),
     ("memory", ".dream_cursor"),
     ("memory", ".dream_pending.json"),

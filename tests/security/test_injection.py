@@ -181,7 +181,7 @@ def test_a_session_cannot_be_rewritten(world: GatewayHome) -> None:
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["history.jsonl", ".dream_cursor"])
+@pytest.mark.parametrize("name", ["history.jsonl", "history-archive.jsonl", ".dream_cursor"])
 @pytest.mark.parametrize("target", ["..", "../..", "@HOME", "/etc"])
 def test_a_link_in_the_place_of_a_record_opens_no_way_out_of_the_sandbox(
     name: str, target: str, world: GatewayHome

@@ -7,9 +7,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nanobot_core.testing import FakePluginContext
+from nanobot_memory.check import check_memory
 from nanobot_memory.commands import app
 from nanobot_memory.files import Memories
 from nanobot_memory.history import NewEntry
+from nanobot_memory.versions import keep_edits
 
 GUEST = "sender/telegram:42"
 
@@ -70,3 +72,21 @@ def test_a_forgotten_entry_leaves_a_hint_where_its_messages_are(
 @pytest.mark.parametrize("text", ["", "x" * 3_000])
 def test_a_note_that_is_empty_or_too_long_is_refused(context: FakePluginContext, text: str) -> None:
     assert "1 to 2,000 characters" in run(context, "remember", text, code=2).stderr
+
+
+def test_the_log_names_commands_of_the_terminal(context: FakePluginContext) -> None:
+    keep_edits(Memories(context).files(), context.clock.now())
+    shown = run(context, "log").stdout
+
+    assert "`nanobot memory log ID` shows a change, `nanobot memory restore ID` reverts it" in shown
+
+
+@pytest.mark.parametrize(
+    ("added", "said"), [(0, "1 history entry waits"), (1, "2 history entries wait")]
+)
+async def test_the_check_counts_what_waits(
+    context: FakePluginContext, added: int, said: str
+) -> None:
+    Memories(context).files().append([NewEntry(content="- more")] * added)
+
+    assert said in (await check_memory(context)).message

@@ -211,6 +211,7 @@ async def test_what_the_guard_reads_is_refused_without_a_sandbox(
         ":(){ :|:& };:",
         "bomb() { bomb | bomb & }; bomb",
         "echo x > memory/history.jsonl",
+        "echo x > memory/history-archive.jsonl",
         "echo x >> history.jsonl",
         "echo x | tee -a memory/history.jsonl",
         "cp x memory/.dream_cursor",

@@ -119,7 +119,8 @@ class Archive:
         if start == len(span.messages):
             return False
         before = "" if span.is_summarised else span.summary
-        if span.is_summarised and not files.has_session(span.scope.session_key):
+        key = span.scope.session_key
+        if span.is_summarised and all(key != each.session_key for each in files.all_entries()):
             # Later, such a summary repeats what earlier entries say, as if it were new.
             part = part_of(span, 0, len(span.messages))
             text = cut_lines(span.summary.strip(), 2 * MAX_SUMMARY_CHARS) or part.raw

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from nanobot_core import (
     Consolidated,
@@ -18,6 +18,7 @@ from nanobot_core import (
 from nanobot_memory.archive import Archive
 from nanobot_memory.consolidator import Consolidator
 from nanobot_memory.files import Memories
+from nanobot_memory.history_file import NO_FILE
 from nanobot_memory.notes import all_entries, forget_entry, remember_text
 from nanobot_memory.original import import_history
 from nanobot_memory.passages import MAX_RECENT, history_block, memory_block
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from nanobot_core import ContextBlock, HistorySpan, MemoryScope, PluginContext
     from nanobot_memory.files import MemoryFiles
 
-_NO_FILE: Final = (0, 0, 0)
 _MAX_CACHED = 200
 
 
@@ -102,7 +102,7 @@ class FileMemory(MemoryBackend):
         return [block for block in blocks if block is not None]
 
     def _read_recent(self, files: MemoryFiles) -> ContextBlock | None:
-        if files.history_stamp == _NO_FILE and (count := import_history(files)):
+        if files.history_stamp == NO_FILE and (count := import_history(files)):
             self._log.info("imported {} entries from HISTORY.md", count)
         waiting = self._archive.waiting(files)
         key = (files.history_stamp, files.dream_cursor, waiting)

@@ -25,7 +25,7 @@ async def check_memory(ctx: PluginContext) -> CheckResult:
 def _check(files: MemoryFiles, limit: int) -> CheckResult:
     try:
         tokens = {name: estimate_tokens(files.read(name)) for name in files.names}
-        waiting = len(files.entries(files.dream_cursor))
+        waiting = len(files.all_entries(files.dream_cursor))
         asides = load_state(files).aside
     except OSError as error:
         return CheckResult(
@@ -45,4 +45,5 @@ def _check(files: MemoryFiles, limit: int) -> CheckResult:
             message=f"Dream has set aside {len(asides)} parts of the history: {asides[-1].reason}",
             remedy="read them again with /dream retry in a chat",
         )
-    return CheckResult(status="ok", message=f"{waiting} history entries wait for Dream")
+    entries = "entry waits" if waiting == 1 else "entries wait"
+    return CheckResult(status="ok", message=f"{waiting} history {entries} for Dream")

@@ -73,7 +73,8 @@ def log(
 
     Example: nanobot memory log
     """
-    typer.echo(_with_files(ctx, scope, lambda _, files: show_log(files, sha)))
+    command = "nanobot memory "
+    typer.echo(_with_files(ctx, scope, lambda _, files: show_log(files, sha, command=command)))
 
 
 @app.command()

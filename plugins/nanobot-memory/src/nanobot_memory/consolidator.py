@@ -193,7 +193,7 @@ def known_start(files: MemoryFiles, span: HistorySpan) -> int:
 def _known(files: MemoryFiles, span: HistorySpan, start: int) -> tuple[int, str]:
     """Return the end and text of the entry that begins at `start` of a span; 0 if none does."""
     first = span.first_index + start
-    for entry in reversed(files.entries()):
+    for entry in reversed(files.all_entries()):
         if entry.session_key != span.scope.session_key or entry.first != first:
             continue
         stop = (entry.last or 0) - span.first_index

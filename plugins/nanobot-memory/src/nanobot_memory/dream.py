@@ -32,6 +32,7 @@ from nanobot_memory.batch import (
     load_state,
     save_state,
 )
+from nanobot_memory.compaction import compact_daily
 from nanobot_memory.draft import Draft, Snapshot
 from nanobot_memory.dream_tools import tools_for
 from nanobot_memory.files import Memories
@@ -126,15 +127,17 @@ async def dream(ctx: PluginContext, files: MemoryFiles, *, retry: bool = False) 
     try:
         with contextlib.ExitStack() as held:
             await finish_in_thread(lambda: held.enter_context(dream_lock(files)))
-            return await (work.retry() if retry else work.run())
+            report = await (work.retry() if retry else work.run())
     except DreamBusy as error:
         return f"{error}."
     except OSError as error:
         return work.report_unusable(error)
+    await work.archive()
+    return report
 
 
 class Dream:
-    """Runs of Dream for one memory. The caller holds `dream_lock`.
+    """Runs of Dream for one memory. The caller of `run` and `retry` holds `dream_lock`.
 
     Args:
         ctx: the plugin's context.
@@ -179,6 +182,17 @@ class Dream:
                     f"The history {_numbers(aside.first, aside.last)} failed again: {error}."
                 )
         return "\n".join(reports) or "The entries that were set aside do not exist any more."
+
+    async def archive(self) -> None:
+        """Move old history to the archive, at most once a day; a failure is logged."""
+        now = self._ctx.clock.now()
+        try:
+            moved = await finish_in_thread(lambda: compact_daily(self._files, self._settings, now))
+        except OSError as error:
+            self._log.warning("{} cannot be archived: {}", self._files.folder, error)
+        else:
+            if moved:
+                self._log.info("archived {} history entries of {}", moved, self._files.folder)
 
     def report_unusable(self, error: OSError) -> str:
         """Log that the files cannot be used, and return it as a report."""
@@ -250,7 +264,7 @@ class Dream:
         finish_pending(files, now)
         keep_edits(files, now)
         snapshot = take_snapshot(files)
-        unread = files.entries(files.dream_cursor)
+        unread = files.all_entries(files.dream_cursor)
         room = self._ctx.agent.context_budget() // 2
         room -= sum(estimate_tokens(text) for text in snapshot.texts.values())
         taken: list[HistoryEntry] = []
@@ -270,7 +284,7 @@ class Dream:
         files, now = self._files, self._ctx.clock.now()
         finish_pending(files, now)
         keep_edits(files, now)
-        found = files.entries(aside.first - 1)
+        found = files.all_entries(aside.first - 1)
         entries = tuple(entry for entry in found if entry.cursor <= aside.last)
         return Batch(entries, take_snapshot(files), load_state(files), aside)
 
@@ -330,6 +344,7 @@ class Dream:
 class DreamService(Service):
     """Dreams in a gateway every ``memory.dream.every_hours``, each memory by itself.
 
+    Once a day, and first at the start, it archives old history.
     When a run is due is derived from the time of the last one, which is on disk.
     """
 
@@ -341,20 +356,23 @@ class DreamService(Service):
 
     async def run(self) -> None:
         """Work until cancelled."""
-        if not self._every_s:
-            await asyncio.get_running_loop().create_future()  # until cancelled
+        every_s = self._every_s or _WAKE_S
+        await self._round(is_start=True)
         while True:
-            await self._ctx.clock.sleep(max(_MIN_WAKE_S, min(self._every_s, _WAKE_S)))
-            await self._round()
+            await self._ctx.clock.sleep(max(_MIN_WAKE_S, min(every_s, _WAKE_S)))
+            await self._round(is_start=False)
 
-    async def _round(self) -> None:
+    async def _round(self, *, is_start: bool) -> None:
         try:
             scopes = await asyncio.to_thread(self._memories.scopes)
         except OSError as error:
             self._log.warning("Dream cannot list the memories: {}", error)
             return
         for scope in scopes:
-            await self._dream_if_due(self._memories.files(scope))
+            files = self._memories.files(scope)
+            if self._every_s and not is_start:
+                await self._dream_if_due(files)
+            await Dream(self._ctx, files).archive()
 
     async def _dream_if_due(self, files: MemoryFiles) -> None:
         try:
@@ -372,7 +390,7 @@ class DreamService(Service):
         state = load_state(files)
         due_at = state.next_at or state.last_run + self._every_s
         is_time = self._ctx.clock.now().timestamp() >= due_at
-        return is_time and bool(files.entries(files.dream_cursor, limit=1))
+        return is_time and bool(files.all_entries(files.dream_cursor))
 
 
 def _cursor(files: MemoryFiles) -> int:

@@ -9,14 +9,15 @@ import os
 import re
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from nanobot_core import OWNERS_MEMORY, Folder
-from nanobot_memory.history import HistoryEntry, NewEntry, numbered, parse_lines
+from nanobot_memory.history import HistoryEntry, NewEntry, numbered
+from nanobot_memory.history_file import HistoryFile
 
 if TYPE_CHECKING:
     from nanobot_core import Clock, PluginContext
@@ -28,11 +29,8 @@ TOPIC: Final = re.compile(r"topics/[a-z0-9]+(?:-[a-z0-9]+)*\.md")
 TEMPLATE: Final = Path(__file__).parent / "templates" / "MEMORY.md"
 MAX_FILE_BYTES: Final = 1_000_000
 """Bytes that are read of a memory file."""
-MAX_HISTORY_BYTES: Final = 50_000_000
-"""Bytes that are read of a history, from its end."""
 _MAX_CURSOR_BYTES = 100
 _MAX_OPENED = 200
-_NO_FILE: Final = (0, 0, 0)
 _SCOPES = PurePosixPath("memory/scopes")
 
 
@@ -41,7 +39,8 @@ class MemoryFiles:
 
     The owner's memory has ``SOUL.md`` and ``USER.md`` in the workspace, and ``MEMORY.md``,
     ``history.jsonl``, ``.cursor`` and ``.dream_cursor`` in ``memory``. Another one has the last
-    four in ``memory/scopes/<name>-<hash>``. Links and anything else but regular files are refused.
+    four in ``memory/scopes/<name>-<hash>``. Old history is in
+    ``history-archive.jsonl``. Links and anything else but regular files are refused.
     Several threads and processes may use the same memory.
 
     All methods raise `OSError` if the system refuses.
@@ -64,9 +63,9 @@ class MemoryFiles:
         self._clock = clock
         self._lock = threading.RLock()
         self._is_locked = False
-        self._known: list[HistoryEntry] = []
-        self._read_to = 0
-        self._loaded = _NO_FILE
+        self._history = HistoryFile(self.root, self.folder / "history.jsonl")
+        self._archive = HistoryFile(self.root, self.folder / "history-archive.jsonl")
+        self._files = (self._archive, self._history)
 
     def path_of(self, name: str) -> PurePosixPath:
         """Return where a long-term file is, relative to the workspace.
@@ -128,7 +127,7 @@ class MemoryFiles:
         kept: list[HistoryEntry] = []
         new: list[HistoryEntry] = []
         with self.locked():
-            cursor = max(self._newest(), self._read_number(".cursor"))
+            cursor = self._newest()
             for entry in entries:
                 if (known := self.find_span(entry)) is None:
                     cursor += 1
@@ -136,21 +135,26 @@ class MemoryFiles:
                     new.append(known)
                 kept.append(known)
             if new:
-                self._append_bytes(b"".join(entry.to_line() for entry in new))
+                self._history.append(b"".join(entry.to_line() for entry in new))
                 self._write_number(".cursor", cursor)
         return kept
 
-    def entries(self, after: int = 0, limit: int | None = None) -> list[HistoryEntry]:
-        """Return the entries with greater numbers than `after`, oldest first.
+    def entries(self, after: int = 0) -> list[HistoryEntry]:
+        """Return the entries with greater numbers than `after` that are not archived, in order.
 
         Args:
             after: a number, such as `dream_cursor`.
-            limit: most entries to return.
         """
         with self._lock:
-            known = self._load()
-            start = bisect_right(known, after, key=lambda entry: entry.cursor)
-            return known[start:] if limit is None else known[start : start + limit]
+            return _after(self._history.load(), after)
+
+    def all_entries(self, after: int = 0) -> list[HistoryEntry]:
+        """Return the entries with greater numbers than `after`, archived ones too, in order."""
+        with self._lock:
+            known = {
+                entry.cursor: entry for file in self._files for entry in _after(file.load(), after)
+            }
+        return sorted(known.values(), key=lambda entry: entry.cursor)
 
     def find_span(self, span: NewEntry) -> HistoryEntry | None:
         """Return the entry that summarises the same messages, if there is one."""
@@ -158,38 +162,43 @@ class MemoryFiles:
             return None
         of_span = (span.session_key, span.first, span.last, span.digest)
         with self._lock:
-            for entry in reversed(self._load()):
-                if (entry.session_key, entry.first, entry.last, entry.digest) == of_span:
-                    return entry
+            for file in reversed(self._files):
+                for entry in reversed(file.load()):
+                    if (entry.session_key, entry.first, entry.last, entry.digest) == of_span:
+                        return entry
         return None
-
-    def has_session(self, session_key: str) -> bool:
-        """Whether an entry summarises messages of that session."""
-        return any(entry.session_key == session_key for entry in self.entries())
 
     def remove(self, cursor: int) -> bool:
         """Remove an entry of the history; return whether it existed. Its number is not reused."""
         with self.locked():
-            newest = max(self._newest(), self._read_number(".cursor"))
-            data = self._read_bytes(self._history, MAX_HISTORY_BYTES)
-            lines = data.splitlines(keepends=True)
-            kept = [
-                line for line in lines if all(each.cursor != cursor for each in parse_lines(line))
-            ]
-            if len(kept) == len(lines):
-                return False
-            self._write_number(".cursor", newest)
-            self.root.replace(self._history, b"".join(kept))
-        return True
+            self._write_number(".cursor", self._newest())
+            dropped = [file.drop({cursor}) for file in self._files]  # a kill leaves it in both
+            return any(dropped)
+
+    def archive(self, cursors: Collection[int]) -> None:
+        """Move entries to the archive.
+
+        They are on disk there before they leave the history. A kill in between leaves them in
+        both, which counts as one.
+        """
+        with self.locked():
+            if not cursors:
+                return
+            archived = {entry.cursor for entry in self._archive.load()}
+            if lines := self._history.lines_of(set(cursors) - archived):
+                self._archive.append(lines)
+            self._write_number(".cursor", self._newest())
+            self._history.drop(cursors)
 
     @property
     def history_stamp(self) -> tuple[int, int, int]:
         """Changes whenever the history does; zeros if it is missing."""
-        try:
-            facts = self.root.stat(self._history)
-        except (FileNotFoundError, NotADirectoryError):
-            return _NO_FILE
-        return (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        return self._history.stamp
+
+    @property
+    def archive_stamp(self) -> tuple[int, int, int]:
+        """Changes whenever the archive does; zeros if it is missing."""
+        return self._archive.stamp
 
     @property
     def dream_cursor(self) -> int:
@@ -217,35 +226,9 @@ class MemoryFiles:
                 self._is_locked = False
                 os.close(handle)  # also unlocks
 
-    @property
-    def _history(self) -> PurePosixPath:
-        return self.folder / "history.jsonl"
-
     def _newest(self) -> int:
-        known = self._load()
-        return known[-1].cursor if known else 0
-
-    def _load(self) -> list[HistoryEntry]:
-        """Return all entries by their numbers; what was read before is not read again."""
-        stamp = self.history_stamp
-        if stamp == self._loaded:
-            return self._known
-        inode, size, _ = stamp
-        if inode != self._loaded[0] or size <= self._loaded[1]:  # not just appended to
-            self._known, self._read_to = [], max(size - MAX_HISTORY_BYTES, 0)
-            self._loaded = _NO_FILE
-        if stamp == _NO_FILE:
-            return self._known
-        with self.root.open_read(self._history) as file:
-            file.seek(self._read_to)
-            data = file.read(size - self._read_to)
-        whole = data.rfind(b"\n") + 1
-        known = {entry.cursor: entry for entry in self._known}
-        known |= {entry.cursor: entry for entry in parse_lines(data[:whole])}
-        self._known = sorted(known.values(), key=lambda entry: entry.cursor)
-        self._read_to += whole
-        self._loaded = stamp
-        return self._known
+        newest = (known[-1].cursor for file in self._files if (known := file.load()))
+        return max((*newest, self._read_number(".cursor")), default=0)
 
     def _make(self) -> None:
         self.root.make(self.folder.parent)
@@ -255,18 +238,6 @@ class MemoryFiles:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
                 with os.fdopen(self.root.open(self.folder / ".scope", flags), "wb") as file:
                     file.write(self.scope.encode("utf-8", "replace"))
-
-    def _append_bytes(self, data: bytes) -> None:
-        handle = self.root.open(self._history, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        with os.fdopen(handle, "r+b", buffering=0) as file:
-            size = file.seek(0, os.SEEK_END)
-            is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            try:
-                _write_all(handle, b"\n" + data if is_torn else data)
-                os.fsync(handle)
-            except OSError:
-                file.truncate(size)  # a full disk leaves no half of a line
-                raise
 
     def _read_bytes(self, path: PurePosixPath, limit: int) -> bytes:
         try:
@@ -322,6 +293,10 @@ def folder_of(scope: str) -> str:
     )
 
 
+def _after(known: list[HistoryEntry], after: int) -> list[HistoryEntry]:
+    return known[bisect_right(known, after, key=lambda entry: entry.cursor) :]
+
+
 def is_template(text: str) -> bool:
     """Whether a ``MEMORY.md`` is empty or as it was copied in."""
     return text.strip() in {"", _template()}
@@ -330,9 +305,3 @@ def is_template(text: str) -> bool:
 @cache
 def _template() -> str:
     return TEMPLATE.read_text("utf-8").strip()
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(handle, rest) :]

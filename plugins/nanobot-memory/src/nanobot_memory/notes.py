@@ -58,7 +58,7 @@ def forget_entry(files: MemoryFiles, index: Index, entry_id: str) -> Forgotten:
 
 def all_entries(files: MemoryFiles) -> list[MemoryEntry]:
     """Return the history and the lines of the files."""
-    return [*map(history_memory, files.entries()), *lines_of(files)]
+    return [*map(history_memory, files.all_entries()), *lines_of(files)]
 
 
 def _remove_lines(files: MemoryFiles, place: str, name: str) -> int:

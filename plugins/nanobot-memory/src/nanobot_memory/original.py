@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from nanobot_core import OWNERS_MEMORY
 from nanobot_memory.history import NewEntry
+from nanobot_memory.history_file import NO_FILE
 
 if TYPE_CHECKING:
     from nanobot_memory.files import MemoryFiles
@@ -21,7 +22,7 @@ def import_history(files: MemoryFiles) -> int:
 
     Dream does not read them: the original has worked them into its files already. Blocks.
     """
-    if files.scope != OWNERS_MEMORY or files.history_stamp != (0, 0, 0):
+    if files.scope != OWNERS_MEMORY or files.history_stamp != NO_FILE:
         return 0
     try:
         data = files.root.read(files.folder / _FILE, MAX_BYTES)

@@ -173,7 +173,7 @@ class Repository:
             ]
         if len(found) != 1:
             problem = "is not unique" if found else "does not exist"
-            raise VersionUnknown(f"the version '{name}' {problem}; /dream-log lists the versions")
+            raise VersionUnknown(f"the version '{name}' {problem}")
         return found[0]
 
     def diff(self, version: Version) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nanobot_memory.files import MemoryFiles
     from nanobot_memory.history import HistoryEntry
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 BUSY_LIMIT_S: Final = 4.0
 _MAX_TERMS = 50
 _WORDS = re.compile(r"\w+")
@@ -170,18 +170,20 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 def _update_history(connection: sqlite3.Connection, files: MemoryFiles) -> None:
     inode, size, changed = files.history_stamp
-    stamp = f"{inode} {size} {changed}"
+    archive = " ".join(map(str, files.archive_stamp))
+    stamp = f"{inode} {size} {changed} {archive}"
     row = connection.execute(
         "SELECT stamp, cursor FROM sources WHERE source = 'history'"
     ).fetchone()
-    former, cursor = row or ("0 0 0", 0)
+    former, cursor = row or ("0 0 0 0 0 0", 0)
     if former == stamp:
         return
-    former_inode, former_size, _ = map(int, former.split())
-    if former_inode != inode or size < former_size:  # written again, not appended to
+    former_inode, former_size, _, former_archive = former.split(maxsplit=3)
+    is_appended = former_inode == str(inode) and int(former_size) <= size
+    if not is_appended or former_archive != archive:
         connection.execute("DELETE FROM entries WHERE source = 'history'")
         cursor = 0
-    new = files.entries(cursor)
+    new = files.all_entries(cursor)
     _add(connection, (line for entry in new for line in _lines_of_entry(entry)))
     newest = max((entry.cursor for entry in new), default=cursor)
     connection.execute("REPLACE INTO sources VALUES ('history', ?, ?)", (stamp, newest))

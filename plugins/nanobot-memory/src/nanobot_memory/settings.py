@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from nanobot_core import PluginSettings
 
@@ -32,10 +32,15 @@ class MemorySettings(PluginSettings):
         model: model that writes summaries, instead of the configured one.
         file_tokens: tokens that each of the memory files may have.
         history_tokens: tokens of recent history in the system prompt.
+        history_days: age at which history is archived; 0 means never.
+        history_megabytes: size at which the oldest history that Dream has read is archived; 0
+            means never.
         dream: see `DreamSettings`.
     """
 
     model: str | None = None
     file_tokens: PositiveInt = 2_000
     history_tokens: PositiveInt = 3_000
+    history_days: int = Field(default=365, ge=0, le=36_500)
+    history_megabytes: NonNegativeFloat = 20
     dream: DreamSettings = DreamSettings()

@@ -120,20 +120,21 @@ def keep_edits(
     return repository.commit(contents, author=PERSON, message=_EDITED, time=now)
 
 
-def show_log(files: MemoryFiles, name: str = "") -> str:
+def show_log(files: MemoryFiles, name: str = "", *, command: str = "/dream-") -> str:
     """Return the newest changes, or the diff of one of them, in Markdown. Blocks.
 
     Args:
         name: the beginning of a version's hash.
+        command: what ``log`` and ``restore`` are called with.
     """
     repository = Repository(files.root)
     try:
-        return _show_log(files, repository, name)
+        return _show_log(files, repository, name, command)
     except (VersionUnknown, RepositoryDamaged) as error:
         return f"{error}."
 
 
-def _show_log(files: MemoryFiles, repository: Repository, name: str) -> str:
+def _show_log(files: MemoryFiles, repository: Repository, name: str, command: str) -> str:
     if name:
         version = _find(files, repository, name)
         diff = repository.diff(version)
@@ -145,7 +146,7 @@ def _show_log(files: MemoryFiles, repository: Repository, name: str) -> str:
     if not versions:
         return "The memory files have not changed yet."
     lines = "\n".join(f"- {_line(version)}" for version in versions)
-    return f"{lines}\n\n`/dream-log ID` shows a change, `/dream-restore ID` reverts it."
+    return f"{lines}\n\n`{command}log ID` shows a change, `{command}restore ID` reverts it."
 
 
 def restore(files: MemoryFiles, name: str, now: datetime) -> str:

@@ -11,7 +11,7 @@ from nanobot_shell.reading import Reading, Step
 from nanobot_shell.syntax import Word
 from nanobot_shell.view import RECORDS
 
-_MEMORY_FILES = frozenset({"history.jsonl", ".dream_cursor"})
+_MEMORY_FILES = frozenset({"history.jsonl", "history-archive.jsonl", ".dream_cursor"})
 _SAFE_DEVICES = frozenset(
     f"/dev/{name}" for name in ("null", "stdin", "stdout", "stderr", "tty", "zero", "full")
 )
