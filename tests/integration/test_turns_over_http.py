@@ -19,7 +19,7 @@ from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.index import load_installed
 from nanobot_core.testing import OpenAIServer, Reply, ScriptedCall
 from nanobot_core.tools import tool
-from tests.unit.agent.conftest import HastyClock
+from tests.unit.agent.conftest import PIXEL, HastyClock
 
 try:
     version("nanobot-openai")
@@ -276,7 +276,7 @@ async def test_nothing_of_an_answer_with_too_many_calls_is_run(tmp_path: Path) -
 
 async def test_an_image_that_the_service_refuses_is_left_out(tmp_path: Path) -> None:
     picture = tmp_path / "cat.png"
-    picture.write_bytes(b"no picture")
+    picture.write_bytes(PIXEL)
     refused = Reply(status=400, body=b'{"error": {"message": "unknown variant image_url"}}')
     async with serving(tmp_path, refused, Reply(text="A cat?")) as (bot, server):
         outcome = await bot.run("what is it?", media=[str(picture)])
