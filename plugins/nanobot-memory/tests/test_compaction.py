@@ -16,7 +16,7 @@ from nanobot_core import HistorySpan, MemoryScope, Message
 from nanobot_core.testing import FakeClock, FakePluginContext
 from nanobot_memory.backend import FileMemory
 from nanobot_memory.compaction import compact, compact_daily
-from nanobot_memory.dream import DreamService
+from nanobot_memory.dream import DreamService, dream
 from nanobot_memory.files import Memories, MemoryFiles
 from nanobot_memory.history import NewEntry
 from nanobot_memory.search import Index
@@ -42,7 +42,7 @@ def replace(self, name, data, *, mode=None):
     former(self, name, data, mode=mode)
 
 former, Folder.replace = Folder.replace, replace
-MemoryFiles(Path(sys.argv[1]), "", FakeClock()).archive({1, 2})
+MemoryFiles(Path(sys.argv[1]), "", FakeClock()).move_to_archive({1, 2})
 """
 
 
@@ -127,7 +127,7 @@ def test_archived_entries_are_found_and_can_be_forgotten(tmp_path: Path) -> None
     files.append([NewEntry(content="- The dentist is on 4 May."), NewEntry(content="- Tea.")])
     before = index.search(files, "dentist", 5)
 
-    files.archive({1})
+    files.move_to_archive({1})
 
     assert index.search(files, "dentist", 5) == before != []
     assert len(index.search(files, "tea", 5)) == 1
@@ -156,7 +156,7 @@ def test_a_kill_between_the_two_steps_loses_and_doubles_nothing(
         assert again.dream_cursor == 2
     context = FakePluginContext(tmp_path)
     assert len(Index(context).search(files, "talked", 5)) == 1
-    files.archive({1, 2})
+    files.move_to_archive({1, 2})
     assert lines_of(files, "history-archive.jsonl") == [1, 2]
     assert lines_of(files, "history.jsonl") == [3]
     assert files.all_entries() == before
@@ -174,7 +174,7 @@ async def test_a_span_that_comes_again_is_recognised_in_the_archive(tmp_path: Pa
         memory = FileMemory(context)
         first = await memory.consolidate(span, 2_000, must=True)
         files = context.shared(Memories).files()
-        files.archive({entry.cursor for entry in files.entries()})
+        files.move_to_archive({entry.cursor for entry in files.entries()})
         calls = len(context.agent.tasks)
 
         assert await memory.consolidate(span, 2_000, must=True) == first
@@ -197,3 +197,20 @@ async def test_the_service_archives_at_its_start_even_without_a_timer(tmp_path: 
 
     assert [entry.cursor for entry in files.entries()] == [2]
     assert context.agent.tasks == []
+
+
+async def test_dream_reads_what_was_archived_before_it_could(tmp_path: Path) -> None:
+    clock = FakeClock()
+    settings = MemorySettings.model_validate({"history_days": 30})
+    async with FakePluginContext(tmp_path, settings=settings, clock=clock) as context:
+        context.agent.answer = lambda _: "[SKIP]"
+        files = context.shared(Memories).files()
+        files.append([NewEntry(content="- a word long ago"), dated(clock, 40)])
+        files.move_to_archive({1})
+
+        await dream(context, files)
+
+    assert "a word long ago" in context.agent.tasks[0].messages[-1].text
+    assert files.dream_cursor == 2
+    assert files.entries() == [], "Dream archives what is too old at its end"
+    assert len(files.all_entries()) == 2

@@ -48,7 +48,7 @@ def compact(files: MemoryFiles, settings: MemorySettings, now: datetime) -> int:
             cursor = files.dream_cursor
             read = [entry for entry in entries if entry.cursor <= cursor]
             gone |= _oldest(read, size - int(limit * LEFT))
-        files.archive(gone)
+        files.move_to_archive(gone)
     return len(gone)
 
 

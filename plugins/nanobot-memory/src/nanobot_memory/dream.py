@@ -132,7 +132,7 @@ async def dream(ctx: PluginContext, files: MemoryFiles, *, retry: bool = False) 
         return f"{error}."
     except OSError as error:
         return work.report_unusable(error)
-    await work.archive()
+    await work.compact()
     return report
 
 
@@ -183,7 +183,7 @@ class Dream:
                 )
         return "\n".join(reports) or "The entries that were set aside do not exist any more."
 
-    async def archive(self) -> None:
+    async def compact(self) -> None:
         """Move old history to the archive, at most once a day; a failure is logged."""
         now = self._ctx.clock.now()
         try:
@@ -372,7 +372,7 @@ class DreamService(Service):
             files = self._memories.files(scope)
             if self._every_s and not is_start:
                 await self._dream_if_due(files)
-            await Dream(self._ctx, files).archive()
+            await Dream(self._ctx, files).compact()
 
     async def _dream_if_due(self, files: MemoryFiles) -> None:
         try:

@@ -175,7 +175,7 @@ class MemoryFiles:
             dropped = [file.drop({cursor}) for file in self._files]  # a kill leaves it in both
             return any(dropped)
 
-    def archive(self, cursors: Collection[int]) -> None:
+    def move_to_archive(self, cursors: Collection[int]) -> None:
         """Move entries to the archive.
 
         They are on disk there before they leave the history. A kill in between leaves them in
