@@ -42,12 +42,14 @@ class Header:
         state: state of the session as of this line.
         message_count: messages before this line; ``None`` if its writer did not count them.
         superseded_bytes: length of all earlier metadata lines together.
+        is_bare: ``metadata`` is null in the line, which means that of the metadata line before it.
     """
 
     key: str
     state: SessionState
     message_count: int | None = None
     superseded_bytes: int = 0
+    is_bare: bool = False
 
 
 Record: TypeAlias = Header | Message
@@ -119,7 +121,7 @@ def _header_to_json(header: Header) -> JsonObject:
         "key": header.key,
         "created_at": state.created_at.isoformat(),
         "updated_at": state.updated_at.isoformat(),
-        "metadata": state.metadata,
+        "metadata": None if header.is_bare else state.metadata,
         "last_consolidated": state.last_consolidated,
         "runtime_checkpoint": asdict(state.checkpoint) if state.checkpoint else None,
         "message_count": header.message_count,
@@ -153,6 +155,7 @@ def _header(record: JsonObject, default_time: datetime) -> Header:
         ),
         message_count=None if count is None else _count(count),
         superseded_bytes=_count(record.get("superseded_bytes")),
+        is_bare="metadata" in record and metadata is None,
     )
 
 

@@ -37,6 +37,9 @@ MAX_REPAIR_BYTES = 1024 * 1024 * 1024
 """A larger damaged file is set aside unread, because reading it would delay other sessions."""
 COMPACT_BYTES = 1024 * 1024
 """Superseded metadata lines below this size stay in the file."""
+MAX_BARE_LINES = 64
+"""Metadata lines in a row that leave out unchanged metadata. It holds the summary of a session,
+which is longer than everything else that a step stores."""
 
 
 Records: TypeAlias = "Generator[tuple[Record, bytes]]"
@@ -72,6 +75,7 @@ class SessionFile:
         self._default_time = default_time
         self._latest: Header | None = None
         self._total = self._header_bytes = 0
+        self._bare_lines = MAX_BARE_LINES  # a new object does not know when metadata was written
         self._compact_from_bytes = COMPACT_BYTES
 
     def load(self, max_messages: int) -> StoredSession | None:
@@ -111,6 +115,8 @@ class SessionFile:
         self._total += len(messages)
         superseded = before.superseded_bytes + self._header_bytes if before else 0
         header = self._header(state, self._total if before else 0, superseded)
+        if before and before.state.metadata == state.metadata:
+            header = replace(header, is_bare=self._bare_lines < MAX_BARE_LINES)
         encoded = encode_record(header)
         size = self._folder.append(
             self._name,
@@ -118,6 +124,7 @@ class SessionFile:
             _nanoseconds(state.updated_at),
         )
         self._latest, self._header_bytes = header, len(encoded)
+        self._bare_lines = self._bare_lines + 1 if header.is_bare else 0
         if superseded > self._compact_from_bytes and superseded * 2 > size:
             self._compact()
 
@@ -156,15 +163,17 @@ class SessionFile:
         total: int | None = None
         record: Record | None = None
         messages: list[Message] = []
+        last_bytes = 0
         with self._folder.open_read(self._name) as file:
             for line in _lines_backwards(file):
                 record = self._decode(line)
                 if isinstance(record, Message):
                     messages.append(record)
                 else:
-                    latest = latest or record
+                    last_bytes = last_bytes or len(line) + 1
+                    latest = _joined(latest, record)
                     total = _checked_total(total, record, len(messages))
-                if latest and total is not None:
+                if latest and not latest.is_bare and total is not None:
                     wanted = min(max_messages, total - latest.state.last_consolidated)
                     # If all counted messages are read, line 1 shows whether there are more.
                     if wanted <= len(messages) < total:
@@ -176,7 +185,7 @@ class SessionFile:
                 if total not in (None, len(messages)):
                     raise _Damaged
                 total = len(messages)
-        self._latest, self._total, self._header_bytes = latest, total, len(encode_record(latest))
+        self._latest, self._total, self._header_bytes = latest, total, last_bytes
         consolidated = min(latest.state.last_consolidated, total)
         newest = messages[: min(max_messages, total - consolidated)]
         return StoredSession(
@@ -274,7 +283,7 @@ class SessionFile:
             if isinstance(record, Message):
                 total, after = total + 1, after + 1
             else:
-                latest, after = record, 0
+                latest, after = _joined(record, latest) if latest else record, 0
         state = latest.state if latest else self._new_state()
         consolidated = min(state.last_consolidated, total)
         if latest and latest.message_count is not None:
@@ -318,6 +327,14 @@ def _skip_line(file: BufferedReader, left: int) -> int:
         if skipped > MAX_REPAIR_BYTES:
             return left
     return skipped
+
+
+def _joined(later: Header | None, earlier: Header) -> Header:
+    """Return the later of two metadata lines; if it is bare, with the earlier one's metadata."""
+    if later is None or not later.is_bare:
+        return later or earlier
+    state = replace(later.state, metadata=earlier.state.metadata)
+    return replace(later, state=state, is_bare=earlier.is_bare)
 
 
 def _checked_total(total: int | None, header: Header, messages_after: int) -> int | None:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from nanobot_core.contracts.store import SessionState, SessionStore
 from nanobot_core.errors import SessionError
-from nanobot_core.messages import Message, ToolCall
+from nanobot_core.messages import JsonObject, Message, ToolCall
 from nanobot_core.sessions import jsonl, transcript
 from nanobot_core.sessions.folder import file_name
 from nanobot_core.sessions.history import OUTCOME_UNKNOWN, align
@@ -135,6 +136,39 @@ async def test_a_file_of_the_original_loads_unchanged_and_is_extended(tmp_path: 
     assert again is not None
     assert (again.messages[-1].text, again.first_index) == ("new", 3)
     assert [one.key for one in await store.summaries()] == ["telegram:12345"]
+
+
+@pytest.mark.anyio
+async def test_unchanged_metadata_is_not_written_with_each_message(tmp_path: Path) -> None:
+    notes: JsonObject = {"summary": "s" * 10_000}
+    store, state = JsonlSessionStore(tmp_path), replace(STATE, metadata=notes)
+    for number in range(200):
+        await store.append(KEY, [user(str(number))], state)
+    assert path_in(tmp_path).stat().st_size < 200 * 500 + 5 * 10_000
+    again = await JsonlSessionStore(tmp_path).load(KEY, 3)
+    assert again is not None
+    assert (again.state.metadata, again.first_index) == (notes, 197)
+    changed = replace(STATE, metadata={"summary": "new"})
+    await store.append(KEY, [user("x")], changed)
+    await store.append(KEY, [user("y")], changed)
+    latest = await JsonlSessionStore(tmp_path).load(KEY, 1)
+    assert latest is not None
+    assert latest.state.metadata == {"summary": "new"}
+
+
+@pytest.mark.anyio
+async def test_damage_to_the_line_with_the_metadata_costs_only_that_change(tmp_path: Path) -> None:
+    store = JsonlSessionStore(tmp_path)
+    for notes in ("old", "old", "new", "new"):
+        await store.append(KEY, [user(notes)], replace(STATE, metadata={"title": notes}))
+    path = path_in(tmp_path)
+    assert path.read_bytes().count(b'"metadata": null') == 2
+    path.write_bytes(path.read_bytes().replace(b'{"title": "new"}', b'{"title" "new"}'))
+    session = await JsonlSessionStore(tmp_path).load(KEY, ALL)
+    assert session is not None
+    assert session.state.metadata == {"title": "old"}
+    assert [message.text for message in session.messages] == ["old", "old", "new", "new"]
+    assert session.repaired
 
 
 @pytest.mark.anyio
@@ -285,9 +319,9 @@ async def test_a_file_without_any_state_gets_one(tmp_path: Path) -> None:
 @pytest.mark.anyio
 async def test_superseded_states_are_left_behind_and_nothing_else_changes(tmp_path: Path) -> None:
     store = JsonlSessionStore(tmp_path, fsync=False)
-    large = SessionState(created_at=START, updated_at=START, metadata={"notes": "n" * 100_000})
     sizes = []
     for number in range(60):
+        large = replace(STATE, metadata={"notes": f"{number:06}" * 17_000})
         await store.append(KEY, [user(str(number))], large)
         sizes.append(path_in(tmp_path).stat().st_size)
     assert max(sizes) < 3_000_000
@@ -315,6 +349,7 @@ async def test_a_file_with_a_damaged_old_line_is_not_compacted(tmp_path: Path) -
     path.write_bytes(b"".join(lines))
     store = JsonlSessionStore(tmp_path, fsync=False)
     for number in range(6):
+        state = replace(state, metadata={"notes": f"{number:06}" * 83_000})
         await store.append(KEY, [user(f"later {number}")], state)
     assert lines[2] in path.read_bytes()
     session = await JsonlSessionStore(tmp_path, fsync=False).load(KEY, 8)
@@ -354,8 +389,8 @@ async def test_failing_compaction_does_not_fail_the_append(
 ) -> None:
     store = JsonlSessionStore(tmp_path, fsync=False)
     (tmp_path / (file_name(KEY) + ".tmp")).mkdir(parents=True)
-    large = SessionState(created_at=START, updated_at=START, metadata={"notes": "n" * 500_000})
     for number in range(6):
+        large = replace(STATE, metadata={"notes": f"{number:06}" * 83_000})
         await store.append(KEY, [user(str(number))], large)
     assert await texts(store) == [str(number) for number in range(6)]
 
