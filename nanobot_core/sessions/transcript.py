@@ -37,9 +37,9 @@ MAX_REPAIR_BYTES = 1024 * 1024 * 1024
 """A larger damaged file is set aside unread, because reading it would delay other sessions."""
 COMPACT_BYTES = 1024 * 1024
 """Superseded metadata lines below this size stay in the file."""
-MAX_BARE_LINES = 64
-"""Metadata lines in a row that leave out unchanged metadata. It holds the summary of a session,
-which is longer than everything else that a step stores."""
+MAX_BARE_BYTES = 32 * 1024
+"""Bytes after a line with metadata in which unchanged metadata is left out. It holds the summary of
+a session, which is longer than everything else that a step stores."""
 
 
 Records: TypeAlias = "Generator[tuple[Record, bytes]]"
@@ -75,7 +75,7 @@ class SessionFile:
         self._default_time = default_time
         self._latest: Header | None = None
         self._total = self._header_bytes = 0
-        self._bare_lines = MAX_BARE_LINES  # a new object does not know when metadata was written
+        self._bare_bytes = MAX_BARE_BYTES  # a new object does not know when metadata was written
         self._compact_from_bytes = COMPACT_BYTES
 
     def load(self, max_messages: int) -> StoredSession | None:
@@ -116,7 +116,7 @@ class SessionFile:
         superseded = before.superseded_bytes + self._header_bytes if before else 0
         header = self._header(state, self._total if before else 0, superseded)
         if before and before.state.metadata == state.metadata:
-            header = replace(header, is_bare=self._bare_lines < MAX_BARE_LINES)
+            header = replace(header, is_bare=self._bare_bytes + len(lines) < MAX_BARE_BYTES)
         encoded = encode_record(header)
         size = self._folder.append(
             self._name,
@@ -124,7 +124,9 @@ class SessionFile:
             _nanoseconds(state.updated_at),
         )
         self._latest, self._header_bytes = header, len(encoded)
-        self._bare_lines = self._bare_lines + 1 if header.is_bare else 0
+        self._bare_bytes += len(lines) + len(encoded)
+        if not header.is_bare:
+            self._bare_bytes = 0
         if superseded > self._compact_from_bytes and superseded * 2 > size:
             self._compact()
 

@@ -52,7 +52,7 @@ MODULES: Final = {
     "prompts": Size(100, 110),
     "provider_match": Size(150, 150),
     "record": Size(60, 90),
-    "sessions": Size(600, 1005),
+    "sessions": Size(600, 1007),
     "tasks": Size(150, 170),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     "testing": Size(1800, 3150),
