@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 from typing import get_args
 
 import pytest
@@ -147,6 +149,7 @@ def test_an_addition_that_fails_leaves_nothing_half_done(tmp_path: Path) -> None
 WRITER = """
 import sys
 from pathlib import Path
+from threading import Barrier
 from nanobot_usage.store import Call, UsageStore
 store = UsageStore(Path(sys.argv[1]))
 number = 0
@@ -177,6 +180,19 @@ def test_a_killed_writer_leaves_every_call_that_it_reported(tmp_path: Path) -> N
 
     assert line.calls in (reported, reported + 1)
     assert total == line.spent == Spent(line.calls, line.calls)
+
+
+def test_many_can_open_a_new_file_at_once(tmp_path: Path) -> None:
+    def open_together(folder: Path, start: Barrier) -> None:
+        start.wait(LIMIT_S)
+        UsageStore(folder).close()
+
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(60):
+            folder, start = tmp_path / str(number), Barrier(8)
+            folder.mkdir()
+            for opened in [pool.submit(open_together, folder, start) for _ in range(8)]:
+                opened.result(LIMIT_S)
 
 
 def test_two_processes_add_up(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from nanobot_usage.spent import Spent
 
 FILE_NAME = "usage.sqlite"
 BUSY_LIMIT_S = 5.0
+_RETRY_S = 0.01
 SCHEMA_VERSION = 1
 Grouping: TypeAlias = Literal["model", "session", "day", "source", "plugin"]
 
@@ -220,7 +222,7 @@ class UsageStore:
             self._connection.close()
 
     def _prepare(self) -> None:
-        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._use_wal()
         # A power cut may cost the newest calls, and nothing else; to wait for the disk at each
         # model call would cost more than that.
         self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -236,6 +238,19 @@ class UsageStore:
                 for statement in filter(str.strip, _SCHEMA.split(";")):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _use_wal(self) -> None:
+        """Switch to a write-ahead log. SQLite does not wait here for others that do the same."""
+        end_s = time.monotonic() + BUSY_LIMIT_S
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end_s:
+                    raise
+                time.sleep(_RETRY_S)
+            else:
+                return
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
