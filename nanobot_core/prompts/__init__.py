@@ -131,7 +131,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _read_replacement(file: Path, text: str) -> tuple[str, _Fault | None]:
-    """Return the content of `file`, which replaces `text`; empty if there is none to use."""
+    """Return the content of `file`, which replaces `text`; empty if the file cannot be used."""
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_PROMPT_BYTES + 1)

@@ -19,7 +19,7 @@ REFERENCE = "nanobot_dreamer:dream"
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The texts of an installed package that nobody has imported."""
+    """The texts of an installed package that has not been imported."""
     texts = tmp_path / "site" / "nanobot_dreamer" / "prompts"
     texts.mkdir(parents=True)
     (texts / "dream.md").write_text(TEXT)

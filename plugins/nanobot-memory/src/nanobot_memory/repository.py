@@ -51,7 +51,7 @@ _HASH = re.compile(r"[0-9a-f]{40}")
 
 
 class VersionUnknown(LookupError):
-    """There is no version of that name, or more than one."""
+    """The name matches no version, or several."""
 
 
 class RepositoryDamaged(Exception):
@@ -162,7 +162,7 @@ class Repository:
         """Return the version whose hash begins with `name`.
 
         Raises:
-            VersionUnknown: there is none, or more than one.
+            VersionUnknown: no version matches, or several do.
         """
         name = name.strip().lower()
         with self._store() as store:

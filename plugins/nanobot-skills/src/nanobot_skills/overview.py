@@ -20,7 +20,7 @@ def find_skill(skills: Skills, name: str) -> LoadedSkill:
     """Return the usable skill of a name.
 
     Raises:
-        NoSuchSkill: there is none; if it is broken, the error says why.
+        NoSuchSkill: the skill does not exist, or is broken; the error says why.
     """
     for each in skills.usable():
         if each.name == name:
