@@ -39,6 +39,17 @@ def test_show_prints_the_files(context: FakePluginContext) -> None:
     assert set(json.loads(run(context, "show", "--json", "--scope", GUEST).stdout)) == {"MEMORY.md"}
 
 
+def test_a_link_in_place_of_a_file_is_named_and_not_followed(
+    context: FakePluginContext, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("4711")
+    (context.workspace / "memory" / "MEMORY.md").symlink_to(secret)
+    shown = run(context, "show", code=1)
+    assert "MEMORY.md" in shown.output
+    assert "4711" not in shown.output
+
+
 def test_search_finds_in_the_named_memory_only(context: FakePluginContext) -> None:
     (found,) = json.loads(run(context, "search", "dentist", "--json").stdout)
 

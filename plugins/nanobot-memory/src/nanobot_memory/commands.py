@@ -174,7 +174,14 @@ def _with_files(
                 raise typer.BadParameter(msg, param_hint="--scope")
             return await asyncio.to_thread(work, plugin, memories.files(scope))
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    except OSError as error:
+        typer.echo(
+            f"Error: the memory cannot be used: {error}; put a regular file there, or remove it",
+            err=True,
+        )
+        raise typer.Exit(1) from error
 
 
 def _print_entries(entries: Sequence[MemoryEntry], as_json: bool) -> None:
