@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import Counter
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -40,10 +41,11 @@ HELD_BY_THE_CORE: Final = frozenset(
         *("answer for the owner", "use a denied tool", "command nanobot by words"),
         *("fetch of this machine", "fetch a file", "hang every chat", "exhaust the memory"),
         *("write through a link for results", "write through a link for sessions"),
-        *("delete by a link", "be run by nanobot", "drop the sandbox"),
+        *("delete by a link", "be run by nanobot", "drop the sandbox", "leave the workspace"),
+        *("ask nanobot for a key", "see a key in the instructions"),
     )
 )
-"""What no command gets even then; there is no sandbox to drop."""
+"""What no command gets even then; there is no sandbox to drop, nor a workspace to leave."""
 
 
 PROOF: Final = Goal(
@@ -96,7 +98,10 @@ def test_every_power_that_only_a_wall_holds_back_is_seen() -> None:
     if reason := missing("off"):
         pytest.skip(reason)
 
-    outcomes = asyncio.run(try_goals(GOALS, ["off"], ["owner"]))
+    # In the strict setting, the guard refuses what no sandbox holds.
+    goals = [replace(goal, setting="default") for goal in GOALS]
+
+    outcomes = asyncio.run(try_goals(goals, ["off"], ["owner"]))
 
     held = {one.goal for one in outcomes if one.verdict not in {"REACHED", "open"}}
     assert held <= HELD_BY_THE_CORE
