@@ -98,12 +98,14 @@ if TYPE_CHECKING:
         MAX_ANSWER_CHARS as MAX_ANSWER_CHARS,
         MAX_ARGUMENT_CHARS as MAX_ARGUMENT_CHARS,
         MAX_TOOL_CALLS as MAX_TOOL_CALLS,
+        Ability as Ability,
         ChatRequest as ChatRequest,
         Completed as Completed,
         FinishReason as FinishReason,
         LLMProvider as LLMProvider,
         LLMResponse as LLMResponse,
         ModelCallRequested as ModelCallRequested,
+        ModelInfo as ModelInfo,
         ProviderSpec as ProviderSpec,
         ReasoningDelta as ReasoningDelta,
         StreamEvent as StreamEvent,
@@ -279,8 +281,8 @@ _HOMES = {
             "SettingsSection SlashCommand StopCause Ticket"
         ),
         "nanobot_core.contracts.provider": (
-            "ChatRequest Completed FinishReason LLMProvider LLMResponse MAX_ANSWER_CHARS "
-            "MAX_ARGUMENT_CHARS MAX_TOOL_CALLS ModelCallRequested ProviderSpec "
+            "Ability ChatRequest Completed FinishReason LLMProvider LLMResponse MAX_ANSWER_CHARS "
+            "MAX_ARGUMENT_CHARS MAX_TOOL_CALLS ModelCallRequested ModelInfo ProviderSpec "
             "ReasoningDelta StreamEvent TextDelta ToolCallDelta"
         ),
         "nanobot_core.contracts.service": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import field
 from typing import Final, Literal, TypeAlias
 
@@ -14,6 +14,7 @@ from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
 ReasoningEffort: TypeAlias = Literal["none", "low", "medium", "high"]
+Ability: TypeAlias = Literal["tools", "images", "documents", "reasoning", "json_schema"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 
 MAX_ANSWER_CHARS: Final = 4_000_000
@@ -37,6 +38,8 @@ class ChatRequest:
         temperature: sampling temperature, or ``None`` for the service's default.
         reasoning_effort: how hard to think, or ``None`` for the service's default.
         tool_choice: ``auto``, ``none`` or ``required``.
+        output_schema: JSON Schema of an object that the answer, unless it calls tools, must be as
+            text; set only for a provider whose spec has `json_schema`.
         extra: further body fields, merged over the rest.
     """
 
@@ -47,6 +50,7 @@ class ChatRequest:
     temperature: float | None = None
     reasoning_effort: ReasoningEffort | None = None
     tool_choice: Literal["auto", "none", "required"] = "auto"
+    output_schema: JsonObject | None = None
     extra: JsonObject = field(default_factory=dict)
 
 
@@ -118,6 +122,29 @@ class Completed:
 StreamEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | Completed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What is known of one model, from a provider's data or from its service.
+
+    Attributes:
+        name: as the service knows it.
+        window_tokens: most tokens of a request and its answer, or ``None`` if unknown.
+        max_answer_tokens: most tokens of an answer, or ``None`` if unknown.
+        input_usd: US dollars for a million tokens of a request, or ``None`` if unknown.
+        cached_usd: the same for tokens that the service had cached; ``None`` means `input_usd`.
+        output_usd: the same for tokens of an answer, thinking included, or ``None`` if unknown.
+        abilities: what it can do, or ``None`` if unknown.
+    """
+
+    name: str
+    window_tokens: int | None = None
+    max_answer_tokens: int | None = None
+    input_usd: float | None = None
+    cached_usd: float | None = None
+    output_usd: float | None = None
+    abilities: frozenset[Ability] | None = None
+
+
 class LLMProvider(ABC):
     """An adapter to a model service. One instance serves all sessions, calls run concurrently.
 
@@ -160,6 +187,17 @@ class LLMProvider(ABC):
                 return event.response
         raise ProviderProtocolError(self.name, "the stream ended without a complete answer")
 
+    async def list_models(self) -> Sequence[ModelInfo]:
+        """Return the models that the service offers to this key, without a paid call.
+
+        Optional; a provider that cannot do it returns nothing. `nanobot doctor --online` uses it to
+        check the key, and `nanobot onboard` to find local servers.
+
+        Raises:
+            ProviderError: as `chat_stream`.
+        """
+        return ()
+
     async def warm_up(self) -> None:
         """Open connections or import an SDK while the request is being built. May do nothing."""
 
@@ -189,6 +227,12 @@ class ProviderSpec:
         add_prefix: prefix that the service wants before model names, such as ``openrouter/``.
         strip_prefix: whether a vendor prefix (``vendor/model``) is removed before sending.
         model_overrides: (part of a model name, request fields) pairs that are forced.
+        json_schema: the service can be made to answer by a JSON Schema,
+            `ChatRequest.output_schema`.
+        models: data of its models that ships with the plugin, as ``package:file.json``: a list of
+            objects with the fields of `ModelInfo`.
+        login: ``package.module:name`` of the callable that ``nanobot providers login`` runs, for a
+            provider with `is_oauth`.
         prompt_cache: the service caches prompts at marked places; the provider marks the system
             prompt, the newest message of the user, and the newest message.
         demo: not a real model; used only if it is named or nothing else is configured.
@@ -210,5 +254,8 @@ class ProviderSpec:
     add_prefix: str = ""
     strip_prefix: bool = False
     model_overrides: tuple[tuple[str, JsonObject], ...] = ()
+    json_schema: bool = False
+    models: str = ""
+    login: str = ""
     prompt_cache: bool = False
     demo: bool = False

@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 20_215
+CORE: Final = 23_000
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -27,7 +27,7 @@ CLASSES: Final = 20
 OUTSIDE_CORE: Final = frozenset({"cli", "testing"})
 
 MODULES: Final = {
-    "__init__": Size(250, 338),
+    "__init__": Size(250, 345),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted.
