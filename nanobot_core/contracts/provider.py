@@ -230,7 +230,7 @@ class ProviderSpec:
         json_schema: the service can be made to answer by a JSON Schema,
             `ChatRequest.output_schema`.
         models: data of its models that ships with the plugin, as ``package:file.json``: a list of
-            objects with the fields of `ModelInfo`.
+            objects with the fields of `ModelInfo`, or an object with such a list by provider name.
         login: ``package.module:name`` of the callable that ``nanobot providers login`` runs, for a
             provider with `is_oauth`.
         prompt_cache: the service caches prompts at marked places; the provider marks the system

@@ -9,6 +9,7 @@ from __future__ import annotations
 from nanobot_core import JsonObject, ProviderSpec
 
 _FACTORY = "nanobot_openai.provider:build_provider"
+_MODELS = "nanobot_openai:models.json"
 _ONLY_TEMPERATURE_1: JsonObject = {"temperature": 1.0}
 
 VENDORS: tuple[ProviderSpec, ...] = (
@@ -68,6 +69,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="deepseek",
         factory=_FACTORY,
+        models=_MODELS,
         summary="DeepSeek",
         keywords=("deepseek",),
         api_key_env=("DEEPSEEK_API_KEY",),
@@ -77,6 +79,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="groq",
         factory=_FACTORY,
+        models=_MODELS,
         summary="Groq, open models at high speed",
         keywords=("groq",),
         api_key_env=("GROQ_API_KEY",),
@@ -85,6 +88,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="zhipu",
         factory=_FACTORY,
+        models=_MODELS,
         summary="Zhipu, GLM models",
         keywords=("glm", "zhipu", "zai"),
         api_key_env=("ZHIPUAI_API_KEY", "ZAI_API_KEY"),
@@ -94,6 +98,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="dashscope",
         factory=_FACTORY,
+        models=_MODELS,
         summary="Alibaba Cloud Model Studio, Qwen models",
         keywords=("qwen", "dashscope"),
         api_key_env=("DASHSCOPE_API_KEY",),
@@ -103,6 +108,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="gemini",
         factory=_FACTORY,
+        models=_MODELS,
         summary="Google Gemini, by its OpenAI-compatible endpoint",
         keywords=("gemini",),
         api_key_env=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -112,6 +118,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="moonshot",
         factory=_FACTORY,
+        models=_MODELS,
         summary="Moonshot, Kimi models",
         keywords=("moonshot", "kimi"),
         api_key_env=("MOONSHOT_API_KEY",),
@@ -122,6 +129,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="minimax",
         factory=_FACTORY,
+        models=_MODELS,
         summary="MiniMax",
         keywords=("minimax",),
         api_key_env=("MINIMAX_API_KEY",),
@@ -131,6 +139,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="mistral",
         factory=_FACTORY,
+        models=_MODELS,
         summary="Mistral",
         keywords=("mistral", "ministral", "magistral", "codestral", "devstral", "pixtral"),
         api_key_env=("MISTRAL_API_KEY",),
@@ -140,6 +149,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="xai",
         factory=_FACTORY,
+        models=_MODELS,
         summary="xAI, Grok models",
         keywords=("grok", "xai"),
         api_key_env=("XAI_API_KEY",),
@@ -149,6 +159,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="openai",
         factory=_FACTORY,
+        models=_MODELS,
         summary="OpenAI",
         keywords=("openai", "gpt", "o1-", "o3-", "o4-"),
         api_key_env=("OPENAI_API_KEY",),
