@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from nanobot_core.agent.run import AgentRunSpec, Model, ModelSource
+from nanobot_core.agent.run import AgentRunSpec, Model, ModelSource, Shape, unshaped
 from nanobot_core.agent.shortening import without_images
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.provider import (
@@ -87,6 +87,7 @@ class ModelCaller:
         iteration: int,
         *,
         is_hidden: bool = False,
+        shape: Shape = unshaped,
     ) -> ModelAnswer:
         """Return the answer of the chosen model, or of the first fallback that answers.
 
@@ -95,6 +96,7 @@ class ModelCaller:
             tools: what may be called; empty for an answer in words.
             iteration: number of this model call, from 1.
             is_hidden: the user must not see the answer, so it is not streamed.
+            shape: changes the request for the model that is tried.
 
         Raises:
             ProviderError: no model answered; the error of the last one.
@@ -122,19 +124,8 @@ class ModelCaller:
                 await attempt.restart(failure.reason)
                 await self._notice(f"{failure.reason}; trying {model.name}")
             try:
-                return await self._call_one(
-                    model,
-                    attempt,
-                    ChatRequest(
-                        messages=tuple(messages),
-                        model=model.wire_name,
-                        tools=tuple(tools),
-                        max_tokens=self._spec.max_tokens,
-                        temperature=self._spec.temperature,
-                        reasoning_effort=self._spec.reasoning_effort,
-                        extra=model.overrides,
-                    ),
-                )
+                request = self._request(model, messages, tools)
+                return await self._call_one(model, attempt, shape(model, request))
             except (ProviderError, PluginError) as error:
                 # Another model would refuse the same request.
                 if isinstance(error, AuthenticationFailed | BadRequest):
@@ -142,6 +133,19 @@ class ModelCaller:
                 failure = error
         assert failure is not None  # noqa: S101 - the first name has returned, raised or failed
         raise failure
+
+    def _request(
+        self, model: Model, messages: Sequence[Message], tools: Sequence[ToolDefinition]
+    ) -> ChatRequest:
+        return ChatRequest(
+            messages=tuple(messages),
+            model=model.wire_name,
+            tools=tuple(tools),
+            max_tokens=self._spec.max_tokens,
+            temperature=self._spec.temperature,
+            reasoning_effort=self._spec.reasoning_effort,
+            extra=model.overrides,
+        )
 
     async def _chosen(self, iteration: int) -> str | None:
         """Return the name of the model that the hooks or the configuration choose."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from nanobot_core.agent.results import ResultFiles
-from nanobot_core.contracts.provider import LLMProvider, ReasoningEffort
+from nanobot_core.contracts.provider import ChatRequest, LLMProvider, ReasoningEffort
 from nanobot_core.contracts.tool import no_chat
 from nanobot_core.events import RunEvent, StopReason, TurnInfo
 from nanobot_core.hooks.caller import Hooks
@@ -30,6 +30,7 @@ class Model:
         provider_name: name of the provider.
         plugin: id of the plugin that contributes the provider.
         overrides: request fields that are forced for it.
+        json_schema: it can be made to answer by a JSON Schema, `ChatRequest.output_schema`.
     """
 
     name: str
@@ -38,6 +39,16 @@ class Model:
     provider_name: str
     plugin: str
     overrides: JsonObject = field(default_factory=dict)
+    json_schema: bool = False
+
+
+Shape = Callable[[Model, ChatRequest], ChatRequest]
+"""Changes a request for the model that receives it."""
+
+
+def unshaped(_model: Model, request: ChatRequest) -> ChatRequest:
+    """Return `request` unchanged."""
+    return request
 
 
 class ModelSource(Protocol):

@@ -100,6 +100,7 @@ class ConfiguredModels:
             provider_name=spec.name,
             plugin=match.row.plugin,
             overrides=overrides,
+            json_schema=spec.json_schema,
         )
 
     def reconfigure(self, loaded: LoadedConfig) -> None:

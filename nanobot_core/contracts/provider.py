@@ -39,7 +39,10 @@ class ChatRequest:
         reasoning_effort: how hard to think, or ``None`` for the service's default.
         tool_choice: ``auto``, ``none`` or ``required``.
         output_schema: JSON Schema of an object that the answer, unless it calls tools, must be as
-            text; set only for a provider whose spec has `json_schema`.
+            text; set only for a model that can be made to answer by one, see `ProviderSpec`. It has
+            no references. `nanobot_core.tools.strict_schema` returns the form that a service with
+            strict schemas requires, or ``None`` if there is none: then the service gets the schema
+            as it is, without strictness. The core validates the answer.
         extra: further body fields, merged over the rest.
     """
 
@@ -228,7 +231,7 @@ class ProviderSpec:
         strip_prefix: whether a vendor prefix (``vendor/model``) is removed before sending.
         model_overrides: (part of a model name, request fields) pairs that are forced.
         json_schema: the service can be made to answer by a JSON Schema,
-            `ChatRequest.output_schema`.
+            `ChatRequest.output_schema`; the core gives the models of other services a tool for it.
         models: data of its models that ships with the plugin, as ``package:file.json``: a list of
             objects with the fields of `ModelInfo`, or an object with such a list by provider name.
         login: ``package.module:name`` of the callable that ``nanobot providers login`` runs, for a

@@ -20,6 +20,7 @@ from nanobot_core.tools.schema import (
     tool_parameters,
     tool_parameters_schema,
 )
+from nanobot_core.tools.strict import strict_schema
 from nanobot_core.tools.validation import validate_params
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "ToolRegistry",
     "ToolResult",
     "cast_params",
+    "strict_schema",
     "tool",
     "tool_parameters",
     "tool_parameters_schema",

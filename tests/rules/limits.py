@@ -30,9 +30,12 @@ MODULES: Final = {
     "__init__": Size(250, 345),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
-    # Passages share a budget, images are scaled, texts can be replaced, tokens are counted.
-    "agent": Size(1100, 1873),
-    "app": Size(1500, 2351),  # the only installed memory backend or transcriber is used
+    # Passages share a budget, images are scaled, texts can be replaced, tokens are counted, a run
+    # can have to end with an object.
+    # a run can have to end with an object.
+    "agent": Size(1100, 2010),
+    # The only installed memory backend or transcriber is used; an answer can be an object.
+    "app": Size(1500, 2390),
     "cli": Size(2300, 3145),
     "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
@@ -58,8 +61,8 @@ MODULES: Final = {
     "testing": Size(1800, 3150),
     "text": Size(120, 140),
     "thoughts": Size(150, 175),
-    # Findings of pydantic in our words, and the original's form of tools and fragments.
-    "tools": Size(600, 931),
+    # Findings of pydantic in our words, the original's form of tools and fragments, strict schemas.
+    "tools": Size(600, 1070),
     "turns": Size(650, 1467),  # memory; processes that share a session
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
