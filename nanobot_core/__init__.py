@@ -1,8 +1,8 @@
 """nanobot-core: a kernel that finds plugins and runs an agent.
 
 What this package exports is the public surface, together with the modules `nanobot_core.net`,
-`nanobot_core.tools` and `nanobot_core.testing`. Names are imported when first used (PEP 562), so
-that importing the package costs next to nothing.
+`nanobot_core.providers`, `nanobot_core.tools` and `nanobot_core.testing`. Names are imported when
+first used (PEP 562), so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations

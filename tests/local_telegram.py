@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from nanobot_core.testing import OpenAIServer, Reply, ScriptedCall
-from nanobot_core.testing.openai_server import RecordedRequest
+from nanobot_core.testing.model_server import RecordedRequest
 from tests.gateways import REPOSITORY, environment
 
 LocalApi: TypeAlias = Any

@@ -6,7 +6,13 @@ import importlib
 import textwrap
 from pathlib import Path
 
-MODULES = ("nanobot_core", "nanobot_core.tools", "nanobot_core.net", "nanobot_core.testing")
+MODULES = (
+    "nanobot_core",
+    "nanobot_core.tools",
+    "nanobot_core.net",
+    "nanobot_core.providers",
+    "nanobot_core.testing",
+)
 PAGE = Path(__file__).resolve().parents[1] / "plugins" / "public-names.md"
 INTRODUCTION = """\
 # Public names

@@ -13,7 +13,7 @@ from nanobot_core.contracts.provider import LLMProvider, ProviderSpec
 from nanobot_core.errors import PluginRejected
 from nanobot_core.plugins.examine import settings_model
 from nanobot_core.plugins.loader import make_object
-from nanobot_core.provider_match import ProviderMatch, ProviderRow, match_provider
+from nanobot_core.providers.match import ProviderMatch, ProviderRow, match_provider
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ from nanobot_core.folder import Folder
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
-    from nanobot_core.provider_match import ProviderRow
+    from nanobot_core.providers.match import ProviderRow
 
 HEADER = "# Configuration of nanobot. 'nanobot config schema' describes every key.\n"
 

@@ -11,7 +11,7 @@ from nanobot_core.cli.output import fail, print_json, render_table, stdout
 from nanobot_core.errors import NoProvider
 
 if TYPE_CHECKING:
-    from nanobot_core.provider_match import ProviderRow
+    from nanobot_core.providers.match import ProviderRow
 
 app: typer.Typer = typer.Typer(
     name="providers",

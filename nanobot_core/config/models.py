@@ -65,6 +65,7 @@ class ProviderSettings(PluginSettings):
         extra_headers: sent with each request.
         proxy: URL of an HTTP or SOCKS proxy.
         timeout_s: seconds that the service may send nothing.
+        allow_http: send the key unencrypted to a public host.
         alternating_roles: merge neighbouring messages of the same role, for a service that refuses
             them.
     """
@@ -75,6 +76,7 @@ class ProviderSettings(PluginSettings):
     extra_headers: Annotated[dict[str, str], Field(repr=False)] = {}
     proxy: Annotated[OptionalText, Field(repr=False)] = None
     timeout_s: PositiveFloat = 120
+    allow_http: bool = False
     alternating_roles: bool = False
 
 

@@ -39,14 +39,15 @@ if TYPE_CHECKING:
         ServiceContract as ServiceContract,
         TranscriberContract as TranscriberContract,
     )
-    from nanobot_core.testing.openai_server import (
-        OpenAIServer as OpenAIServer,
+    from nanobot_core.testing.model_server import (
+        ModelServer as ModelServer,
         RecordedRequest as RecordedRequest,
         Reply as Reply,
         Responder as Responder,
         ScriptedCall as ScriptedCall,
-        echo as echo,
+        pieces as pieces,
     )
+    from nanobot_core.testing.openai_server import OpenAIServer as OpenAIServer, echo as echo
     from nanobot_core.testing.plugin import PluginContract as PluginContract
     from nanobot_core.testing.provider import (
         ProviderContract as ProviderContract,
@@ -73,7 +74,8 @@ _HOMES = {
         "description": "Finding description_findings",
         "fake_provider": "FakeProvider FakeReply FakeStep",
         "memory": "MemoryContract ServiceContract TranscriberContract",
-        "openai_server": "OpenAIServer RecordedRequest Reply Responder ScriptedCall echo",
+        "model_server": "ModelServer RecordedRequest Reply Responder ScriptedCall pieces",
+        "openai_server": "OpenAIServer echo",
         "plugin": "PluginContract",
         "provider": "ProviderContract ServedProvider ServiceBehaviour",
         "session_store": "SessionStoreContract",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
@@ -21,11 +21,10 @@ from nanobot_core import (
     TextDelta,
 )
 from nanobot_core.agent.model_call import _check_size
+from nanobot_core.providers import Endpoint, FailureReader
+from nanobot_core.providers.client import ServiceResponse
 from nanobot_core.sessions.records import encode_record
 from nanobot_core.testing import FakeClock
-from nanobot_openai.client import Response
-from nanobot_openai.endpoint import Endpoint
-from nanobot_openai.failure import FailureReader
 from nanobot_openai.provider import OpenAIProvider
 from tests.fuzz.choices import Choices
 
@@ -134,7 +133,7 @@ def _check(provider: OpenAIProvider, response: LLMResponse) -> None:
     )
     encode_record(message)
     results = [Message(role="tool", content="x", tool_call_id=one.id) for one in message.tool_calls]
-    provider._body(_request(message, *results), stream=True).decode("utf-8")
+    provider.encode(_request(message, *results), stream=True).decode("utf-8")
 
 
 class _Model:
@@ -147,7 +146,7 @@ def _request(*messages: Message) -> ChatRequest:
 
 def _provider(name: str, kind: str, pieces: Sequence[bytes]) -> OpenAIProvider:
     failures = FailureReader(provider=name, key_hint="", secrets=("sk-1",), clock=FakeClock())
-    endpoint = Endpoint(url="http://127.0.0.1/v1", headers={}, proxy=None, timeout_s=1, secrets=())
+    endpoint = Endpoint(base="http://127.0.0.1/v1", headers={}, proxy=None, timeout_s=1, secrets=())
     spec = ProviderSpec(name=name, factory="nanobot_openai.provider:build_provider")
     provider = OpenAIProvider(spec, endpoint, failures)
     provider._client = _Client(kind, pieces)  # type: ignore[assignment]
@@ -161,10 +160,12 @@ class _Client:
         self._kind, self._pieces = kind, pieces
 
     @asynccontextmanager
-    async def post(self, body: bytes) -> AsyncIterator[Response]:
+    async def post(
+        self, _path: str, _body: bytes, _headers: Mapping[str, str]
+    ) -> AsyncIterator[ServiceResponse]:
         headers = {"content-type": self._kind} if self._kind else {}
         answer = httpx.Response(200, headers=headers, stream=_Stream(self._pieces))
-        response = Response(answer, "openai")
+        response = ServiceResponse(answer, "openai")
         try:
             yield response
         finally:

@@ -53,12 +53,13 @@ MODULES: Final = {
     "paths": Size(200, 260),
     "plugins": Size(2700, 3666),
     "prompts": Size(100, 110),
-    "provider_match": Size(150, 150),
+    # One HTTP client, event streams, errors and answers for all providers behind HTTP.
+    "providers": Size(1000, 1200),
     "record": Size(60, 90),
     "sessions": Size(600, 1007),
     "tasks": Size(150, 170),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
-    "testing": Size(1800, 3150),
+    "testing": Size(1800, 3800),
     "text": Size(120, 140),
     "thoughts": Size(150, 175),
     # Findings of pydantic in our words, the original's form of tools and fragments, strict schemas.

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nanobot_core import ConfigError, ProviderSettings
+from nanobot_core.providers import Endpoint, key_hint, resolve_endpoint
 from nanobot_core.testing import FakePluginContext
-from nanobot_openai.endpoint import Endpoint, chat_url, key_hint, resolve_endpoint
 from nanobot_openai.vendors import VENDORS
 
 SPECS = {spec.name: spec for spec in VENDORS}
@@ -33,11 +33,43 @@ def _resolve(
         ("https://h/v1beta/openai", "https://h/v1beta/openai/chat/completions"),
         ("https://h/proxy", "https://h/proxy/v1/chat/completions"),
         ("https://h/inference/chat/completions", "https://h/inference/chat/completions"),
+        ("https://h/v1/v1", "https://h/v1/chat/completions"),
+        ("https://h/v1/v1/chat/completions", "https://h/v1/chat/completions"),
         ("https://h/v1?api-version=2", "https://h/v1/chat/completions?api-version=2"),
     ],
 )
-def test_a_base_with_or_without_its_version_leads_to_the_same_place(base: str, url: str) -> None:
-    assert chat_url(base) == url
+def test_a_base_with_or_without_its_version_leads_to_the_same_place(
+    tmp_path: Path, base: str, url: str
+) -> None:
+    assert _resolve(tmp_path, "custom", api_base=base).url("/chat/completions") == url
+
+
+@pytest.mark.parametrize(
+    ("base", "is_refused"),
+    [
+        ("http://api.example.com/v1", True),
+        ("http://8.8.8.8/v1", True),
+        ("http://[2606:4700::1111]/v1", True),
+        ("https://api.example.com/v1", False),
+        ("http://ollama:11434", False),
+        ("http://10.1.2.3:8000", False),
+        ("http://[::1]:8000", False),
+        ("http://box.local:8000", False),
+        ("http://gpu.home.arpa", False),
+    ],
+)
+def test_a_key_does_not_travel_unencrypted_to_a_public_host(
+    tmp_path: Path, base: str, is_refused: bool
+) -> None:
+    open_base: dict[str, Any] = {"api_key": "sk-canary", "api_base": base}
+    if is_refused:
+        with pytest.raises(ConfigError, match="unencrypted") as raised:
+            _resolve(tmp_path, "custom", **open_base)
+        assert "canary" not in str(raised.value)
+    else:
+        assert _resolve(tmp_path, "custom", **open_base).base.startswith(base)
+    assert _resolve(tmp_path, "custom", allow_http=True, **open_base).base.startswith(base)
+    assert _resolve(tmp_path, "custom", api_base=base).base.startswith(base)
 
 
 def test_the_key_of_the_settings_goes_before_the_environment(tmp_path: Path) -> None:
@@ -139,8 +171,3 @@ def test_the_proxy_of_the_settings_goes_before_the_environment(tmp_path: Path) -
     environment = {"ALL_PROXY": "http://other:1"}
     endpoint = _resolve(tmp_path, "custom", environment, api_base="http://h", proxy="http://p:1")
     assert endpoint.proxy == "http://p:1"
-
-
-def test_alternating_roles_come_from_the_settings(tmp_path: Path) -> None:
-    found = _resolve(tmp_path, "custom", api_base="http://localhost:1", alternating_roles=True)
-    assert found.alternating_roles

@@ -17,12 +17,17 @@ from nanobot_core import (
     ProviderTimeout,
     RateLimited,
 )
+from nanobot_core.providers import FailureReader
 from nanobot_core.testing import FakeClock
-from nanobot_openai.failure import FailureReader, retry_after_s
+from nanobot_openai.words import WORDS
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 READER = FailureReader(
-    provider="vendor", key_hint="set the key", secrets=("sk-canary",), clock=FakeClock(NOW)
+    provider="vendor",
+    key_hint="set the key",
+    secrets=("sk-canary",),
+    clock=FakeClock(NOW),
+    words=WORDS,
 )
 
 
@@ -169,11 +174,7 @@ def test_an_error_event_without_content_is_a_failure_of_the_service() -> None:
 def test_the_time_to_wait_is_read_in_every_form(
     headers: dict[str, str], seconds: float | None
 ) -> None:
-    assert retry_after_s(headers, NOW) == seconds
-
-
-def test_the_error_carries_the_time_to_wait() -> None:
-    assert _error(503, None, **{"retry-after": "4"}).retry_after_s == 4.0
+    assert _error(503, None, **headers).retry_after_s == seconds
 
 
 @pytest.mark.parametrize(

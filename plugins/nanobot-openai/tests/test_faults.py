@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from nanobot_core import (
@@ -31,10 +30,7 @@ from nanobot_core import (
     RateLimited,
     Unreachable,
 )
-from nanobot_core.testing import FakeClock, OpenAIServer, Reply, ScriptedCall
-from nanobot_openai.client import Client
-from nanobot_openai.endpoint import Endpoint
-from nanobot_openai.failure import FailureReader
+from nanobot_core.testing import OpenAIServer, Reply, ScriptedCall
 
 pytestmark = pytest.mark.anyio
 
@@ -377,26 +373,3 @@ async def test_no_secret_stands_in_an_error_or_its_traceback(
         assert server.requests[0].headers["x-key"] == "hd-canary-2"
     text = "".join(traceback.format_exception(raised.value)) + repr(raised.value)
     assert "canary" not in text
-
-
-def _tree(kind: type[Exception]) -> list[type[Exception]]:
-    return [kind, *(found for below in kind.__subclasses__() for found in _tree(below))]
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [*_tree(httpx.HTTPError), *_tree(httpx.StreamError), httpx.InvalidURL, httpx.CookieConflict],
-)
-async def test_every_error_of_the_http_library_becomes_ours(
-    tmp_path: Path, kind: type[Exception]
-) -> None:
-    endpoint = Endpoint(url="http://h", headers={}, proxy=None, timeout_s=1, secrets=())
-    reader = FailureReader(provider="v", key_hint="", secrets=("canary",), clock=FakeClock())
-    client = Client(endpoint, reader)
-    error = kind.__new__(kind, "canary")
-    Exception.__init__(error, "canary")
-    found = client.failure_of(error)
-    assert isinstance(found, ProviderError)
-    assert kind.__name__ in str(found)
-    assert "canary" not in str(found)
-    await client.aclose()

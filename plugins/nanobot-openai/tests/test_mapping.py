@@ -22,8 +22,8 @@ from nanobot_core import (
     ToolCall,
     ToolDefinition,
 )
+from nanobot_core.providers import BodyEncoder
 from nanobot_openai.dialect import dialect_of
-from nanobot_openai.encoding import BodyEncoder
 from nanobot_openai.mapping import MessageMapper, body_of
 from nanobot_openai.vendors import VENDORS
 
@@ -42,8 +42,8 @@ def _body(
 ) -> dict[str, Any]:
     spec: ProviderSpec = SPECS[vendor]
     request = ChatRequest(messages=messages, **{"model": "m", **fields})
-    encoder = BodyEncoder()
-    tools = encoder.schemas(request.tools)
+    encoder = BodyEncoder(lambda tool: tool.to_schema())
+    tools = encoder.tools(request.tools)
     mapper = mapper or MessageMapper(vendor, dialect_of(vendor))
     body = body_of(request, spec=spec, mapper=mapper, stream=stream, tools=tools)
     assert json.loads(encoder.encode(body)) == body
@@ -364,9 +364,9 @@ def test_every_message_has_content_and_only_known_keys(history: list[Message], v
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=3), max_size=6))
 def test_one_encoder_sends_the_tools_of_each_request(requests: list[list[str]]) -> None:
     known = {name: ToolDefinition(name=name, description="é", parameters={}) for name in "abc"}
-    encoder = BodyEncoder()
+    encoder = BodyEncoder(lambda tool: tool.to_schema())
     for names in requests:
-        schemas = encoder.schemas(tuple(known[name] for name in names))
+        schemas = encoder.tools(tuple(known[name] for name in names))
         body: JsonObject = {"model": "m", "tools": schemas}
         sent = json.loads(encoder.encode(body))
         assert [tool["function"]["name"] for tool in sent["tools"]] == names

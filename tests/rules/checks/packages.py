@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -48,6 +49,6 @@ def _project_complaints(folder: Path) -> list[str]:
     manifest = {short: f"{package}:nanobot-plugin.json"}
     if entry_points.get("nanobot.manifest") != manifest:
         complaints.append(f"the entry points of 'nanobot.manifest' are not {manifest}")
-    if not any(text.startswith("nanobot-core>=") for text in project["dependencies"]):
+    if not any(re.match(r"nanobot-core(\[[a-z,]+\])?>=", text) for text in project["dependencies"]):
         complaints.append("does not say which nanobot-core it works with")
     return complaints

@@ -11,7 +11,13 @@ from pathlib import Path
 from tests.rules.checks.source import Source, core_sources, plugin_code
 
 PUBLIC = frozenset(
-    {"nanobot_core", "nanobot_core.net", "nanobot_core.testing", "nanobot_core.tools"}
+    {
+        "nanobot_core",
+        "nanobot_core.net",
+        "nanobot_core.providers",
+        "nanobot_core.testing",
+        "nanobot_core.tools",
+    }
 )
 BUILT_ON = frozenset({"nanobot_http"})
 """Plugins that exist to be built on: those that declare the dependency may import them."""

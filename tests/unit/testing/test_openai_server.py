@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nanobot_core.testing.openai_server import OpenAIServer, Reply, ScriptedCall
+from nanobot_core.testing import OpenAIServer, Reply, ScriptedCall
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +76,8 @@ async def test_requests_are_recorded_and_told_to_other_processes() -> None:
 
 async def test_other_paths_do_not_exist() -> None:
     async with OpenAIServer() as server:
-        assert (await asyncio.to_thread(_ask, f"{server.url}/models"))[0] == 404
+        assert (await asyncio.to_thread(_ask, f"{server.url}/files"))[0] == 404
+        assert (await asyncio.to_thread(_ask, f"{server.url}/models"))[0] == 200
 
 
 async def test_leaving_the_server_ends_answers_that_wait() -> None:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from hypothesis import given, strategies as st
 
-from nanobot_openai.sse import EventParser, EventTooLargeError, ServerEvent
+from nanobot_core.providers.sse import EventParser, EventTooLargeError, ServerEvent
 
 _LINE_ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 _LINES = st.one_of(

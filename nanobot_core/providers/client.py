@@ -1,25 +1,21 @@
-"""Sends requests over httpx and turns its errors into ours; only `transport.py` knows it too."""
+"""Sends requests over httpx and turns its errors into ours."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 
 import httpx
 
-from nanobot_core import (
-    AnswerTooLong,
-    ProviderError,
-    ProviderProtocolError,
-)
+from nanobot_core.errors import AnswerTooLong, ProviderError, ProviderProtocolError
 from nanobot_core.net import HTTPX_ERRORS, failure_of, unpacked_body
-from nanobot_openai.answer import parse_payload
-from nanobot_openai.endpoint import Endpoint
-from nanobot_openai.failure import FailureReader
-from nanobot_openai.transport import DirectTransport
+from nanobot_core.providers.answer import parse_payload
+from nanobot_core.providers.endpoint import Endpoint
+from nanobot_core.providers.failure import FailureReader
+from nanobot_core.providers.transport import DirectTransport
 
 _CONNECT_LIMIT_S = 10.0
 _KEEPALIVE_S = 60.0
@@ -37,15 +33,17 @@ _WHOLE_ANSWER_BYTES = 16_000_000
 _STREAM_BYTES = 64_000_000
 
 
-class Client:
-    """Sends chat requests to one endpoint over connections that are kept.
+class ServiceClient:
+    """Sends requests to one endpoint over connections that are kept.
 
-    To be made in a thread, in an empty context: it takes tens of milliseconds of CPU.
+    Create it in a thread, in an empty context: it takes tens of milliseconds of CPU.
     """
 
     def __init__(self, endpoint: Endpoint, failures: FailureReader) -> None:
         self._failures = failures
-        self._url = httpx.URL(endpoint.url)
+        self._endpoint = endpoint
+        self._urls: dict[str, httpx.URL] = {}
+        self._url = httpx.URL(endpoint.base)
         self._proxy = None if endpoint.proxy is None else httpx.URL(endpoint.proxy)
         self._headers = httpx.Headers({**_HEADERS, **endpoint.headers})
         self._limits = httpx.Timeout(
@@ -53,11 +51,22 @@ class Client:
         ).as_dict()
         self._transport = _transport(self._url, endpoint.proxy)
 
-    @asynccontextmanager
-    async def post(self, body: bytes) -> AsyncIterator[Response]:
-        """Send `body`, JSON, and give the response once its head has come with a status of 200.
+    def post(
+        self, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[ServiceResponse]:
+        """Send `body`, JSON, to `path` of the endpoint; see `get`."""
+        return self._sent("POST", path, body, headers)
+
+    def get(
+        self, path: str, headers: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[ServiceResponse]:
+        """Give the response of `path` once its head has come with a status of 200.
 
         Every failure of the connection is raised as ours, those within the block included.
+
+        Args:
+            path: below the endpoint's base URL, with a leading slash.
+            headers: in addition to the endpoint's.
 
         Raises:
             ProviderError: its class says what the caller should do.
@@ -65,17 +74,26 @@ class Client:
         Cancellation:
             The connection is closed at once.
         """
+        return self._sent("GET", path, None, headers)
+
+    @asynccontextmanager
+    async def _sent(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> AsyncIterator[ServiceResponse]:
+        url = self._urls.get(path)
+        if url is None:
+            url = self._urls[path] = httpx.URL(self._endpoint.url(path))
         request = httpx.Request(
-            "POST",
-            self._url,
-            headers=self._headers,
+            method,
+            url,
+            headers=httpx.Headers({**self._headers, **headers}) if headers else self._headers,
             content=body,
             extensions={"timeout": self._limits},
         )
         try:
             # Cookies, redirects and log-ins, which a client adds, have no place here.
             async with aclosing(await self._transport.handle_async_request(request)) as answer:
-                response = Response(answer, self._failures.provider)
+                response = ServiceResponse(answer, self._failures.provider)
                 if answer.status_code != httpx.codes.OK:
                     beginning = await response.read_beginning(_ERROR_BODY_BYTES)
                     raise self._failures.from_status(
@@ -133,7 +151,7 @@ def _transport(url: httpx.URL, proxy: str | None) -> httpx.AsyncBaseTransport:
     )
 
 
-class Response:
+class ServiceResponse:
     """A response whose body has not been read yet."""
 
     def __init__(self, answer: httpx.Response, provider: str) -> None:
@@ -141,7 +159,9 @@ class Response:
         # Not asked for, but some proxies pack what they pass on.
         self._bytes = unpacked_body(answer, _STREAM_BYTES)
         self._received_bytes = 0
-        self.media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.media_type: str = (
+            answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        )
 
     async def read_piece(self) -> bytes:
         """Return the next bytes of the body as they come; nothing means its end.

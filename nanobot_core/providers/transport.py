@@ -153,7 +153,7 @@ class _Connection(asyncio.Protocol):
     """
 
     def __init__(self) -> None:
-        self.free_since_s = 0.0
+        self.free_since_s: float = 0.0
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
         self._received = bytearray()
         self._has_ended = False

@@ -7,49 +7,74 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-from nanobot_core import ConfigError
+from nanobot_core.errors import ConfigError
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext, ProviderSettings, ProviderSpec
+    from nanobot_core.config.models import ProviderSettings
+    from nanobot_core.contracts.context import PluginContext
+    from nanobot_core.contracts.provider import ProviderSpec
 
 PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
-_CHAT = "/chat/completions"
 _VERSION = re.compile(r"v\d+\w*")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOCAL_DOMAINS = (
+    "localhost", "local", "lan", "home", "internal", "intranet", "home.arpa", "test",
+)  # fmt: skip
+"""Ends of names that the public network does not resolve (RFC 6761, RFC 6762, RFC 8375) and that
+home and company networks use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One service as the owner has set it up.
+    """One service as the owner has configured it.
 
     Attributes:
-        url: address of chat completions.
-        headers: sent with each request, credentials included.
+        base: base URL, version included, without a slash at its end.
+        headers: sent with each request, credentials included, names in lower case.
         proxy: URL of the proxy, or ``None``.
         timeout_s: longest silence to wait through, in seconds.
         secrets: texts that must not appear in logs or errors.
-        alternating_roles: see `ProviderSettings`.
     """
 
-    url: str = field(repr=False)
+    base: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     proxy: str | None = field(repr=False)
     timeout_s: float
     secrets: tuple[str, ...] = field(repr=False)
-    alternating_roles: bool = False
+
+    def url(self, path: str) -> str:
+        """Return the address of `path`, which begins with a slash."""
+        parts = urlsplit(self.base)
+        return parts._replace(path=parts.path + path).geturl()
 
 
 def resolve_endpoint(
-    ctx: PluginContext, spec: ProviderSpec, settings: ProviderSettings
+    ctx: PluginContext,
+    spec: ProviderSpec,
+    settings: ProviderSettings,
+    *,
+    path: str = "/chat/completions",
+    key_header: str = "authorization",
 ) -> Endpoint:
-    """Return the endpoint of the provider `spec` names.
+    """Return the endpoint of the provider that `spec` describes.
+
+    Args:
+        ctx: for environment variables.
+        spec: the provider's row of the table.
+        settings: its section of the configuration.
+        path: where requests are posted; a base URL may already end in it.
+        key_header: header for the key: ``authorization`` carries it as a bearer token, another one
+            carries the key alone.
 
     Raises:
-        ConfigError: the key or the base URL is missing, or a value cannot be sent.
+        ConfigError: the key or the base URL is missing, a value cannot be sent, or the key would
+            travel unencrypted to a public host.
     """
     base = settings.api_base or spec.default_base
     if not base:
@@ -57,19 +82,28 @@ def resolve_endpoint(
         raise ConfigError(msg)
     parts = _split(base, spec)
     key = _key(ctx, spec, settings)
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = {}
+    if key:
+        headers[key_header] = f"Bearer {key}" if key_header == "authorization" else key
     headers |= {name.lower(): value for name, value in settings.extra_headers.items()}
-    _check_headers(headers, spec)
+    _check_headers(headers, key_header, spec)
+    has_secret = bool(headers) or bool(parts.password)
+    if has_secret and _is_public_http(parts) and not settings.allow_http:
+        msg = (
+            f"provider '{spec.name}' would send its key unencrypted to {parts.hostname}; use "
+            f"https in providers.{spec.name}.api_base, or set providers.{spec.name}.allow_http "
+            "to true if the way there is private"
+        )
+        raise ConfigError(msg)
     proxy = settings.proxy or _proxy_from(ctx, parts)
     secrets = {key, *settings.extra_headers.values(), parts.password, parts.query}
     if proxy:
         secrets.add(urlsplit(proxy).password)
     return Endpoint(
-        url=chat_url(base),
+        base=base_url(base, path),
         headers=headers,
         proxy=proxy,
         timeout_s=settings.timeout_s,
-        alternating_roles=settings.alternating_roles,
         secrets=tuple(sorted((text for text in secrets if text), key=len, reverse=True)),
     )
 
@@ -80,19 +114,21 @@ def key_hint(spec: ProviderSpec) -> str:
     return f"set providers.{spec.name}.api_key{variables}"
 
 
-def chat_url(base: str) -> str:
-    """Return the address of chat completions below `base`, which may lack its ``/v1``.
+def base_url(base: str, path: str) -> str:
+    """Return the base URL that `base` means, which may lack its ``/v1`` or repeat it.
 
-    A path that already names a version (``/v1``, ``/api/v3``, ``/v1beta/openai``) gets none, and a
-    base that ends in ``/chat/completions`` is the address itself.
+    A path that already names a version (``/v1``, ``/api/v3``, ``/v1beta/openai``) gets none, and
+    one that ends in `path` is the full address.
     """
     parts = urlsplit(base.strip())
-    path = parts.path.rstrip("/")
-    if not path.endswith(_CHAT):
-        if not any(_VERSION.fullmatch(segment) for segment in path.split("/")):
-            path += "/v1"
-        path += _CHAT
-    return parts._replace(path=path, fragment="").geturl()
+    found = parts.path.rstrip("/")
+    is_address = found.endswith(path)
+    segments = [segment for segment in found.removesuffix(path).split("/") if segment]
+    while len(segments) > 1 and segments[-1] == segments[-2] and _VERSION.fullmatch(segments[-1]):
+        segments.pop()
+    if not is_address and not any(_VERSION.fullmatch(segment) for segment in segments):
+        segments.append("v1")
+    return parts._replace(path="".join(f"/{one}" for one in segments), fragment="").geturl()
 
 
 def _split(base: str, spec: ProviderSpec) -> SplitResult:
@@ -110,6 +146,17 @@ def _split(base: str, spec: ProviderSpec) -> SplitResult:
     return parts
 
 
+def _is_public_http(parts: SplitResult) -> bool:
+    """Whether a request would cross the public network unencrypted, as far as its name shows."""
+    host = (parts.hostname or "").rstrip(".")
+    if parts.scheme != "http":
+        return False
+    try:
+        return ip_address(host).is_global
+    except ValueError:
+        return "." in host and not host.endswith(tuple(f".{end}" for end in _LOCAL_DOMAINS))
+
+
 def _key(ctx: PluginContext, spec: ProviderSpec, settings: ProviderSettings) -> str:
     found = settings.api_key.get_secret_value() if settings.api_key else ""
     if not found:
@@ -124,13 +171,13 @@ def _key(ctx: PluginContext, spec: ProviderSpec, settings: ProviderSettings) -> 
     return key
 
 
-def _check_headers(headers: Mapping[str, str], spec: ProviderSpec) -> None:
+def _check_headers(headers: Mapping[str, str], key_header: str, spec: ProviderSpec) -> None:
     """Refuse values that HTTP cannot carry; the HTTP library would quote them in its error."""
     for name, value in headers.items():
         if not (f"{name}{value}".isascii() and f"{name}{value}".isprintable()):
-            setting = "api_key" if name == "authorization" else "extra_headers"
+            setting = "api_key" if name == key_header else "extra_headers"
             msg = (
-                f"provider '{spec.name}' cannot send its header '{name}': it holds characters "
+                f"provider '{spec.name}' cannot send its header '{name}': it contains characters "
                 f"that are not printable ASCII; correct providers.{spec.name}.{setting}"
             )
             raise ConfigError(msg)

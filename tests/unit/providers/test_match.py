@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nanobot_core import NoProvider, ProviderSpec
-from nanobot_core.provider_match import ProviderMatch, ProviderRow, match_provider, wire_model
+from nanobot_core.providers.match import ProviderMatch, ProviderRow, match_provider, wire_model
 
 SPECS = {
     spec.name: spec

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import trustme
 
-from nanobot_openai.transport import DirectTransport
+from nanobot_core.providers.transport import DirectTransport
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,66 @@
+"""What providers share: one HTTP connection pool, event streams, errors, and gathering an answer.
+
+`HTTPProvider` makes the calls of a service; a provider adds the form of its requests and answers.
+It needs httpx, h11, anyio and aiohappyeyeballs, which the core does not depend on: a plugin that
+uses it requires ``nanobot-core[http]``. Modules are imported on first use (PEP 562).
+"""
+
+from __future__ import annotations
+
+import importlib
+
+# Type checkers know this name; importing it from typing would cost every command milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nanobot_core.providers.answer import (
+        AnswerBuilder as AnswerBuilder,
+        AnswerReader as AnswerReader,
+        count_of as count_of,
+    )
+    from nanobot_core.providers.encoding import BodyEncoder as BodyEncoder
+    from nanobot_core.providers.endpoint import (
+        Endpoint as Endpoint,
+        key_hint as key_hint,
+        resolve_endpoint as resolve_endpoint,
+    )
+    from nanobot_core.providers.failure import (
+        FailureReader as FailureReader,
+        FailureWords as FailureWords,
+    )
+    from nanobot_core.providers.http import HTTPProvider as HTTPProvider
+    from nanobot_core.providers.sse import (
+        EventParser as EventParser,
+        EventTooLargeError as EventTooLargeError,
+        ServerEvent as ServerEvent,
+    )
+
+_HOMES = {
+    name: f"nanobot_core.providers.{module}"
+    for module, names in {
+        "answer": "AnswerBuilder AnswerReader count_of",
+        "encoding": "BodyEncoder",
+        "endpoint": "Endpoint key_hint resolve_endpoint",
+        "failure": "FailureReader FailureWords",
+        "http": "HTTPProvider",
+        "sse": "EventParser EventTooLargeError ServerEvent",
+    }.items()
+    for name in names.split()
+}
+"""Public name to the module that defines it."""
+
+if not TYPE_CHECKING:  # type checkers take the imports above for the list
+    __all__ = sorted(_HOMES)  # noqa: PLE0605 - made of the table
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        msg = f"module 'nanobot_core.providers' has no attribute '{name}'"
+        raise AttributeError(msg)
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
