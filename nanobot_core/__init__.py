@@ -61,6 +61,11 @@ if TYPE_CHECKING:
         IsolatedPlugin as IsolatedPlugin,
         IsolatorSpec as IsolatorSpec,
     )
+    from nanobot_core.contracts.login import (
+        LoginFlow as LoginFlow,
+        LoginPrompt as LoginPrompt,
+        ProviderLogin as ProviderLogin,
+    )
     from nanobot_core.contracts.memory import (
         OWNERS_MEMORY as OWNERS_MEMORY,
         Consolidated as Consolidated,
@@ -241,6 +246,11 @@ if TYPE_CHECKING:
         Manifest as Manifest,
         manifest_to_json as manifest_to_json,
     )
+    from nanobot_core.private_file import (
+        PrivateFile as PrivateFile,
+        PrivateFileRefused as PrivateFileRefused,
+        ReservedSpace as ReservedSpace,
+    )
     from nanobot_core.prompts import prompt as prompt
     from nanobot_core.tasks import finish_in_thread as finish_in_thread
     from nanobot_core.text import (
@@ -249,6 +259,15 @@ if TYPE_CHECKING:
         truncate_middle as truncate_middle,
     )
     from nanobot_core.thoughts import split_thoughts as split_thoughts
+    from nanobot_core.tokens import (
+        SignIn as SignIn,
+        Tokens as Tokens,
+        TokenSource as TokenSource,
+        login_command as login_command,
+        read_tokens as read_tokens,
+        store_tokens as store_tokens,
+        token_file as token_file,
+    )
     from nanobot_core.tools.function import tool as tool
     from nanobot_core.tools.model import ModelTool as ModelTool
     from nanobot_core.tools.registry import ToolRegistry as ToolRegistry
@@ -271,6 +290,7 @@ _HOMES = {
         "nanobot_core.contracts.context": "Contributed ContributionHook PluginContext ToolSet",
         "nanobot_core.contracts.isolation": "IsolatedPlugin IsolatorSpec",
         "nanobot_core.contracts.agent": "AgentAccess AgentTask TaskOutcome",
+        "nanobot_core.contracts.login": "LoginFlow LoginPrompt ProviderLogin",
         "nanobot_core.contracts.memory": (
             "Consolidated Forgotten HistorySpan MemoryAbility MemoryBackend MemoryEntry "
             "MemoryScope MemorySpec OWNERS_MEMORY"
@@ -327,10 +347,14 @@ _HOMES = {
         "nanobot_core.paths": "Judged PathGuard",
         "nanobot_core.plugins.examine": "examine_plugin",
         "nanobot_core.plugins.manifest": "Declaration Manifest manifest_to_json",
+        "nanobot_core.private_file": "PrivateFile PrivateFileRefused ReservedSpace",
         "nanobot_core.prompts": "prompt",
         "nanobot_core.tasks": "finish_in_thread",
         "nanobot_core.text": "repair_json_object shorten truncate_middle",
         "nanobot_core.thoughts": "split_thoughts",
+        "nanobot_core.tokens": (
+            "SignIn TokenSource Tokens login_command read_tokens store_tokens token_file"
+        ),
         "nanobot_core.tools.function": "tool",
         "nanobot_core.tools.model": "ModelTool",
         "nanobot_core.tools.registry": "ToolRegistry",

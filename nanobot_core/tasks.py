@@ -155,6 +155,24 @@ async def finish_in_thread(work: Callable[[], T]) -> T:
     return await _to_its_end(asyncio.get_running_loop().run_in_executor(None, work))
 
 
+async def finish_within(work: Coroutine[Any, Any, T], grace_s: float) -> T:
+    """Run `work` and return its result.
+
+    For work whose result would be lost, such as an answer that cannot be requested again.
+
+    Cancellation:
+        `work` has `grace_s` seconds to end, then it is cancelled too.
+    """
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task}, timeout=grace_s)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
 class GatheredWork:
     """Blocking work in a thread, in batches: requests that arrive during a batch form the next one.
 

@@ -9,11 +9,13 @@ from nanobot_core.agent.run import Model
 from nanobot_core.config.environment import environment
 from nanobot_core.config.models import ProviderSettings
 from nanobot_core.config.validation import validate_section
+from nanobot_core.contracts.login import ProviderLogin
 from nanobot_core.contracts.provider import LLMProvider, ProviderSpec
 from nanobot_core.errors import PluginRejected
 from nanobot_core.plugins.examine import settings_model
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.providers.match import ProviderMatch, ProviderRow, match_provider
+from nanobot_core.tokens import read_sign_in, token_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +63,11 @@ class ConfiguredModels:
         variables = environment(spec.api_key_env, self._environ)
         key = section.get("api_key") or section.get("apiKey") or next(iter(variables.values()), "")
         base = section.get("api_base") or section.get("apiBase")
-        return ProviderRow(spec, plugin, str(key or ""), str(base or ""))
+        sign_in = None
+        if spec.login:
+            data_dir = self._loaded.home / "plugins" / plugin
+            sign_in = read_sign_in(token_file(data_dir, spec.name))
+        return ProviderRow(spec, plugin, str(key or ""), str(base or ""), sign_in)
 
     def match(self, name: str | None) -> ProviderMatch:
         """Return which provider serves a model; ``None`` means the configured default.
@@ -126,6 +132,24 @@ class ConfiguredModels:
                 context.on_dispose(made.aclose)
                 self._providers[name] = (context, made)
             return self._providers[name][1]
+
+    async def provider_login(self, row: ProviderRow) -> ProviderLogin:
+        """Return what signs in to the provider of `row`, which has `ProviderSpec.login`.
+
+        Raises:
+            PluginError: the plugin cannot be activated, or what it names is not a sign-in.
+            ConfigError: its settings are wrong.
+        """
+        context = await self._host.context_for(row.plugin)
+        settings = await asyncio.to_thread(self._settings_of, row)
+        return await make_object(
+            row.plugin,
+            row.spec.login,
+            ProviderLogin,  # type: ignore[type-abstract]  # used for isinstance only
+            context,
+            row.spec,
+            settings,
+        )
 
     def _settings_of(self, row: ProviderRow) -> ProviderSettings:
         model = settings_model(row.plugin, row.spec.settings)

@@ -15,6 +15,7 @@ from nanobot_core.cli.checkup import Finding, Status, check_plugins, show_findin
 from nanobot_core.cli.options import Options, agent_of, options_of, read_settings
 from nanobot_core.cli.output import print_json, run_async
 from nanobot_core.errors import NanobotError, NoProvider
+from nanobot_core.tokens import login_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.errors import ConfigProblem
+    from nanobot_core.providers.match import ProviderMatch
 
 ONLINE_LIMIT_S = 30.0
 """Seconds that the model has to answer the request of ``--online``."""
@@ -169,7 +171,19 @@ def _provider(agent: Nanobot) -> Finding:
     if match.row.spec.demo:
         message = f"no model is configured, so '{match.row.spec.name}' answers"
         return Finding("core", "model", "warning", message, "run nanobot onboard")
+    if match.row.spec.login:
+        return _signed_in(match)
     return Finding("core", "model", "ok", f"{match.model} by {match.row.spec.name}")
+
+
+def _signed_in(match: ProviderMatch) -> Finding:
+    name, sign_in = match.row.spec.name, match.row.sign_in
+    if match.row.lacks:
+        problem = sign_in.problem if sign_in else "nobody is signed in"
+        message = f"{match.model} by {name}: {problem}"
+        return Finding("core", "model", "error", message, f"run {login_command(name)}")
+    account = f", signed in as {sign_in.account}" if sign_in and sign_in.account else ", signed in"
+    return Finding("core", "model", "ok", f"{match.model} by {name}{account}")
 
 
 async def _online(agent: Nanobot) -> Finding:

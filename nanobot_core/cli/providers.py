@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nanobot_core.cli.login import describe_sign_in, login, logout
 from nanobot_core.cli.options import open_agent, options_of
 from nanobot_core.cli.output import fail, print_json, render_table, stdout
 from nanobot_core.errors import NoProvider
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
 
 app: typer.Typer = typer.Typer(
     name="providers",
-    help="List model providers and explain their choice.",
+    help="List model providers, explain their choice, sign in.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
+app.command()(login)
+app.command()(logout)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -81,6 +84,8 @@ def _condition(row: ProviderRow) -> str:
     spec = row.spec
     if spec.demo:
         return "yes, without a model"
+    if spec.login:
+        return describe_sign_in(row)
     if row.key:
         return "yes, has a key"
     if spec.needs_key:

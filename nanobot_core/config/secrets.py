@@ -163,19 +163,27 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = maskable(secrets)
+        self._current: dict[str, frozenset[str]] = {}
         self._redacted: re.Pattern[str] | None = None
         self._masked: re.Pattern[str] | None = None
 
     @property
     def secrets(self) -> frozenset[str]:
         """The known secrets."""
-        return self._secrets
+        return self._secrets.union(*self._current.values())
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Add secrets."""
         more = maskable(secrets) - self._secrets
         if more:
             self._secrets |= more
+            self._redacted = self._masked = None
+
+    def learn_current(self, owner: str, secrets: Iterable[str]) -> None:
+        """Add secrets that change, such as tokens, instead of the previous ones of `owner`."""
+        found = maskable(secrets)
+        if found != self._current.get(owner):
+            self._current[owner] = found
             self._redacted = self._masked = None
 
     def redact(self, text: str) -> str:
@@ -186,14 +194,14 @@ class Redactor:
         """
         pattern = self._redacted
         if pattern is None:
-            pattern = self._redacted = _pattern(filter(_is_strong, self._secrets))
+            pattern = self._redacted = _pattern(filter(_is_strong, self.secrets))
         return pattern.sub(MASK, text)
 
     def mask(self, text: str) -> str:
         """Return a text for logs and error messages, where a wrong mask does no harm."""
         pattern = self._masked
         if pattern is None:
-            pattern = self._masked = _pattern(self._secrets)
+            pattern = self._masked = _pattern(self.secrets)
         return pattern.sub(MASK, text)
 
 

@@ -156,6 +156,13 @@ class PluginContext(Protocol):
     def environment(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return those of the named environment variables that are set."""
 
+    def conceal(self, secrets: Iterable[str], *, name: str) -> None:
+        """Mask `secrets` in logs, errors, and what models and people read.
+
+        For secrets that are not part of the settings, such as the tokens of a login. They replace
+        those of the previous call with the same `name`.
+        """
+
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run `work` beside the host until it ends or the plugin stops; a failure is reported."""
 

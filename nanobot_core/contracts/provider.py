@@ -234,8 +234,8 @@ class ProviderSpec:
             `ChatRequest.output_schema`; the core gives the models of other services a tool for it.
         models: data of its models that ships with the plugin, as ``package:file.json``: a list of
             objects with the fields of `ModelInfo`, or an object with such a list by provider name.
-        login: ``package.module:name`` of the callable that ``nanobot providers login`` runs, for a
-            provider with `is_oauth`.
+        login: ``package.module:name`` of a callable ``(ctx, spec, settings)`` that returns a
+            `ProviderLogin`, for ``nanobot providers login`` and a provider with `is_oauth`.
         prompt_cache: the service caches prompts at marked places; the provider marks the system
             prompt, the newest message of the user, and the newest message.
         demo: not a real model; used only if it is named or nothing else is configured.

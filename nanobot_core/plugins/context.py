@@ -245,6 +245,10 @@ class HostContext:
             )
         return {name: value for name, value in found.items() if name in self._variables}
 
+    def conceal(self, secrets: Iterable[str], *, name: str) -> None:
+        """Mask `secrets` instead of those of the previous call with the same `name`."""
+        self._host.conceal(f"{self.id}:{name}", secrets)
+
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run `work` until it ends or the plugin stops; a failure is reported."""
         self.resources.spawn(work, name=name)
@@ -257,6 +261,10 @@ class HostContext:
 async def _nothing(hook: str) -> Sequence[Contributed[Any]]:
     """Return nothing: in an examination, no other plugin runs."""
     return ()
+
+
+def _conceal_nothing(owner: str, secrets: Iterable[str]) -> None:
+    """Do nothing: in an examination, nothing is shown."""
 
 
 def no_agent(plugin_id: str) -> AgentAccess:
@@ -273,6 +281,7 @@ class HostFacts:
         gateway: returns the gateway that plugins run in, or ``None``.
         agent: returns the agent as the plugin of an id may use it.
         contributed: returns what plugins contribute by a hook of another plugin.
+        conceal: masks the present secrets of an owner in all texts.
     """
 
     runtime: HookRuntime
@@ -286,3 +295,4 @@ class HostFacts:
     gateway: Callable[[], GatewayAccess | None] = lambda: None
     agent: AgentOf = no_agent
     contributed: Contributions = _nothing
+    conceal: Callable[[str, Iterable[str]], None] = _conceal_nothing

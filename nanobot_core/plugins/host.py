@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -321,10 +321,14 @@ class PluginHost:
             gateway=lambda: self._gateway,
             agent=self._agent,
             contributed=self._contributed,
+            conceal=self._conceal,
         )
         return Starter(
             loaded=loaded, facts=facts, publish=self._publish, opened=self._circuit_opened
         )
+
+    def _conceal(self, owner: str, secrets: Iterable[str]) -> None:
+        self.table.starter.loaded.redactor.learn_current(owner, secrets)
 
     async def _withdraw(self, plugin_id: str) -> None:
         await self._stop_in_gateway(plugin_id)

@@ -9,6 +9,7 @@ from nanobot_core.contracts.provider import ProviderSpec
 from nanobot_core.errors import NoProvider
 from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
+from nanobot_core.tokens import SignIn, login_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +21,20 @@ class ProviderRow:
         plugin: id of the plugin that contributes it.
         key: its key, from its section or one of its environment variables; may be empty.
         base: the base URL of its section, or an empty string.
+        sign_in: who is signed in, for a provider with `ProviderSpec.login`; ``None`` if nobody is.
     """
 
     spec: ProviderSpec
     plugin: str
     key: str = field(default="", repr=False)
     base: str = field(default="", repr=False)
+    sign_in: SignIn | None = None
 
     @property
     def lacks(self) -> str:
         """What it needs before it can be used, or an empty string."""
+        if self.spec.login:
+            return "" if self.sign_in and not self.sign_in.problem else "sign-in"
         if self.spec.needs_key:
             return "" if self.key else "key"
         has_base = self.spec.default_base is not None or self.base
@@ -105,7 +110,7 @@ class _Search:
         if not self.forced:
             self.steps.append("no provider is set in agents.defaults.provider")
             return None
-        row = self.rows.get(self.forced)
+        row = self.rows.get(self.forced) or self.rows.get(self.forced.replace("-", "_"))
         self._refuse_contested(self.forced)
         if row is None:
             close = nearest(self.forced, self.rows)
@@ -123,7 +128,8 @@ class _Search:
             return None
         lacks = f", but '{prefix}' has no {row.lacks}" if row.lacks else ""
         self.steps.append(f"the model name begins with '{prefix}/'{lacks}")
-        return None if lacks else row
+        # The error of the call says how to sign in; another provider would cost the person money.
+        return None if lacks and not row.spec.login else row
 
     def _keyword(self) -> ProviderRow | None:
         name = (self.model or "").lower()
@@ -179,6 +185,8 @@ class _Search:
         ]
         if wanted:
             spec = wanted[0]
+            if spec.login:
+                return f"run {login_command(spec.name)}"
             variable = (
                 f" or the environment variable {spec.api_key_env[0]}" if spec.api_key_env else ""
             )

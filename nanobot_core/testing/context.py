@@ -170,6 +170,7 @@ class FakePluginContext:
         gateway: the gateway, or ``None``.
         agent: keeps the tasks that the plugin gives to the agent, and answers as a test says.
         tools: keeps the tools that the plugin publishes.
+        concealed: the secrets that the plugin conceals, by name.
 
     Args:
         tmp_path: folder of the test; workspace and data folder are made below it.
@@ -207,6 +208,7 @@ class FakePluginContext:
         self.gateway: GatewayAccess | None = gateway
         self.agent: FakeAgent = FakeAgent()
         self.tools: FakeToolSet = FakeToolSet()
+        self.concealed: dict[str, frozenset[str]] = {}
         self._data_dir = tmp_path.resolve() / "data" / plugin_id
         self._contributions = dict(contributions or {})
         self._settings = {} if settings is None else settings
@@ -278,6 +280,10 @@ class FakePluginContext:
     def environment(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return those of the named variables that were given."""
         return {name: self._environment[name] for name in names if name in self._environment}
+
+    def conceal(self, secrets: Iterable[str], *, name: str) -> None:
+        """Keep `secrets` instead of those of the previous call with the same `name`."""
+        self.concealed[name] = frozenset(secrets)
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run `work` until it ends or the context is left.
