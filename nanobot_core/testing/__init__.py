@@ -34,6 +34,10 @@ if TYPE_CHECKING:
         FakeReply as FakeReply,
         FakeStep as FakeStep,
     )
+    from nanobot_core.testing.http_faults import (
+        HTTP_FAULTS as HTTP_FAULTS,
+        HTTPFaultContract as HTTPFaultContract,
+    )
     from nanobot_core.testing.memory import (
         MemoryContract as MemoryContract,
         ServiceContract as ServiceContract,
@@ -73,6 +77,7 @@ _HOMES = {
         "context": "FakeGateway FakePluginContext FakeToolSet",
         "description": "Finding description_findings",
         "fake_provider": "FakeProvider FakeReply FakeStep",
+        "http_faults": "HTTP_FAULTS HTTPFaultContract",
         "memory": "MemoryContract ServiceContract TranscriberContract",
         "model_server": "ModelServer RecordedRequest Reply Responder ScriptedCall pieces",
         "openai_server": "OpenAIServer echo",
