@@ -116,6 +116,7 @@ async def test_environment_has_the_basics_and_what_the_owner_names(
     assert names - {MARKER, "PWD", "SHLVL", "_", "OLDPWD"} == {
         *("HOME", "LANG", "PATH", "SECRET_CANARY")
     }
+    assert not MARKER.startswith("NANOBOT_"), "a nanobot in a command would read it as a setting"
     assert ":/opt/mine" in shown
 
 

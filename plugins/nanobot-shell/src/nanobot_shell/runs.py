@@ -21,8 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-MARKER = "NANOBOT_COMMAND"
-"""Variable in the environment of a command by which all its descendants are found."""
+MARKER = "RUN_BY_NANOBOT"
+"""Variable in the environment of a command by which all its descendants are found; without the
+prefix of nanobot's own variables, because a command may be nanobot."""
 
 _LOCK = ".lock"
 _SWEEPS = 50
