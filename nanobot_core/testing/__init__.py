@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         ServedProvider as ServedProvider,
         ServiceBehaviour as ServiceBehaviour,
     )
+    from nanobot_core.testing.responses_server import ResponsesServer as ResponsesServer
     from nanobot_core.testing.session_store import SessionStoreContract as SessionStoreContract
     from nanobot_core.testing.suite import ConformanceSuite as ConformanceSuite
     from nanobot_core.testing.tool import (
@@ -83,6 +84,7 @@ _HOMES = {
         "openai_server": "OpenAIServer echo",
         "plugin": "PluginContract",
         "provider": "ProviderContract ServedProvider ServiceBehaviour",
+        "responses_server": "ResponsesServer",
         "session_store": "SessionStoreContract",
         "suite": "ConformanceSuite",
         "tool": "ToolContract call_in output_findings output_text",

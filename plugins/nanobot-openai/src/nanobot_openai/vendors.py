@@ -9,13 +9,16 @@ from __future__ import annotations
 from nanobot_core import JsonObject, ProviderSpec
 
 _FACTORY = "nanobot_openai.provider:build_provider"
+_BOTH_APIS = "nanobot_openai.responses:build_service"
+_SETTINGS = "nanobot_openai.settings:OpenAISettings"
 _MODELS = "nanobot_openai:models.json"
 _ONLY_TEMPERATURE_1: JsonObject = {"temperature": 1.0}
 
 VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
         name="custom",
-        factory=_FACTORY,
+        factory=_BOTH_APIS,
+        settings=_SETTINGS,
         summary="any OpenAI-compatible endpoint; set api_base",
         api_key_env=("CUSTOM_API_KEY",),
         needs_key=False,
@@ -158,7 +161,8 @@ VENDORS: tuple[ProviderSpec, ...] = (
     ),
     ProviderSpec(
         name="openai",
-        factory=_FACTORY,
+        factory=_BOTH_APIS,
+        settings=_SETTINGS,
         models=_MODELS,
         summary="OpenAI",
         keywords=("openai", "gpt", "o1-", "o3-", "o4-"),

@@ -39,6 +39,20 @@ WORDS = FailureWords(
         "1302": RateLimited,  # Zhipu
         "invalid_argument": BadRequest,
         "2013": BadRequest,  # MiniMax
+        # The Responses API.
+        "invalid_prompt": BadRequest,
+        "data_residency_mismatch": BadRequest,
+        "bio_policy": BadRequest,
+        "invalid_image": BadRequest,
+        "invalid_image_format": BadRequest,
+        "invalid_base64_image": BadRequest,
+        "image_too_large": BadRequest,
+        "image_too_small": BadRequest,
+        "image_parse_error": BadRequest,
+        "image_content_policy_violation": BadRequest,
+        "image_file_too_large": BadRequest,
+        "unsupported_image_media_type": BadRequest,
+        "empty_image_file": BadRequest,
     },
     status_object="base_resp",  # MiniMax
 )
