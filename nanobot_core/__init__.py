@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         AgentRunSpec as AgentRunSpec,
     )
     from nanobot_core.app.application import Nanobot as Nanobot, isolated_agent as isolated_agent
+    from nanobot_core.app.structured import NoOutput as NoOutput, OutputInvalid as OutputInvalid
     from nanobot_core.clock import Clock as Clock, SystemClock as SystemClock
     from nanobot_core.config.models import (
         Budget as Budget,
@@ -200,6 +201,7 @@ if TYPE_CHECKING:
         ModelRequested as ModelRequested,
         StopReason as StopReason,
         StreamEnded as StreamEnded,
+        StructuredOutcome as StructuredOutcome,
         TextStreamed as TextStreamed,
         ToolBatchStarted as ToolBatchStarted,
         ToolCallFinished as ToolCallFinished,
@@ -278,6 +280,7 @@ _HOMES = {
         "nanobot_core.agent.loop": "AgentRunner",
         "nanobot_core.agent.run": "AgentRunResult AgentRunSpec",
         "nanobot_core.app.application": "Nanobot isolated_agent",
+        "nanobot_core.app.structured": "NoOutput OutputInvalid",
         "nanobot_core.clock": "Clock SystemClock",
         "nanobot_core.config.models": (
             "Budget BudgetsSettings ChannelSettings GroupSettings PluginSettings "
@@ -329,7 +332,7 @@ _HOMES = {
             "ApprovalRequested ApprovalResolved "
             "ContentReady ContextRequested DeliveryFinished ErrorRaised "
             "IterationFinished IterationStarted MessageReceived MessageComposed "
-            "MessageReceived ModelRequested StopReason TextStreamed StreamEnded "
+            "MessageReceived ModelRequested StopReason StructuredOutcome TextStreamed StreamEnded "
             "ToolBatchStarted ToolCallFinished ToolCallProposed ToolDefinition ToolOutcome "
             "ToolResultReady ToolsOffered TurnInfo TurnOutcome TurnSource TurnStarted "
             "UsageRecorded"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from nanobot_core.messages import (
     InboundMessage,
@@ -20,6 +20,7 @@ from nanobot_core.messages import (
 from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
+OutputT = TypeVar("OutputT")
 TurnSource: TypeAlias = Literal[
     "chat", "cli", "sdk", "cron", "heartbeat", "subagent", "api", "plugin"
 ]
@@ -137,6 +138,7 @@ class TurnOutcome:
         model: model that gave the answer, or ``None``.
         outbound: messages that tools sent on the way, in order.
         has_spoken: a tool has written to the chat of the turn, so that the reply may repeat it.
+        findings: what is wrong with the answer of a turn that had to give an object.
     """
 
     turn: TurnInfo
@@ -151,6 +153,18 @@ class TurnOutcome:
     model: str | None = None
     outbound: tuple[OutboundMessage, ...] = ()
     has_spoken: bool = False
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructuredOutcome(TurnOutcome, Generic[OutputT]):
+    """The result of a turn that gave an object: ``bot.run(..., output=MyModel)``.
+
+    Attributes:
+        output: the validated object; `reply` is its JSON.
+    """
+
+    output: OutputT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,10 +28,15 @@ class ScriptedPlugin:
     Attributes:
         provider: the provider, with its requests.
         model: name of the model that it serves, unique to this plugin.
+
+    Args:
+        steps: the script.
+        json_schema: the model can be made to answer by a JSON Schema.
     """
 
-    def __init__(self, *steps: FakeStep) -> None:
+    def __init__(self, *steps: FakeStep, json_schema: bool = False) -> None:
         self._name = f"scripted{next(_numbers)}"
+        self._json_schema = json_schema
         self.model: str = f"{self._name}/model"
         self.provider: FakeProvider = FakeProvider(*steps, name=self._name)
         _providers[self._name] = self.provider
@@ -44,6 +49,7 @@ class ScriptedPlugin:
             factory="tests.scripted_provider:create_provider",
             needs_key=False,
             default_base="script:",
+            json_schema=self._json_schema,
         )
 
 

@@ -6,10 +6,17 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from nanobot_core.agent.approval import ApprovalPolicy, Approver
 from nanobot_core.agent.model_call import ModelAnswer, ModelCaller
-from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, Compaction, ModelSource
+from nanobot_core.agent.run import (
+    AgentRunResult,
+    AgentRunSpec,
+    Compaction,
+    ModelSource,
+    unshaped,
+)
 from nanobot_core.agent.shortening import (
     COMPACT_AT,
     compact,
@@ -27,11 +34,15 @@ from nanobot_core.events import (
     IterationStarted,
     ProgressMade,
     StopReason,
+    StreamRestarted,
     ToolDefinition,
 )
 from nanobot_core.messages import Message, ToolCall
 from nanobot_core.record import dataclass
 from nanobot_core.text import truncate_middle
+
+if TYPE_CHECKING:
+    from nanobot_core.agent.structured import AnswerForm, ObjectAnswer
 
 MAX_CONTINUATIONS = 3
 NO_ANSWER = "The model gave no answer, twice. Please rephrase the question or try another model."
@@ -49,6 +60,7 @@ SUMMARISE_WHEN_STUCK = (
     "You keep making the same call with the same result, so no more tools are run. Say in a few "
     "sentences what was done and what is left."
 )
+ANSWER_NOW = "No more tools are run for this task. Give the final answer now, from what you know."
 STUCK = "I stopped because the same tool call gave the same result again and again."
 MECHANICAL_SUMMARY_CHARS = 4_000
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -57,11 +69,12 @@ _NO_TOOL_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """The end of a run: its final text, the reason, and the answer that contains the text."""
+    """The end of a run: its final text, the reason, the answer that contains it, the object."""
 
     content: str
     reason: StopReason
     answer: ModelAnswer | None = None
+    found: ObjectAnswer | None = None
 
 
 class AgentRunner:
@@ -122,6 +135,7 @@ class _Run:
         self.tools = tools
         self.request = list(spec.messages)
         self.meter = RequestMeter()
+        self.form = _form_of(spec)
         self.budget = input_budget(spec.context_window_tokens, spec.max_tokens)
         self.aside: list[Message] = []
         """Messages after the request that complete one answer; they are not stored."""
@@ -163,7 +177,15 @@ class _Run:
 
     async def _step(self) -> _Ending | None:
         """Make one model call and run the tools that it asks for; ``None`` means continue."""
-        answer = await self._iterate(self.spec.tools.get_definitions())
+        tools = self.spec.tools
+        answer = await self._iterate(
+            self.form.offered(tools) if self.form else tools.get_definitions()
+        )
+        if self.form:
+            work = self.form.work(answer.response)
+            if work is None:
+                return await self._take_object(answer, self.form)
+            answer = replace(answer, response=work)
         response = answer.response
         is_cut = response.finish_reason == "length"
         if response.tool_calls and not is_cut:
@@ -185,9 +207,24 @@ class _Run:
         self.asked_again = True
         return None
 
+    async def _take_object(self, answer: ModelAnswer, form: AnswerForm) -> _Ending | None:
+        """End with the object in the answer; if it is not valid, let the model correct it once."""
+        found = form.read(answer.response)
+        if found.value is not None:
+            return _Ending(found.text, "completed", answer, found)
+        if form.is_last:
+            return _Ending(found.text or NO_ANSWER, "failed", answer, found)
+        form.is_last = True
+        reason = f"the answer is not valid: {'; '.join(found.findings)}"
+        await self.spec.on_event(StreamRestarted(reason=reason))
+        calls = _normalised(answer.response.tool_calls, self.request, self.spec.turn.id)
+        self.aside += form.correction(answer.response, calls, found.findings)
+        return None
+
     async def _iterate(self, tools: Sequence[ToolDefinition]) -> ModelAnswer:
         """Make one model call on a request that fits."""
         hooks, turn, iteration = self.spec.hooks, self.spec.turn, self.iteration
+        shape = self.form.shape if self.form else unshaped
         sent = await self._fitting(tools)
         if hooks.before_iteration:
             await hooks.before_iteration(
@@ -199,12 +236,12 @@ class _Run:
                 )
             )
         try:
-            answer = await self.caller.call(sent, tools, iteration)
+            answer = await self.caller.call(sent, tools, iteration, shape=shape)
         except ContextTooLong:
             if not await self._compact(tools):
                 raise
             sent = self._outgoing()
-            answer = await self.caller.call(sent, tools, iteration)
+            answer = await self.caller.call(sent, tools, iteration, shape=shape)
         response = answer.response
         self.model = answer.model.name
         tokens = response.usage.prompt_tokens - self.estimator.count_tools(tools)
@@ -272,40 +309,58 @@ class _Run:
             self.aside.append(Message(role="user", content=CONTINUE))
 
     async def _sum_up(self, instruction: str, fallback: str, reason: StopReason) -> _Ending:
-        """Ask for a summary of the work, without tools; if that fails, `fallback` is the answer."""
+        """Ask for a summary of the work, without tools; if that fails, `fallback` is the answer.
+
+        A run that has to end with an object asks for it instead.
+        """
+        tools: tuple[ToolDefinition, ...] = ()
+        if self.form:
+            self.form.is_last, instruction = True, ANSWER_NOW
+            tools = self.form.offered(self.spec.tools)
         self.aside.append(Message(role="user", content=instruction))
         try:
-            answer = await self._iterate(())
+            answer = await self._iterate(tools)
         except (ProviderError, PluginError, LimitError):
             return _Ending(fallback, reason)
+        if self.form:
+            found = self.form.read(answer.response)
+            return _Ending(found.text or fallback, reason, answer, found)
         return _Ending((answer.response.content or "").strip() or fallback, reason, answer)
 
     async def _finish(self, ending: _Ending) -> AgentRunResult:
         hooks, content, answer = self.spec.hooks, ending.content, ending.answer
+        found = ending.found
         if hooks.finalize_content:
             await hooks.on_stream.settle()
             await hooks.on_stream_end.settle()
             content = await hooks.finalize_content(
                 ContentReady(turn=self.spec.turn, content=content)
             )
+            if self.form and found and found.value and content != ending.content:
+                found = self.form.read_text(content)
         message = Message(
             role="assistant",
             content=content,
             reasoning=answer.response.reasoning if answer else None,
-            provider_blocks=answer.response.provider_blocks if answer else (),
+            # Those of calls may refer to the calls, which the final answer does not contain.
+            provider_blocks=()
+            if answer is None or answer.response.tool_calls
+            else answer.response.provider_blocks,
             timestamp=self.clock.now(),
         )
         self.added.append(message)
         return AgentRunResult(
             content=message.text,
             messages=tuple(self.added),
-            stop_reason=ending.reason,
+            stop_reason="failed" if found and found.findings else ending.reason,
             usage=self.caller.usage,
             tools_used=tuple(self.used),
             iterations=len(self.iteration_s),
             model=self.model,
             compaction=self.compaction,
             iteration_s=tuple(self.iteration_s),
+            output=found.value if found else None,
+            findings=found.findings if found else (),
         )
 
     def _add(self, message: Message) -> None:
@@ -355,6 +410,14 @@ class _Run:
         except (ProviderError, PluginError):
             return truncate_middle(transcript, MECHANICAL_SUMMARY_CHARS)
         return answer.response.content or truncate_middle(transcript, MECHANICAL_SUMMARY_CHARS)
+
+
+def _form_of(spec: AgentRunSpec) -> AnswerForm | None:
+    if spec.output is None:
+        return None
+    from nanobot_core.agent.structured import AnswerForm  # most runs do without it
+
+    return AnswerForm(spec.output)
 
 
 def _in_call_order(request: Sequence[Message]) -> list[Message]:

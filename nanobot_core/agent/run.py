@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nanobot_core.agent.results import ResultFiles
 from nanobot_core.contracts.provider import ChatRequest, LLMProvider, ReasoningEffort
@@ -17,6 +17,9 @@ from nanobot_core.paths import PathGuard
 from nanobot_core.prompts import packaged_text
 from nanobot_core.record import dataclass
 from nanobot_core.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,7 @@ class AgentRunSpec:
         max_tool_result_chars: longer results are shortened, and the whole goes to a file.
         max_parallel: calls that run at the same time.
         max_repeats: equal calls with equal results after which the call is refused.
+        output: class of the object that the run ends with, or ``None`` for an answer in words.
         summary_instruction: asks the model for a summary of the oldest messages.
         pending: calls of the last assistant message to run before the first model call.
         more: called between iterations; returns new messages of the user, which the run records.
@@ -138,6 +142,7 @@ class AgentRunSpec:
     max_tool_result_chars: int = 16_000
     max_parallel: int = 8
     max_repeats: int = 6
+    output: type[BaseModel] | None = None
     summary_instruction: str = field(default_factory=partial(packaged_text, "summary"))
     pending: Sequence[ToolCall] = ()
     more: Callable[[], Awaitable[Sequence[Message]]] = _nothing_more
@@ -176,6 +181,8 @@ class AgentRunResult:
         model: model that answered last.
         compaction: how the history was shortened, or ``None``.
         iteration_s: seconds of each iteration, tools included.
+        output: the object, if the run had to end with one and did.
+        findings: what is wrong with the answer of a run that had to end with an object.
     """
 
     content: str
@@ -187,3 +194,5 @@ class AgentRunResult:
     model: str
     compaction: Compaction | None = None
     iteration_s: tuple[float, ...] = ()
+    output: BaseModel | None = None
+    findings: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Mapp
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from nanobot_core.agent.always import AlwaysAllowed
 from nanobot_core.agent.approval import ApprovalPolicy
@@ -42,13 +42,17 @@ from nanobot_core.turns.plugin_tasks import PluginTasks
 from nanobot_core.turns.reach import Reach
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from nanobot_core.contracts.memory import MemoryBackend
     from nanobot_core.contracts.store import SessionStore
     from nanobot_core.contracts.transcription import TranscriptionProvider
+    from nanobot_core.events import StructuredOutcome
     from nanobot_core.hooks.agent_hook import AgentHook
     from nanobot_core.plugins.change import Reconfiguration
     from nanobot_core.tasks import Spawn
 
+OutputT = TypeVar("OutputT", bound="BaseModel")
 FIXED = (
     "agents.defaults.workspace",
     "agents.defaults.session_store",
@@ -290,6 +294,28 @@ class Nanobot:
         """Answer one message without queue and channels; see `TurnPipeline.process`."""
         return await self._running().process(request)
 
+    @overload
+    async def run(
+        self,
+        text: str,
+        *,
+        session: str = ...,
+        media: Sequence[str] = ...,
+        model: str | None = ...,
+        hooks: Sequence[AgentHook] = ...,
+        output: None = ...,
+    ) -> TurnOutcome: ...
+    @overload
+    async def run(
+        self,
+        text: str,
+        *,
+        session: str = ...,
+        media: Sequence[str] = ...,
+        model: str | None = ...,
+        hooks: Sequence[AgentHook] = ...,
+        output: type[OutputT],
+    ) -> StructuredOutcome[OutputT]: ...
     async def run(
         self,
         text: str,
@@ -298,6 +324,7 @@ class Nanobot:
         media: Sequence[str] = (),
         model: str | None = None,
         hooks: Sequence[AgentHook] = (),
+        output: type[OutputT] | None = None,
     ) -> TurnOutcome:
         """Answer `text` and return the outcome.
 
@@ -307,11 +334,23 @@ class Nanobot:
             media: local paths of attached files.
             model: model instead of the configured one.
             hooks: hooks of this run only.
+            output: pydantic model of the answer; the outcome then has the object as `output`. An
+                answer that does not fit is returned to the model once, with what is wrong with it.
 
         Returns:
             The outcome; its `error` says why a turn failed.
+
+        Raises:
+            OutputInvalid: the model's answers do not fit `output`.
+            NoOutput: the turn failed or was stopped before there was an object.
+            TypeError: `output` is not a pydantic model with named fields.
         """
-        return await self.process_direct(_direct(text, session, media, model, hooks))
+        request = _direct(text, session, media, model, hooks)
+        if output is None:
+            return await self.process_direct(request)
+        from nanobot_core.app.structured import object_of, with_output
+
+        return await object_of(self.process_direct(with_output(request, output)))
 
     async def stream(
         self,
@@ -321,14 +360,20 @@ class Nanobot:
         media: Sequence[str] = (),
         model: str | None = None,
         hooks: Sequence[AgentHook] = (),
+        output: type[BaseModel] | None = None,
     ) -> AsyncIterator[RunEvent]:
         """Answer `text` and yield events, the `TurnOutcome` last; arguments as `run`.
 
-        Leaving the loop early stops the turn.
+        With `output` the last event is a `StructuredOutcome`, or a `TurnOutcome` that says why
+        there is no object. Leaving the loop early stops the turn.
         """
         pipeline = self._running()
         queue: asyncio.Queue[RunEvent | None] = asyncio.Queue(EVENT_QUEUE_LIMIT)
         request = replace(_direct(text, session, media, model, hooks), on_event=queue.put)
+        if output is not None:
+            from nanobot_core.app.structured import with_output
+
+            request = with_output(request, output)
         task = self._turns.spawn(pipeline.process(request), name=f"stream:{session}")
         task.add_done_callback(lambda done: _mark_broken_end(done, queue))
         try:

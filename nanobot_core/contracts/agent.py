@@ -9,6 +9,8 @@ from nanobot_core.messages import Message, Usage
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from nanobot_core.contracts.tool import Tool
 
 
@@ -28,6 +30,7 @@ class AgentTask:
         model: name of the model, or ``None`` for the configured one.
         max_iterations: model calls before the task is ended with a summary.
         max_tokens: most tokens of one answer, or ``None`` for the configured number.
+        output: pydantic model of the object to end with, or ``None`` for an answer in words.
     """
 
     purpose: str
@@ -36,6 +39,7 @@ class AgentTask:
     model: str | None = None
     max_iterations: int = 10
     max_tokens: int | None = None
+    output: type[BaseModel] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +51,14 @@ class TaskOutcome:
         stop_reason: why it ended; the text is an answer only if this is ``completed``.
         usage: tokens and money of all its model calls.
         tools_used: names of the tools that were called, in order of first use.
+        output: the object, if the task had to end with one and did.
     """
 
     content: str
     stop_reason: StopReason
     usage: Usage
     tools_used: tuple[str, ...] = ()
+    output: BaseModel | None = None
 
 
 class AgentAccess(Protocol):

@@ -55,6 +55,20 @@ def validate_model(model: type[BaseModel], arguments: JsonObject) -> BaseModel:
         raise ToolInputError("; ".join(_findings(error, arguments))) from error
 
 
+def read_model(model: type[BaseModel], content: JsonObject) -> BaseModel:
+    """Return `content` as an instance of `model`, as pydantic reads JSON.
+
+    Raises:
+        ToolInputError: it does not fit; every finding is named with its path.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        raise ToolInputError("; ".join(_findings(error, content))) from error
+
+
 def model_findings(model: type[BaseModel], arguments: JsonObject) -> list[str]:
     """Return what is wrong with `arguments`, in the words of `validate_params`.
 

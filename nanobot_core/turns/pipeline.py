@@ -24,6 +24,7 @@ from nanobot_core.errors import SessionError, ToolError
 from nanobot_core.events import (
     MessageSent,
     NoticeGiven,
+    StructuredOutcome,
     TurnInfo,
     TurnOutcome,
     TurnSource,
@@ -50,6 +51,7 @@ from nanobot_core.sessions.history import (
     unknown_outcome,
 )
 from nanobot_core.sessions.session import Session, Sessions
+from nanobot_core.text import shorten
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.failure import outcome_of
@@ -60,6 +62,8 @@ from nanobot_core.turns.recorder import STORED_RESULT_CHARS, TurnRecorder, keep_
 from nanobot_core.turns.speech import Transcribe, with_speech
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from nanobot_core.agent.tokens import TokenEstimator
     from nanobot_core.clock import Clock
     from nanobot_core.config.models import Settings
@@ -69,6 +73,10 @@ if TYPE_CHECKING:
     from nanobot_core.turns.commands import Controls
 
 UNKNOWN_COMMAND = "This command is no longer available."
+INVALID_OUTPUT = (
+    "the answer is not a valid {name}: {findings}; describe the fields of {name}, simplify it or "
+    "choose another model; the model answered: {answer}"
+)
 DEFAULT_OVERHEAD = 4_000
 """Estimated tokens of system prompt and tools until a turn has measured them."""
 RUN_HOOKS_DRAIN_S = 5.0
@@ -89,6 +97,7 @@ class TurnRequest:
         on_event: receives events as they happen, the outcome last.
         hooks: hooks of this turn alone.
         model: model instead of the configured one, or ``None``.
+        output: class of the object to answer with, or ``None`` for an answer in words.
         is_owner: the sender is the owner; anyone else is a guest, with fewer tools and commands.
         more: returns new messages of the session; each is added to the turn.
         is_retried: whether the message queue hands the message out again if the turn is cancelled.
@@ -99,6 +108,7 @@ class TurnRequest:
     on_event: EventSink = ignore_event
     hooks: Sequence[AgentHook] = ()
     model: str | None = None
+    output: type[BaseModel] | None = None
     is_owner: bool = False
     more: Callable[[], Awaitable[Sequence[InboundMessage]]] = _no_messages
     is_retried: Callable[[], bool] = lambda: False
@@ -391,6 +401,7 @@ class TurnPipeline:
                 spec,
                 messages=messages,
                 model=chosen,
+                output=work.request.output,
                 pending=start.repeat,
                 more=partial(self._said_meanwhile, work),
                 send=partial(self._send, work),
@@ -494,8 +505,10 @@ def _turn_of(request: TurnRequest, sharing: Sharing) -> TurnInfo:
 
 
 def _outcome(work: _Turn, result: AgentRunResult, since: Sequence[Message]) -> TurnOutcome:
-    failed = result.stop_reason == "failed"
-    return TurnOutcome(
+    make: Callable[..., TurnOutcome] = TurnOutcome
+    if result.output is not None:
+        make = partial(StructuredOutcome, output=result.output)
+    return make(
         turn=work.info,
         reply=result.content,
         has_spoken=_has_spoken(since),
@@ -504,8 +517,21 @@ def _outcome(work: _Turn, result: AgentRunResult, since: Sequence[Message]) -> T
         iterations=result.iterations,
         tools_used=result.tools_used,
         stop_reason=result.stop_reason,
-        error=result.content if failed else None,
+        error=_error(work.request, result),
         model=result.model,
+        findings=result.findings,
+    )
+
+
+def _error(request: TurnRequest, result: AgentRunResult) -> str | None:
+    if result.stop_reason != "failed":
+        return None
+    if not result.findings or request.output is None:
+        return result.content
+    return INVALID_OUTPUT.format(
+        name=request.output.__name__,
+        findings="; ".join(result.findings),
+        answer=shorten(result.content, 300),
     )
 
 

@@ -49,6 +49,7 @@ class PluginTasks:
                 model=task.model or spec.model,
                 max_iterations=task.max_iterations,
                 max_tokens=task.max_tokens or spec.max_tokens,
+                output=task.output,
                 redact=pipeline.redact,
                 stream=False,
             )
@@ -58,6 +59,7 @@ class PluginTasks:
             stop_reason=done.stop_reason,
             usage=done.usage,
             tools_used=done.tools_used,
+            output=done.output,
         )
 
     def context_budget(self) -> int:

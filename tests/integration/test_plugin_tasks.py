@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from nanobot_core import (
     AgentTask,
@@ -19,6 +20,7 @@ from nanobot_core import (
     on,
     tool,
 )
+from nanobot_core.agent.structured import ANSWER_TOOL
 from nanobot_core.contracts.plugin import Deny
 from tests.integration.conftest import Start, agent, call
 from tests.scripted_provider import ScriptedPlugin
@@ -115,3 +117,18 @@ async def test_a_closed_agent_refuses_it(tmp_path: Path) -> None:
     await bot.plugins.register(worker, "worker")
     with pytest.raises(RuntimeError, match="not started"):
         await worker.ctx.agent.run(AgentTask(purpose="dream", messages=REQUEST))
+
+
+class Summary(BaseModel):
+    text: str
+
+
+async def test_a_task_can_end_with_an_object(start: Start) -> None:
+    worker = Worker()
+    script = ScriptedPlugin(call(ANSWER_TOOL, text="short"), "no", "no")
+    async with start(script, plugins=(worker,)) as _:
+        task = AgentTask(purpose="sum", messages=REQUEST, output=Summary)
+        done = await worker.ctx.agent.run(task)
+        failed = await worker.ctx.agent.run(task)
+    assert done.output == Summary(text="short")
+    assert (failed.output, failed.stop_reason) == (None, "failed")

@@ -54,7 +54,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def ask(bot: Nanobot, text: str = "hello", **options: str) -> str:
     async with asyncio.timeout(LIMIT_S):
-        outcome = await bot.run(text, **options)  # type: ignore[arg-type]  # session and model are texts
+        outcome = await bot.run(text, **options)  # type: ignore[call-overload]  # session and model are texts
     return outcome.reply or f"failed: {outcome.error}"
 
 
