@@ -10,6 +10,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nanobot_core.testing.anthropic_server import (
+        AnthropicServer as AnthropicServer,
+        anthropic_error as anthropic_error,
+    )
     from nanobot_core.testing.bus import (
         BusContract as BusContract,
         DurableBusContract as DurableBusContract,
@@ -72,6 +76,7 @@ if TYPE_CHECKING:
 _HOMES = {
     name: f"nanobot_core.testing.{module}"
     for module, names in {
+        "anthropic_server": "AnthropicServer anthropic_error",
         "bus": "BusContract DurableBusContract",
         "channel": "ChannelContract ChannelPlatform RecordingInbox",
         "clock": "FakeClock",
