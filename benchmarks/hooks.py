@@ -33,6 +33,7 @@ from nanobot_core import (
     TurnStarted,
     on,
 )
+from nanobot_core.agent.cool_down import CoolDowns
 from nanobot_core.agent.model_call import ModelCaller
 from nanobot_core.agent.results import ResultFiles
 from nanobot_core.agent.run import Model
@@ -219,7 +220,8 @@ def _caller_with(plugins: list[Listener]) -> ModelCaller:
         files=PathGuard(Path.cwd()),
         results=ResultFiles(Folder(Path.cwd())),
     )
-    return ModelCaller(spec, _Stream(), SystemClock())
+    clock = SystemClock()
+    return ModelCaller(spec, _Stream(), clock, CoolDowns(clock))
 
 
 async def _us_of_stream(caller: ModelCaller) -> float:

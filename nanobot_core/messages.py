@@ -116,7 +116,8 @@ class Usage:
         completion_tokens: tokens received, reasoning included.
         cached_tokens: part of `prompt_tokens` that the provider had cached.
         reasoning_tokens: part of `completion_tokens` that was thinking.
-        cost_usd: price in US dollars, or ``None`` if it is unknown.
+        cost_usd: price in US dollars, as the service names it, or ``None``.
+        estimated_usd: the same by the list prices of the model, if the service names none.
     """
 
     prompt_tokens: int = 0
@@ -124,6 +125,7 @@ class Usage:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     cost_usd: float | None = None
+    estimated_usd: float | None = None
 
     @property
     def total_tokens(self) -> int:
@@ -131,14 +133,19 @@ class Usage:
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cost_usd=sum(costs) if costs else None,
+            cost_usd=_sum(self.cost_usd, other.cost_usd),
+            estimated_usd=_sum(self.estimated_usd, other.estimated_usd),
         )
+
+
+def _sum(*amounts: float | None) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

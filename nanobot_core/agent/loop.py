@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.approval import ApprovalPolicy, Approver
+from nanobot_core.agent.cool_down import CoolDowns
 from nanobot_core.agent.model_call import ModelAnswer, ModelCaller
 from nanobot_core.agent.run import (
     AgentRunResult,
@@ -84,13 +85,22 @@ class AgentRunner:
         models: finds the provider of a model.
         clock: source of time.
         policy: the owner's decisions on tool calls.
+        cool_downs: shared with former runners; by default none has failed.
 
     Attributes:
         estimator: counts tokens; shared by all runs, because it learns.
     """
 
-    def __init__(self, models: ModelSource, *, clock: Clock, policy: ApprovalPolicy) -> None:
+    def __init__(
+        self,
+        models: ModelSource,
+        *,
+        clock: Clock,
+        policy: ApprovalPolicy,
+        cool_downs: CoolDowns | None = None,
+    ) -> None:
         self._models, self._clock, self._policy = models, clock, policy
+        self._cool_downs = cool_downs or CoolDowns(clock)
         self.estimator: TokenEstimator = TokenEstimator()
 
     async def run(self, spec: AgentRunSpec) -> AgentRunResult:
@@ -107,7 +117,8 @@ class AgentRunner:
             of the run; report calls without a result as interrupted.
         """
         tools = self._tool_runner(spec)
-        return await _Run(spec, self._models, self._clock, self.estimator, tools).go()
+        caller = ModelCaller(spec, self._models, self._clock, self._cool_downs)
+        return await _Run(spec, caller, self._clock, self.estimator, tools).go()
 
     async def run_calls(self, spec: AgentRunSpec, calls: Sequence[ToolCall]) -> list[Message]:
         """Run calls of an interrupted turn again, and return their results in the same order."""
@@ -123,7 +134,7 @@ class _Run:
     def __init__(
         self,
         spec: AgentRunSpec,
-        models: ModelSource,
+        caller: ModelCaller,
         clock: Clock,
         estimator: TokenEstimator,
         tools: ToolRunner,
@@ -131,7 +142,7 @@ class _Run:
         self.spec = spec
         self.clock = clock
         self.estimator = estimator
-        self.caller = ModelCaller(spec, models, clock)
+        self.caller = caller
         self.tools = tools
         self.request = list(spec.messages)
         self.meter = RequestMeter()

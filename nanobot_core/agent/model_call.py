@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+from nanobot_core.agent.cool_down import CoolDown, CoolDowns
 from nanobot_core.agent.run import AgentRunSpec, Model, ModelSource, Shape, unshaped
 from nanobot_core.agent.shortening import without_images
 from nanobot_core.clock import Clock
@@ -20,6 +21,7 @@ from nanobot_core.contracts.provider import (
     Completed,
     LLMResponse,
     ModelCallRequested,
+    ModelInfo,
     ReasoningDelta,
     StreamEvent,
     TextDelta,
@@ -71,12 +73,17 @@ class ModelAnswer:
 class ModelCaller:
     """Makes the model calls of one agent run."""
 
-    def __init__(self, spec: AgentRunSpec, models: ModelSource, clock: Clock) -> None:
+    def __init__(
+        self, spec: AgentRunSpec, models: ModelSource, clock: Clock, cool_downs: CoolDowns
+    ) -> None:
         self._spec = spec
         self._models = models
         self._clock = clock
+        self._cool_downs = cool_downs
         self._without_images: set[str] = set()
         """Models that have refused a request for its images."""
+        self._noticed: set[str] = set()
+        """What the user has been notified of; once in a run is enough."""
         self.usage: Usage = Usage()
         """Of all calls so far."""
 
@@ -91,6 +98,8 @@ class ModelCaller:
     ) -> ModelAnswer:
         """Return the answer of the chosen model, or of the first fallback that answers.
 
+        A model that cools down after a failure is tried last.
+
         Args:
             messages: the request's history, system prompt first.
             tools: what may be called; empty for an answer in words.
@@ -104,46 +113,77 @@ class ModelCaller:
             NoProvider: no provider serves the model.
             LimitError: a hook ended the turn.
         """
-        chosen = await self._chosen(iteration)
-        tried: set[str] = set()
         spec = replace(self._spec, stream=False) if is_hidden else self._spec
-        attempt = _Attempt(spec, iteration)
+        attempt = _Attempt(spec, iteration, has_other=bool(self._spec.fallback_models))
+        failed: Model | None = None
         failure: ProviderError | PluginError | None = None
-        for name in (chosen, *self._spec.fallback_models):
+        refused: set[str] = set()
+        cooling: list[tuple[Model, CoolDown]] = []
+        async with aclosing(self._chain(await self._chosen(iteration), cooling)) as chain:
+            async for model in chain:
+                if model.provider_name in refused:
+                    continue
+                if failed is not None and failure is not None:
+                    await attempt.restart(failure.reason)
+                    await self._notice_once(failed.name, f"{failure.reason}; trying {model.name}")
+                elif cooling and model is not cooling[0][0]:
+                    first, cool_down = cooling[0]
+                    said = f"{first.name} failed a moment ago ({cool_down.reason})"
+                    await self._notice_once(first.name, f"{said}; trying {model.name}")
+                try:
+                    request = self._request(model, messages, tools)
+                    return await self._call_one(model, attempt, shape(model, request))
+                except (ProviderError, PluginError) as error:
+                    # Another model would refuse the same request.
+                    if isinstance(error, BadRequest):
+                        raise
+                    if isinstance(error, AuthenticationFailed):
+                        refused.add(model.provider_name)
+                    failed, failure = model, error
+        assert failure is not None  # noqa: S101 - the first name has returned, raised or failed
+        raise failure
+
+    async def _chain(
+        self, chosen: str | None, cooling: list[tuple[Model, CoolDown]]
+    ) -> AsyncGenerator[Model]:
+        """Yield the models to call in order, each once; those that cool down come last.
+
+        Args:
+            chosen: name of the first.
+            cooling: receives those that cool down.
+        """
+        names = dict.fromkeys((chosen, *self._spec.fallback_models))
+        seen: set[tuple[str, str]] = set()
+        for name in names:
             try:
                 model = await self._models.model(name)
             except (NoProvider, PluginError) as error:
-                if not tried:
+                if name == chosen:
                     raise
-                await self._notice(str(error))
+                await self._notice_once(str(name), str(error))
                 continue
-            if model.name in tried:
+            if (key := (model.provider_name, model.wire_name)) in seen:
                 continue
-            tried.add(model.name)
-            if failure is not None:
-                await attempt.restart(failure.reason)
-                await self._notice(f"{failure.reason}; trying {model.name}")
-            try:
-                request = self._request(model, messages, tools)
-                return await self._call_one(model, attempt, shape(model, request))
-            except (ProviderError, PluginError) as error:
-                # Another model would refuse the same request.
-                if isinstance(error, AuthenticationFailed | BadRequest):
-                    raise
-                failure = error
-        assert failure is not None  # noqa: S101 - the first name has returned, raised or failed
-        raise failure
+            seen.add(key)
+            cool_down = self._cool_downs.of(model) if len(names) > 1 else None
+            if cool_down is not None:
+                cooling.append((model, cool_down))
+            else:
+                yield model
+        for model, _ in cooling:
+            yield model
 
     def _request(
         self, model: Model, messages: Sequence[Message], tools: Sequence[ToolDefinition]
     ) -> ChatRequest:
+        allowed = self._spec.max_tokens
         return ChatRequest(
             messages=tuple(messages),
             model=model.wire_name,
             tools=tuple(tools),
-            max_tokens=self._spec.max_tokens,
-            temperature=self._spec.temperature,
-            reasoning_effort=self._spec.reasoning_effort,
+            max_tokens=min(allowed, model.max_tokens or allowed),
+            temperature=model.temperature,
+            reasoning_effort=model.reasoning_effort,
             extra=model.overrides,
         )
 
@@ -159,7 +199,8 @@ class ModelCaller:
         paid: list[LLMResponse] = []
 
         async def with_retries(wanted: ChatRequest) -> LLMResponse:
-            paid.append(await self._with_images_or_without(model, attempt, wanted))
+            response = await self._with_cool_down(model, attempt, wanted)
+            paid.append(replace(response, usage=_priced(response.usage, model.info)))
             return paid[0]
 
         started = time.perf_counter()
@@ -185,13 +226,35 @@ class ModelCaller:
         elapsed_s = time.perf_counter() - started
         return ModelAnswer(_without_thoughts(response), model, elapsed_s, attempt.first_token_s)
 
+    async def _with_cool_down(
+        self, model: Model, attempt: _Attempt, request: ChatRequest
+    ) -> LLMResponse:
+        """Make the call; if the model fails for good, later calls leave it out for a while."""
+        attempt.is_trial = attempt.has_other and self._cool_downs.begin_trial(model)
+        try:
+            response = await self._with_images_or_without(model, attempt, request)
+        except (ProviderError, PluginError) as error:
+            if attempt.has_other and not isinstance(error, BadRequest | AnswerTooLong):
+                self._cool_downs.record(model, error)
+            raise
+        self._cool_downs.clear(model)
+        return response
+
     async def _with_images_or_without(
         self, model: Model, attempt: _Attempt, request: ChatRequest
     ) -> LLMResponse:
-        """Make the call; if the model refuses it, make it again without its images.
+        """Make the call without images that the model is known not to accept.
 
-        Services report only in free text that a model does not accept images, or not this one.
+        If it refuses the call, make it again without its images: services report only in free
+        text that a model does not accept images, or not this one.
         """
+        abilities = model.info.abilities if model.info else None
+        if abilities is not None and "images" not in abilities:
+            textual = without_images(request.messages)
+            if textual != request.messages:
+                text = f"{model.name} accepts no images; it answers without them"
+                await self._notice_once(text, text)
+            return await self._with_retries(model, attempt, replace(request, messages=textual))
         if model.name not in self._without_images:
             try:
                 return await self._with_retries(model, attempt, request)
@@ -210,11 +273,13 @@ class ModelCaller:
     async def _with_retries(
         self, model: Model, attempt: _Attempt, request: ChatRequest
     ) -> LLMResponse:
-        for delay_s in RETRY_DELAYS_S:
+        for delay_s in () if attempt.is_trial else RETRY_DELAYS_S:
             try:
                 return await attempt.make(model, request)
             except ProviderError as error:
                 if not error.retryable or isinstance(error, ContextTooLong):
+                    raise
+                if attempt.has_other and (error.retry_after_s or 0) > LONGEST_RETRY_AFTER_S:
                     raise
                 wait_s = _wait_s(error, delay_s)
                 await attempt.restart(error.reason)
@@ -228,6 +293,11 @@ class ModelCaller:
 
     async def _notice(self, text: str) -> None:
         await self._spec.on_event(NoticeGiven(text=text))
+
+    async def _notice_once(self, subject: str, text: str) -> None:
+        if subject not in self._noticed:
+            self._noticed.add(subject)
+            await self._notice(text)
 
     def _record_usage(self, model: Model, usage: Usage) -> None:
         self.usage = self.usage + usage
@@ -248,7 +318,7 @@ class ModelCaller:
 class _Attempt:
     """One model call, tried one or more times; streams into the run's events and hooks."""
 
-    def __init__(self, spec: AgentRunSpec, iteration: int) -> None:
+    def __init__(self, spec: AgentRunSpec, iteration: int, *, has_other: bool) -> None:
         self._spec = spec
         self._batch: list[tuple[str, str]] = []
         self._batch_since_s = 0.0
@@ -256,6 +326,10 @@ class _Attempt:
         self.iteration = iteration
         self.first_token_s: float | None = None
         self.is_noticed = False
+        self.has_other = has_other
+        """Whether another model can answer instead."""
+        self.is_trial = False
+        """Whether the model has failed before, and gets one attempt."""
 
     async def restart(self, reason: str) -> None:
         """Report that the text streamed so far is void, if there is any."""
@@ -417,6 +491,21 @@ def _wait_s(error: ProviderError, delay_s: float) -> float:
     if error.retry_after_s is not None:
         return min(max(error.retry_after_s, 0.0), LONGEST_RETRY_AFTER_S)
     return delay_s * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, no secret
+
+
+def _priced(usage: Usage, info: ModelInfo | None) -> Usage:
+    """Return `usage` with what it costs by the list prices, if the service names no cost."""
+    if usage.cost_usd is not None or info is None:
+        return usage
+    if info.input_usd is None or info.output_usd is None:
+        return usage
+    cached_usd = info.input_usd if info.cached_usd is None else info.cached_usd
+    for_million_usd = (
+        max(usage.prompt_tokens - usage.cached_tokens, 0) * info.input_usd
+        + usage.cached_tokens * cached_usd
+        + usage.completion_tokens * info.output_usd
+    )
+    return replace(usage, estimated_usd=for_million_usd / 1_000_000)
 
 
 def _without_thoughts(response: LLMResponse) -> LLMResponse:

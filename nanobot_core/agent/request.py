@@ -53,6 +53,7 @@ class RequestParts:
         memory: passages of the memory backend.
         format_hint: how the channel shows text, or an empty string.
         workspace: folder of the turn's tools.
+        budget_tokens: tokens that a request may take; passages of plugins get a part of them.
     """
 
     turn: TurnInfo
@@ -60,6 +61,7 @@ class RequestParts:
     history: Sequence[Message]
     model: str
     workspace: Path
+    budget_tokens: int
     tools: Sequence[str] = ()
     progress: Sequence[Message] = ()
     media: Sequence[str] = ()
@@ -93,7 +95,6 @@ class RequestBuilder:
         instructions: see above.
         timezone: IANA name of the time zone for the times that the model sees.
         clock: source of time.
-        budget_tokens: tokens that a request may take; passages of plugins get a part of them.
         max_image_side: pixels of the longer side of an image.
     """
 
@@ -103,13 +104,11 @@ class RequestBuilder:
         timezone: str,
         clock: Clock,
         *,
-        budget_tokens: int,
         max_image_side: int,
     ) -> None:
         self.instructions: Instructions = instructions
         self._timezone = ZoneInfo(timezone)
         self._clock = clock
-        self._budget_tokens = budget_tokens
         self._max_image_side = max_image_side
         self.report: BlockReport = BlockReport()
         # One picture at a time, so that those of many messages do not fill the memory together.
@@ -143,8 +142,8 @@ class RequestBuilder:
                 turn=parts.turn, model=parts.model, history=parts.history, tools=parts.tools
             )
             blocks += await hooks.gather_context(event)
-        stable, losses = self._fitted(blocks, "stable", STABLE_SHARE)
-        fresh, more_losses = self._fitted(blocks, "turn", TURN_SHARE)
+        stable, losses = _fitted(blocks, "stable", int(parts.budget_tokens * STABLE_SHARE))
+        fresh, more_losses = _fitted(blocks, "turn", int(parts.budget_tokens * TURN_SHARE))
         self.report.update(parts.turn.session_key, stable, {**losses, **more_losses})
         beginning = await self.instructions.parts(
             parts.turn.channel,
@@ -162,12 +161,6 @@ class RequestBuilder:
             *map(_with_runtime, parts.progress),
         ]
 
-    def _fitted(
-        self, blocks: Sequence[PlacedBlock], placement: str, share: float
-    ) -> tuple[Passages, Passages]:
-        chosen = [each for each in blocks if each[1].placement == placement]
-        return fit_blocks(chosen, int(self._budget_tokens * share))
-
     async def _with_context(self, parts: RequestParts, passages: Iterable[str]) -> Message:
         """Return the turn's message as it is sent: images, runtime lines, passages, text."""
         images: list[ImageBlock] = []
@@ -183,6 +176,13 @@ class RequestBuilder:
         if not images:
             return message
         return replace(message, content=(*images, TextBlock(message.text)))
+
+
+def _fitted(
+    blocks: Sequence[PlacedBlock], placement: str, budget_tokens: int
+) -> tuple[Passages, Passages]:
+    chosen = [each for each in blocks if each[1].placement == placement]
+    return fit_blocks(chosen, budget_tokens)
 
 
 def _with_runtime(message: Message, *passages: str) -> Message:

@@ -8,7 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from nanobot_core.agent.results import ResultFiles
-from nanobot_core.contracts.provider import ChatRequest, LLMProvider, ReasoningEffort
+from nanobot_core.contracts.provider import (
+    ChatRequest,
+    LLMProvider,
+    ModelInfo,
+    ReasoningEffort,
+)
 from nanobot_core.contracts.tool import no_chat
 from nanobot_core.events import RunEvent, StopReason, TurnInfo
 from nanobot_core.hooks.caller import Hooks
@@ -34,6 +39,10 @@ class Model:
         plugin: id of the plugin that contributes the provider.
         overrides: request fields that are forced for it.
         json_schema: it can be made to answer by a JSON Schema, `ChatRequest.output_schema`.
+        info: what is known of it, or ``None``.
+        max_tokens: most tokens of one answer, or ``None`` for as many as the run allows.
+        temperature: sampling temperature, or ``None``.
+        reasoning_effort: how hard to think, or ``None``.
     """
 
     name: str
@@ -43,6 +52,10 @@ class Model:
     plugin: str
     overrides: JsonObject = field(default_factory=dict)
     json_schema: bool = False
+    info: ModelInfo | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    reasoning_effort: ReasoningEffort | None = None
 
 
 Shape = Callable[[Model, ChatRequest], ChatRequest]
@@ -54,16 +67,43 @@ def unshaped(_model: Model, request: ChatRequest) -> ChatRequest:
     return request
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """What a run needs of the model that is chosen for it, before the model is called.
+
+    Attributes:
+        name: its name, or that of its preset; ``None`` if no model is configured.
+        fallback_models: models to try, in order, when it fails for good.
+        max_tokens: most tokens of one answer.
+        context_window_tokens: most tokens of one request and its answer.
+    """
+
+    name: str | None = None
+    fallback_models: tuple[str, ...] = ()
+    max_tokens: int = 8_192
+    context_window_tokens: int = 65_536
+
+
 class ModelSource(Protocol):
     """Finds the provider of a model."""
 
     async def model(self, name: str | None) -> Model:
-        """Return the model; ``None`` names the configured default.
+        """Return the model or that of the preset; ``None`` names the configured default.
 
         Raises:
             NoProvider: nothing serves it.
             PluginError: its plugin cannot run.
         """
+
+
+class ModelChoices(Protocol):
+    """Knows what the configuration and the models' data say of a model."""
+
+    async def choice(self, name: str | None) -> ModelChoice:
+        """Return what a run needs of a model; ``None`` names the configured default."""
+
+    def known_choice(self, name: str | None) -> ModelChoice:
+        """Return the same as far as it is known without reading a file."""
 
 
 async def ignore_event(event: RunEvent) -> None:
@@ -108,8 +148,6 @@ class AgentRunSpec:
         max_iterations: model calls before the run is ended with a summary.
         max_tokens: most tokens of one answer.
         context_window_tokens: size of the model's window.
-        temperature: sampling temperature, or ``None``.
-        reasoning_effort: how hard to think, or ``None``.
         stream: ask the provider for a stream.
         tool_timeout_s: limit for tools without one of their own.
         max_tool_result_chars: longer results are shortened, and the whole goes to a file.
@@ -135,8 +173,6 @@ class AgentRunSpec:
     max_iterations: int = 200
     max_tokens: int = 8_192
     context_window_tokens: int = 65_536
-    temperature: float | None = None
-    reasoning_effort: ReasoningEffort | None = None
     stream: bool = True
     tool_timeout_s: float = 120.0
     max_tool_result_chars: int = 16_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 
-from nanobot_core.agent.run import Compaction
+from nanobot_core.agent.run import Compaction, ModelChoice
 from nanobot_core.agent.tokens import TokenEstimator
 from nanobot_core.messages import ContentBlock, ImageBlock, Message, TextBlock
 from nanobot_core.text import truncate_middle
@@ -75,6 +75,11 @@ def input_budget(context_window_tokens: int, max_tokens: int) -> int:
     """Return how many tokens a request may take: the window less the answer and a margin."""
     margin = max(context_window_tokens // 50, 256)
     return max(context_window_tokens - max_tokens - margin, context_window_tokens // 4)
+
+
+def room_of(choice: ModelChoice) -> int:
+    """Return how many tokens a request may take before it must be shortened."""
+    return int(input_budget(choice.context_window_tokens, choice.max_tokens) * COMPACT_AT)
 
 
 async def compact(

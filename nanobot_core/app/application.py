@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from nanobot_core.agent.always import AlwaysAllowed
 from nanobot_core.agent.approval import ApprovalPolicy
+from nanobot_core.agent.cool_down import CoolDowns
 from nanobot_core.agent.instructions import Instructions
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder
 from nanobot_core.agent.results import ResultFiles
-from nanobot_core.agent.shortening import input_budget
 from nanobot_core.app.logging import configure_logging, quiet_unless_configured
 from nanobot_core.app.models import ConfiguredModels
 from nanobot_core.app.slots import create_memory, create_session_store, create_transcriber
@@ -81,6 +81,8 @@ class Nanobot:
     Attributes:
         loaded: the present configuration.
         plugins: the plugin host; ``await plugins.register(obj)`` adds a plugin of the program.
+        cool_downs: providers that are left out of chains because they failed.
+        models: the configured models and presets.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Nanobot:
             environ=environ,
             agent=lambda plugin: PluginTasks(plugin, self._running),
         )
+        self.cool_downs: CoolDowns = CoolDowns(self._clock)
         self.models: ConfiguredModels = ConfiguredModels(self.plugins, self.loaded, environ)
         self._pipeline: TurnPipeline | None = None
         self._workspace = Folder(self.loaded.workspace)
@@ -263,12 +266,14 @@ class Nanobot:
         return TurnSetup(
             settings=settings,
             reach=Reach(self.loaded, self._results),
-            runner=AgentRunner(self.models, clock=self._clock, policy=policy),
+            models=self.models,
+            runner=AgentRunner(
+                self.models, clock=self._clock, policy=policy, cool_downs=self.cool_downs
+            ),
             requests=RequestBuilder(
                 Instructions(self._workspace, self.loaded.home / "prompts"),
                 defaults.timezone,
                 self._clock,
-                budget_tokens=input_budget(defaults.context_window_tokens, defaults.max_tokens),
                 max_image_side=defaults.max_image_side,
             ),
         )
@@ -287,6 +292,7 @@ class Nanobot:
         change = await self.plugins.changes.reconfigure(loaded, catalogue)
         self.loaded = loaded
         self.models.reconfigure(loaded)
+        self.cool_downs.clear()
         self._running().reconfigure(self._turn_setup())
         return change
 

@@ -1,17 +1,19 @@
-"""ConfiguredModels: finds the provider of a model, and creates it once."""
+"""ConfiguredModels: the models and presets of the configuration, with their providers."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nanobot_core.agent.run import Model
+from nanobot_core.agent.run import Model, ModelChoice
+from nanobot_core.app.model_table import ModelTable
 from nanobot_core.config.environment import environment
-from nanobot_core.config.models import ProviderSettings
+from nanobot_core.config.models import AgentDefaults, ProviderSettings
 from nanobot_core.config.validation import validate_section
 from nanobot_core.contracts.login import ProviderLogin
-from nanobot_core.contracts.provider import LLMProvider, ProviderSpec
-from nanobot_core.errors import PluginRejected
+from nanobot_core.contracts.provider import LLMProvider, ModelInfo, ProviderSpec
+from nanobot_core.errors import NoProvider, PluginRejected
 from nanobot_core.plugins.examine import settings_model
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.providers.match import ProviderMatch, ProviderRow, match_provider
@@ -34,6 +36,9 @@ class ConfiguredModels:
         host: the plugins, which contribute providers.
         loaded: the present configuration.
         environ: environment variables; ``None`` means those of the process.
+
+    Attributes:
+        table: what is known of models.
     """
 
     def __init__(
@@ -45,9 +50,11 @@ class ConfiguredModels:
         self._host = host
         self._loaded = loaded
         self._environ = environ
+        self.table: ModelTable = ModelTable(loaded.home / "models")
         self._providers: dict[str, tuple[HostContext, LLMProvider]] = {}
         """Name to provider, with the context of the plugin instance that created it."""
         self._models: dict[str | None, Model] = {}
+        self._choices: dict[str | None, ModelChoice] = {}
         self._found_for: Hooks | None = None
         self._creating = asyncio.Lock()
 
@@ -70,51 +77,120 @@ class ConfiguredModels:
         return ProviderRow(spec, plugin, str(key or ""), str(base or ""), sign_in)
 
     def match(self, name: str | None) -> ProviderMatch:
-        """Return which provider serves a model; ``None`` means the configured default.
+        """Return which provider serves a model or preset; ``None`` means the configured default.
 
         Raises:
             NoProvider: none can; the error says which setting to add.
         """
-        defaults = self._loaded.settings.agents.defaults
-        rows = self.rows()
-        forced = defaults.provider
-        if forced and name not in {None, defaults.model} and (own := _own_prefix(name, rows)):
+        settings, rows = self._loaded.settings, self.rows()
+        defaults = settings.agents.defaults
+        name = name or defaults.model
+        preset = settings.preset(name)
+        model = preset.model if preset else name
+        forced = preset.provider if preset and preset.provider else defaults.provider
+        is_chosen = preset.provider is not None if preset else name == defaults.model
+        if forced and not is_chosen and (own := _own_prefix(model, rows)):
             forced = own
-        return match_provider(name or defaults.model, forced, rows)
+        if preset is None:
+            return match_provider(model, forced, rows)
+        found = match_provider(model, forced, rows)
+        return replace(found, steps=(f"'{name}' is a preset of model '{model}'", *found.steps))
+
+    def defaults_of(self, name: str | None) -> AgentDefaults:
+        """Return ``agents.defaults`` with what the preset of this name sets."""
+        defaults = self._loaded.settings.agents.defaults
+        preset = self._loaded.settings.preset(name or defaults.model)
+        if preset is None:
+            return defaults.model_copy(update={"model": name}) if name else defaults
+        return defaults.model_copy(update=preset.model_dump(exclude_none=True))
+
+    async def choice(self, name: str | None) -> ModelChoice:
+        """Return what a run needs of a model; see `ModelChoices`."""
+        self._forget_former_plugins()
+        if name not in self._choices:
+            await self._info(name)
+            self._choices[name] = self.known_choice(name)
+        return self._choices[name]
+
+    def known_choice(self, name: str | None) -> ModelChoice:
+        """Return the same as far as it is known without reading a file."""
+        if name in self._choices:
+            return self._choices[name]
+        defaults, info = self.defaults_of(name), self._known_info(name)
+        known_window = info.window_tokens if info else None
+        configured = defaults.context_window_tokens
+        return ModelChoice(
+            name=name or self._loaded.settings.agents.defaults.model,
+            fallback_models=tuple(defaults.fallback_models or ()),
+            max_tokens=_max_tokens(defaults, info),
+            context_window_tokens=min(configured, known_window or configured),
+        )
+
+    async def _info(self, name: str | None) -> ModelInfo | None:
+        """Return the facts about a model, or ``None`` if it is unknown or not served."""
+        try:
+            match = self.match(name)
+        except NoProvider:
+            return None
+        if not self.table.is_read(match.row.spec):
+            await asyncio.to_thread(self.table.models, match.row.spec)
+        return self.table.find(match.row.spec, match.model)
+
+    def _known_info(self, name: str | None) -> ModelInfo | None:
+        try:
+            match = self.match(name)
+        except NoProvider:
+            return None
+        spec = match.row.spec
+        return self.table.find(spec, match.model) if self.table.is_read(spec) else None
 
     async def model(self, name: str | None) -> Model:
         """Return a model that can be called; see `ModelSource`."""
-        # Each generation of plugins has its own table of providers.
-        if self._found_for is not self._host.hooks:
-            self._models, self._found_for = {}, self._host.hooks
+        self._forget_former_plugins()
         if name not in self._models:
             self._models[name] = await self._find(name)
         return self._models[name]
 
     async def _find(self, name: str | None) -> Model:
-        match = self.match(name)
-        spec = match.row.spec
-        provider = await self._provider(match.row)
+        match, defaults = self.match(name), self.defaults_of(name)
+        spec, info = match.row.spec, await self._info(name)
+        provider = await self.provider(match.row)
         overrides: JsonObject = {}
         for part, fields in spec.model_overrides:
             if part in match.model:
                 overrides |= fields
         return Model(
-            name=name or self._loaded.settings.agents.defaults.model or match.model,
+            name=defaults.model or match.model,
             wire_name=match.model,
             provider=provider,
             provider_name=spec.name,
             plugin=match.row.plugin,
             overrides=overrides,
             json_schema=spec.json_schema,
+            info=info,
+            max_tokens=_max_tokens(defaults, info),
+            temperature=defaults.temperature,
+            reasoning_effort=defaults.reasoning_effort,
         )
+
+    def _forget_former_plugins(self) -> None:
+        # Each generation of plugins has its own table of providers.
+        if self._found_for is not self._host.hooks:
+            self._models, self._choices, self._found_for = {}, {}, self._host.hooks
 
     def reconfigure(self, loaded: LoadedConfig) -> None:
         """Use another configuration from the next model call on."""
         self._loaded = loaded
-        self._models = {}
+        self._models, self._choices = {}, {}
+        self.table.forget()
 
-    async def _provider(self, row: ProviderRow) -> LLMProvider:
+    async def provider(self, row: ProviderRow) -> LLMProvider:
+        """Return the provider of a row; it is created once.
+
+        Raises:
+            PluginError: its plugin cannot run.
+            ConfigError: its section is invalid.
+        """
         async with self._creating:
             name = row.spec.name
             context = await self._host.context_for(row.plugin)
@@ -158,6 +234,11 @@ class ConfiguredModels:
                 row.plugin, f"'{row.spec.settings}' is not a subclass of ProviderSettings"
             )
         return validate_section(self._loaded, f"providers.{row.spec.name}", model, owner=row.plugin)
+
+
+def _max_tokens(defaults: AgentDefaults, info: ModelInfo | None) -> int:
+    known = info.max_answer_tokens if info else None
+    return min(defaults.max_tokens, known or defaults.max_tokens)
 
 
 def _own_prefix(name: str | None, rows: Sequence[ProviderRow]) -> str | None:

@@ -135,7 +135,7 @@ def migrate(tree: JsonObject, origins: Origins) -> list[ConfigProblem]:
         A warning for each value that has no counterpart.
     """
     original = _Original(tree, origins)
-    original.apply_presets()
+    original.convert_presets()
     for old, new in _MOVED.items():
         original.move(old, new)
     original.convert_tools()
@@ -208,22 +208,20 @@ class _Original:
             ConfigProblem(path, expected, place.source, place.line, None, remedy, "warning")
         )
 
-    def apply_presets(self) -> None:
-        """Turn model presets into profiles, and apply the selected one."""
+    def convert_presets(self) -> None:
+        """Turn model presets into entries of ``models``, and the selected one into the model."""
         chosen, origin = self.take("agents.defaults.model_preset")
-        found, _ = self.take("model_presets")
+        found, place = self.take("model_presets")
         presets = found if isinstance(found, dict) else {}
         for name, preset in presets.items():
-            if isinstance(preset, dict) and self.get(f"profiles.{name}") is None:
-                overlaid: JsonObject = {"agents": {"defaults": preset}}
-                self.put(f"profiles.{name}", overlaid, None)
-        preset = presets.get(str(chosen))
-        for key, value in preset.items() if isinstance(preset, dict) else ():
-            self.put(f"agents.defaults.{key}", value, origin)
+            if isinstance(preset, dict):
+                kept = {key: value for key, value in preset.items() if key != "label"}
+                self.put("models", {name: kept}, place)
+        if chosen in presets:
+            self.put("agents.defaults.model", chosen, origin)
         fallback = self.get("agents.defaults.fallback_models")
         if isinstance(fallback, list):
-            for index, item in enumerate(fallback):
-                fallback[index] = _model_of(presets.get(item, item) if _is_text(item) else item)
+            fallback[:] = map(_model_of, fallback)
 
     def convert_tools(self) -> None:
         """Turn switches into denied tools, and add values that the original derives."""

@@ -28,6 +28,8 @@ from nanobot_core.config.tree import find_key, parse_path
 from nanobot_core.messages import JsonObject
 
 OptionalText = Annotated[str | None, BeforeValidator(none_if_empty)]
+_Adapter = Annotated[str | None, BeforeValidator(none_if_automatic)]
+_Effort = Annotated[Literal["none", "low", "medium", "high"] | None, BeforeValidator(known_effort)]
 Section = dict[str, Any]
 """The raw mapping of a plugin; the plugin validates it."""
 
@@ -142,9 +144,11 @@ class AgentDefaults(PluginSettings):
 
     Attributes:
         provider: adapter to use; ``None`` chooses it by the model.
-        fallback_models: tried in order if `model` is not available.
+        model: name of a model, or of a preset in ``models``.
+        fallback_models: models or presets to try in order if `model` is not available.
         max_tokens: most tokens of one answer.
-        context_window_tokens: most tokens of one request and its answer.
+        context_window_tokens: most tokens of one request and its answer; a model whose window is
+            known to be smaller gets less.
         temperature: ``None`` uses the default of the service.
         max_image_side: pixels of the longer side of an image; larger ones are scaled, which needs
             the extra ``nanobot-core[images]``.
@@ -155,14 +159,12 @@ class AgentDefaults(PluginSettings):
 
     workspace: str = "~/.nanobot/workspace"
     model: OptionalText = None
-    provider: Annotated[str | None, BeforeValidator(none_if_automatic)] = None
+    provider: _Adapter = None
     fallback_models: list[str] = []
     max_tokens: PositiveInt = 8192
     context_window_tokens: PositiveInt = 65_536
     temperature: NonNegativeFloat | None = None
-    reasoning_effort: Annotated[
-        Literal["none", "low", "medium", "high"] | None, BeforeValidator(known_effort)
-    ] = None
+    reasoning_effort: _Effort = None
     max_tool_iterations: PositiveInt = 200
     timezone: Annotated[str, AfterValidator(_check_timezone)] = "UTC"
     streaming: bool = True
@@ -170,6 +172,29 @@ class AgentDefaults(PluginSettings):
     session_store: str = "jsonl"
     steering: bool = False
     transcriber: OptionalText = None
+
+
+class ModelPreset(PluginSettings):
+    """One entry of ``models``: a model with its own settings.
+
+    The name of the entry can be used wherever the name of a model can. An absent setting is that of
+    ``agents.defaults``.
+
+    Attributes:
+        model: name of the model.
+        provider: adapter to use; ``None`` chooses it by the model.
+        fallback_models: models or presets to try in order if `model` is not available.
+        max_tokens: most tokens of one answer.
+        context_window_tokens: most tokens of one request and its answer.
+    """
+
+    model: str
+    provider: _Adapter = None
+    fallback_models: list[str] | None = None
+    max_tokens: PositiveInt | None = None
+    context_window_tokens: PositiveInt | None = None
+    temperature: NonNegativeFloat | None = None
+    reasoning_effort: _Effort = None
 
 
 class AgentsSettings(PluginSettings):
@@ -385,6 +410,7 @@ class Settings(OpenSection):
     Attributes:
         profiles: name to an overlay of this whole structure, not yet expanded.
         providers: name to the raw section of a provider.
+        models: name to a preset: the name of a model, or a model with its own settings.
         owner: sender ids that may control the agent from a chat.
     """
 
@@ -397,8 +423,14 @@ class Settings(OpenSection):
     plugins: PluginsSettings = PluginsSettings.model_construct()
     profiles: Annotated[dict[str, Section], Field(repr=False)] = {}
     providers: Annotated[dict[str, Section], Field(repr=False)] = {}
+    models: dict[str, ModelPreset | str] = {}
     logging: LoggingSettings = LoggingSettings.model_construct()
     owner: list[str] = []
+
+    def preset(self, name: str | None) -> ModelPreset | None:
+        """Return the preset with this name, or ``None`` if there is none."""
+        found = self.models.get(name or "")
+        return ModelPreset(model=found) if isinstance(found, str) else found
 
     def section(self, path: str) -> JsonObject | None:
         """Return the mapping at a key path such as ``channels.telegram``, placeholders expanded.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import NoneType
+from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, TypeVar, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr, ValidationError
@@ -169,6 +169,10 @@ class Validation:
                 for index, inner in enumerate(value)
             ]
         others = [argument for argument in arguments if argument is not NoneType]
+        if isinstance(value, dict) and origin is UnionType:
+            kinds = [each for each in others if isinstance(each, type)]
+            models = [each for each in kinds if issubclass(each, BaseModel)]
+            return self._sift(value, models[0], at) if len(models) == 1 else value
         if origin is Annotated or (NoneType in arguments and len(others) == 1):
             return self._sift_value(value, others[0], at)
         return value

@@ -27,7 +27,7 @@ class AgentTask:
         messages: the request, the system prompt first.
         tools: what the model may call; without tools it is one answer. They act for the plugin,
             and get no other files than it gives them.
-        model: name of the model, or ``None`` for the configured one.
+        model: name of the model or preset, or ``None`` for the configured one.
         max_iterations: model calls before the task is ended with a summary.
         max_tokens: most tokens of one answer, or ``None`` for the configured number.
         output: pydantic model of the object to end with, or ``None`` for an answer in words.

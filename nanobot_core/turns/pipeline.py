@@ -16,8 +16,16 @@ from nanobot_core.agent.request import (
     quoted,
     with_attachments,
 )
-from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, EventSink, Send, ignore_event
-from nanobot_core.agent.shortening import COMPACT_AT, input_budget
+from nanobot_core.agent.run import (
+    AgentRunResult,
+    AgentRunSpec,
+    EventSink,
+    ModelChoice,
+    ModelChoices,
+    Send,
+    ignore_event,
+)
+from nanobot_core.agent.shortening import input_budget, room_of
 from nanobot_core.agent.tool_runner import SPOKE
 from nanobot_core.contracts.tool import no_chat
 from nanobot_core.errors import SessionError, ToolError
@@ -138,17 +146,24 @@ class TurnSetup:
     Attributes:
         settings: the configuration.
         reach: limits the file access of senders.
+        models: what is known of models.
         runner: the agent.
         requests: builds requests.
     """
 
     settings: Settings
     reach: Reach
+    models: ModelChoices
     runner: AgentRunner
     requests: RequestBuilder
 
     def run_spec(
-        self, turn: TurnInfo, hooks: Hooks, tools: ToolRegistry, files: PathGuard
+        self,
+        turn: TurnInfo,
+        hooks: Hooks,
+        tools: ToolRegistry,
+        files: PathGuard,
+        choice: ModelChoice,
     ) -> AgentRunSpec:
         """Return a run of the agent as configured, without messages."""
         defaults, limits = self.settings.agents.defaults, self.settings.tools
@@ -159,13 +174,11 @@ class TurnSetup:
             hooks=hooks,
             files=files,
             results=self.reach.results,
-            model=defaults.model,
-            fallback_models=defaults.fallback_models,
+            model=choice.name,
+            fallback_models=choice.fallback_models,
             max_iterations=defaults.max_tool_iterations,
-            max_tokens=defaults.max_tokens,
-            context_window_tokens=defaults.context_window_tokens,
-            temperature=defaults.temperature,
-            reasoning_effort=defaults.reasoning_effort,
+            max_tokens=choice.max_tokens,
+            context_window_tokens=choice.context_window_tokens,
             stream=defaults.streaming,
             tool_timeout_s=limits.timeout_s,
             max_tool_result_chars=limits.max_tool_result_chars,
@@ -174,12 +187,6 @@ class TurnSetup:
             summary_instruction=self.requests.instructions.text("summary"),
         )
 
-    def input_budget(self) -> int:
-        """Return the tokens that a request may have before it must be shortened."""
-        defaults = self.settings.agents.defaults
-        budget = input_budget(defaults.context_window_tokens, defaults.max_tokens)
-        return int(budget * COMPACT_AT)
-
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
@@ -187,6 +194,7 @@ class _Turn:
 
     request: TurnRequest
     info: TurnInfo
+    choice: ModelChoice
     hooks: Hooks
     tools: TurnTools
     session: Session
@@ -295,22 +303,23 @@ class TurnPipeline:
         is_queued = request.source == "chat"
         session = await self.sessions.open(turn.session_key, wait_for_room=is_queued)
         tools = TurnTools(generation, self.setup.settings.tools, turn, hooks)
+        choice = await self._choice(request, session)
         start = self._resumed(request, session, generation.tools)
         if is_resumed := start is not None:
             if start.is_done:
                 reply = start.answer.text if start.answer else None
                 return TurnOutcome(turn=turn, reply=reply, has_spoken=_has_spoken(start.progress))
         else:
-            await self._recover(request, turn, hooks, session, tools)
+            await self._recover(request, turn, hooks, session, tools, choice)
             text = request.message.content
             reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
             if reply is not None:
                 return TurnOutcome(turn=turn, reply=reply)
-            await self.memory.make_room(session, turn, *self._room())
+            await self.memory.make_room(session, turn, *self._room(choice))
             message = await self._stored_form(request.message, turn)
             start = Resumption(message=message, before=align(session.messages))
         recorder = TurnRecorder(self.sessions, session, turn, request.on_event, self.redact)
-        work = _Turn(request, turn, hooks, tools, session, start, recorder)
+        work = _Turn(request, turn, choice, hooks, tools, session, start, recorder)
         try:
             if is_resumed:
                 await self._report_unknown(request, start.interrupted)
@@ -330,7 +339,7 @@ class TurnPipeline:
         archive = partial(self.memory.archive, session, turn)
         compaction, before = result.compaction, start.before
         await keep_compaction(self.sessions, session, compaction, before, since, archive)
-        self.memory.consolidate_later(session, turn, *self._room())
+        self.memory.consolidate_later(session, turn, *self._room(choice))
         return _outcome(work, result, since)
 
     async def _stored_form(
@@ -367,16 +376,22 @@ class TurnPipeline:
         is_idempotent = entry is not None and entry.declared.idempotent
         return is_idempotent or self.ports.awaits_approval(session_key, call.id)
 
-    async def _spec(self, turn: TurnInfo, hooks: Hooks, tools: TurnTools) -> AgentRunSpec:
+    async def _choice(self, request: TurnRequest, session: Session) -> ModelChoice:
+        """Return the model of the turn: the request's, the session's, or the configured one."""
+        name = request.model or _text(session.state.metadata, "model")
+        return await self.setup.models.choice(name)
+
+    async def _spec(
+        self, turn: TurnInfo, hooks: Hooks, tools: TurnTools, choice: ModelChoice
+    ) -> AgentRunSpec:
         """Return a run of the agent for a turn, without messages."""
         files = await self.setup.reach.guard_for(turn)
-        spec = self.setup.run_spec(turn, hooks, await tools.offered(), files)
+        spec = self.setup.run_spec(turn, hooks, await tools.offered(), files, choice)
         return replace(spec, redact=self.redact, newer_tools=tools.newer)
 
     async def _run(self, work: _Turn) -> AgentRunResult:
-        metadata, start = work.session.state.metadata, work.start
-        spec = await self._spec(work.info, work.hooks, work.tools)
-        chosen = work.request.model or _text(metadata, "model") or spec.model
+        metadata, start, choice = work.session.state.metadata, work.start, work.choice
+        spec = await self._spec(work.info, work.hooks, work.tools, choice)
         messages = await self.setup.requests.build(
             RequestParts(
                 turn=work.info,
@@ -384,12 +399,13 @@ class TurnPipeline:
                 history=start.before,
                 progress=start.progress,
                 media=work.request.message.media,
-                model=chosen or "",
+                model=choice.name or "",
                 tools=spec.tools.names(),
                 summary=_text(metadata, "summary") or "",
                 memory=await self.memory.passages(work.info, work.request.message.content),
                 format_hint=self.ports.format_hint(work.info.channel),
                 workspace=spec.files.workspace,
+                budget_tokens=input_budget(choice.context_window_tokens, choice.max_tokens),
             ),
             work.hooks,
         )
@@ -400,7 +416,6 @@ class TurnPipeline:
             replace(
                 spec,
                 messages=messages,
-                model=chosen,
                 output=work.request.output,
                 pending=start.repeat,
                 more=partial(self._said_meanwhile, work),
@@ -433,6 +448,7 @@ class TurnPipeline:
         hooks: Hooks,
         session: Session,
         tools: TurnTools,
+        choice: ModelChoice,
     ) -> None:
         """Give calls that a crash interrupted a result, so that the history is valid.
 
@@ -441,7 +457,7 @@ class TurnPipeline:
         if session.state.checkpoint is None:
             return
         calls = open_calls(session.stored)
-        spec = await self._spec(turn, hooks, tools)
+        spec = await self._spec(turn, hooks, tools, choice)
         again = [
             call
             for call in calls
@@ -483,9 +499,9 @@ class TurnPipeline:
 
             logger.bind(session=message.session_key).warning("{}; not sent: {}", text, error)
 
-    def _room(self) -> tuple[TokenEstimator, int]:
+    def _room(self, choice: ModelChoice) -> tuple[TokenEstimator, int]:
         """Return what counts tokens, and how many a history may have until a run shortens it."""
-        return self.setup.runner.estimator, max(self.setup.input_budget() - self._overhead, 0)
+        return self.setup.runner.estimator, max(room_of(choice) - self._overhead, 0)
 
 
 def _turn_of(request: TurnRequest, sharing: Sharing) -> TurnInfo:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nanobot_core.agent.shortening import room_of
 from nanobot_core.contracts.agent import AgentTask, TaskOutcome
 from nanobot_core.events import TurnInfo
 from nanobot_core.ids import new_id
@@ -41,12 +42,12 @@ class PluginTasks:
         )
         setup = pipeline.setup
         files = await asyncio.to_thread(setup.reach.guard_for_plugin)
-        spec = setup.run_spec(turn, pipeline.host.hooks, self._registry(task), files)
+        choice = await setup.models.choice(task.model)
+        spec = setup.run_spec(turn, pipeline.host.hooks, self._registry(task), files, choice)
         done = await setup.runner.run(
             replace(
                 spec,
                 messages=task.messages,
-                model=task.model or spec.model,
                 max_iterations=task.max_iterations,
                 max_tokens=task.max_tokens or spec.max_tokens,
                 output=task.output,
@@ -64,7 +65,7 @@ class PluginTasks:
 
     def context_budget(self) -> int:
         """Return the tokens that the messages of a task may have together."""
-        return self._pipeline().setup.input_budget()
+        return room_of(self._pipeline().setup.models.known_choice(None))
 
     def _registry(self, task: AgentTask) -> ToolRegistry:
         registry = ToolRegistry()

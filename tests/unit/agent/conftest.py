@@ -24,6 +24,7 @@ from nanobot_core import (
 )
 from nanobot_core.agent.always import AlwaysAllowed
 from nanobot_core.agent.approval import ApprovalPolicy
+from nanobot_core.agent.cool_down import CoolDowns
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.results import ResultFiles
 from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, Model
@@ -79,7 +80,7 @@ class Models:
             name=name,
             wire_name=f"wire-{name}",
             provider=self.providers[name],
-            provider_name=f"service-of-{name}",
+            provider_name=f"service-of-{name.partition('/')[0]}",
             plugin="models",
         )
 
@@ -104,6 +105,7 @@ class Bench:
         self.ledger = HookStats(self.clock.monotonic_s)
         self.runtime = HookRuntime(spawn=self.spawn, report=self.reported.append, clock=self.clock)
         self.hooks = Hooks(self.runtime)
+        self.cool_downs = CoolDowns(self.clock)
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -161,6 +163,7 @@ class Bench:
             Models(providers),
             clock=self.clock,
             policy=ApprovalPolicy(self.rules, self.approval_timeout_s, self.always),
+            cool_downs=self.cool_downs,
         )
         async with asyncio.timeout(5):
             result = await runner.run(spec or self.spec())

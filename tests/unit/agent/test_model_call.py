@@ -81,11 +81,12 @@ async def test_a_short_wait_is_not_told(bench: Bench) -> None:
     assert bench.told(NoticeGiven) == []
 
 
-@pytest.mark.parametrize("error", [AuthenticationFailed, BadRequest])
-async def test_what_cannot_pass_is_raised_at_once(bench: Bench, error: type[ProviderError]) -> None:
-    with pytest.raises(error):
+async def test_a_refused_request_is_raised_at_once(bench: Bench) -> None:
+    with pytest.raises(BadRequest):
         await bench.run(
-            error("p", "no"), spec=bench.spec(fallback_models=["other"]), other=FakeProvider("x")
+            BadRequest("p", "no"),
+            spec=bench.spec(fallback_models=["other"]),
+            other=FakeProvider("x"),
         )
     assert len(bench.provider.requests) == 1
 
@@ -102,6 +103,83 @@ async def test_the_next_fallback_answers_for_a_model_that_does_not(bench: Bench)
     assert (result.content, result.model) == ("from the other", "other")
     assert [event.text for event in bench.told(NoticeGiven)][-1] == "down; trying other"
     assert other.requests[0].model == "wire-other"
+
+
+async def test_a_refused_key_passes_the_call_to_another_provider(bench: Bench) -> None:
+    main, twin, other = (
+        FakeProvider(AuthenticationFailed("p", "wrong key")),
+        FakeProvider(),
+        FakeProvider("hello"),
+    )
+    chain = ["main/twin", "other"]
+    providers: dict[str, LLMProvider] = {"main": main, "main/twin": twin, "other": other}
+    result = await bench.run_with(bench.spec(fallback_models=chain), **providers)
+    assert (result.content, twin.requests, bench.clock.slept_s) == ("hello", [], [])
+    assert [event.text for event in bench.told(NoticeGiven)] == ["wrong key; trying other"]
+
+
+async def test_a_refused_key_is_raised_without_another_provider(bench: Bench) -> None:
+    providers: dict[str, LLMProvider] = {
+        "main": FakeProvider(AuthenticationFailed("p", "wrong key")),
+        "main/twin": FakeProvider(),
+    }
+    with pytest.raises(AuthenticationFailed):
+        await bench.run_with(bench.spec(fallback_models=["main/twin"]), **providers)
+
+
+async def test_a_dead_provider_costs_a_turn_its_retries_and_a_notice_only_once(
+    bench: Bench,
+) -> None:
+    main = FakeProvider(*[Overloaded("p", "down")] * 4)
+    other = FakeProvider(call("nope"), call("nope", "c2"), "done")
+    spec = bench.spec(fallback_models=["other"])
+    result = await bench.run_with(spec, main=main, other=other)
+    assert (result.content, result.iterations) == ("done", 3)
+    assert len(main.requests) == 4
+    assert [event.text for event in bench.told(NoticeGiven)] == [
+        "the call to provider 'service-of-main' failed; trying again in 2 s",
+        "down; trying other",
+    ]
+
+
+async def test_a_provider_that_failed_is_left_out_and_then_tried_once(bench: Bench) -> None:
+    main = FakeProvider(*[Overloaded("p", "down")] * 5, "back", "still back")
+    other = FakeProvider(*["from the other"] * 4)
+
+    async def answer() -> tuple[str, int]:
+        result = await bench.run_with(bench.spec(fallback_models=["other"]), main=main, other=other)
+        return result.content, len(main.requests)
+
+    assert await answer() == ("from the other", 4)
+    assert await answer() == ("from the other", 4)
+    await bench.clock.advance(61)
+    assert await answer() == ("from the other", 5)
+    await bench.clock.advance(61)
+    assert await answer() == ("from the other", 5)
+    await bench.clock.advance(60)
+    assert await answer() == ("back", 6)
+    assert await answer() == ("still back", 7)
+    assert [event.text for event in bench.told(NoticeGiven)][2] == (
+        "main failed a moment ago (down); trying other"
+    )
+
+
+async def test_a_chain_that_failed_as_a_whole_is_tried_again(bench: Bench) -> None:
+    main = FakeProvider(*[Overloaded("p", "down")] * 4, "back")
+    other = FakeProvider(*[Overloaded("p", "down")] * 4)
+    spec = bench.spec(fallback_models=["other"])
+    with pytest.raises(Overloaded):
+        await bench.run_with(spec, main=main, other=other)
+    assert (await bench.run_with(spec, main=main, other=other)).content == "back"
+
+
+async def test_a_long_wait_is_left_to_a_fallback(bench: Bench) -> None:
+    main = FakeProvider(RateLimited("p", "slow down", retry_after_s=600))
+    spec = bench.spec(fallback_models=["other"])
+    result = await bench.run_with(spec, main=main, other=FakeProvider("hello"))
+    assert (result.content, bench.clock.slept_s) == ("hello", [])
+    (cool_down,) = bench.cool_downs.current()
+    assert (cool_down.provider, round(cool_down.remaining_s)) == ("service-of-main", 600)
 
 
 async def test_a_fallback_that_is_not_served_does_not_hide_the_failure(bench: Bench) -> None:

@@ -48,18 +48,18 @@ def parts(text: str = "hello", media: Sequence[str] = (), **fields: object) -> R
         history=(),
         model="m",
         workspace=Path("/agent"),
+        budget_tokens=50_000,
         media=tuple(media),
     )
     return replace(base, **fields)  # type: ignore[arg-type]  # each test names the field it means
 
 
-def builder(bench: Bench, budget_tokens: int = 50_000) -> RequestBuilder:
+def builder(bench: Bench) -> RequestBuilder:
     instructions = Instructions(Folder(bench.workspace), bench.workspace / "prompts")
     return RequestBuilder(
         instructions,
         "Europe/Berlin",
         bench.clock,
-        budget_tokens=budget_tokens,
         max_image_side=1_568,
     )
 
@@ -196,8 +196,9 @@ async def test_the_lowest_priority_is_shortened_first_and_reported_once(
         return ContextBlock(name=name, text=name * 1_600, placement="stable", priority=priority)
 
     bench.plug(Knows(a=block("a", 2), b=block("b", 0), c=block("c", 1)))
-    made = builder(bench, budget_tokens=2_700)  # of which a quarter is for these passages
-    first, second = [(await made.build(parts(), bench.hooks))[0].text for _ in range(2)]
+    made = builder(bench)
+    asked = parts(budget_tokens=2_700)  # of which a quarter is for these passages
+    first, second = [(await made.build(asked, bench.hooks))[0].text for _ in range(2)]
     assert first == second
     assert "a" * 1_600 in first
     assert "… [500 characters left out] …" in first

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot_core.config.loading import LoadedConfig, load_config
-from nanobot_core.config.models import ProviderSettings
+from nanobot_core.config.models import ModelPreset, ProviderSettings
 from nanobot_core.config.validation import validate_section
 from nanobot_core.messages import JsonObject, JsonValue
 
@@ -244,14 +244,13 @@ def test_the_last_format_keeps_presets_and_transcription(tmp_path: Path) -> None
     loaded = load(tmp_path, LAST)
     defaults = loaded.settings.agents.defaults
 
-    assert (defaults.model, defaults.provider, defaults.max_tokens) == (
-        "openai/small",
-        "openai",
-        100,
+    assert (defaults.model, defaults.max_tokens) == ("fast", 8192)
+    assert loaded.settings.preset("fast") == ModelPreset(
+        model="openai/small", provider="openai", max_tokens=100
     )
-    assert defaults.fallback_models == ["large", "groq/m-1"]
+    assert defaults.fallback_models == ["deep", "groq/m-1"]
     assert defaults.reasoning_effort == "high"
-    assert set(loaded.settings.profiles) == {"fast", "deep"}
+    assert set(loaded.settings.models) == {"fast", "deep"}
     assert loaded.value_at("transcription") == {
         "provider": "openai",
         "model": None,
