@@ -150,7 +150,6 @@ def _envelope(request: RecordedRequest, status: str) -> JsonObject:
         "model": request.body.get("model"),
         "output": [],
         "parallel_tool_calls": True,
-        "store": False,
         "tool_choice": "auto",
         "tools": [],
         "usage": None,

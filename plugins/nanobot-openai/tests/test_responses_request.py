@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -13,6 +13,7 @@ from nanobot_core import (
     Content,
     ImageBlock,
     JsonObject,
+    JsonValue,
     Message,
     TextBlock,
     ToolCall,
@@ -26,12 +27,19 @@ IMAGE_PART = {"type": "input_image", "image_url": "data:image/png;base64,QUJD", 
 TOOL = ToolDefinition(
     name="look", description="Look.", parameters={"type": "object", "properties": {}}
 )
-SEALED: JsonObject = {
-    "type": "reasoning",
-    "id": "rs_1",
-    "summary": [{"type": "summary_text", "text": "Look first."}],
-    "encrypted_content": "sealed",
-}
+
+
+def _sealed(number: str) -> JsonObject:
+    return {
+        "type": "reasoning",
+        "id": f"rs_{number}",
+        "summary": [{"type": "summary_text", "text": "Look first."}],
+        "encrypted_content": f"sealed {number}",
+    }
+
+
+SEALED = _sealed("1")
+ISSUED = [SEALED, *(_sealed(f"{turn}-{index}") for turn in range(3) for index in range(5))]
 ACCOUNT = sha256(b"key").hexdigest()[:12]
 CALL: JsonObject = {"type": "function_call", "call": 0}
 
@@ -40,7 +48,7 @@ def _body(*messages: Message, stream: bool = False, **fields: Any) -> dict[str, 
     request = ChatRequest(messages=messages, **{"model": "gpt-5.1-codex", **fields})
     body = ResponsesWire("openai", "key").body(request, stream=stream)
     rules = ResponsesServer().rules
-    rules.issued["sealed"] = SEALED
+    rules.issued.update((str(item["encrypted_content"]), item) for item in ISSUED)
     rules.check(body)
     return body
 
@@ -252,6 +260,10 @@ def test_reasoning_whose_following_item_is_gone_is_left_out() -> None:
     gone: JsonObject = {"type": "message", "chars": 4}
     items = _items(_answer(SEALED, gone), Message(role="user", content="and?"))
     assert _texts(items) == ["(empty)", "and?"]
+    items = _items(
+        _answer(SEALED, gone, CALL, tool_calls=(ToolCall("c1", "look", {}),)), _result("c1")
+    )
+    assert _kinds(items) == ["function_call", "function_call_output"]
     later = {**CALL, "call": 1}
     items = _items(
         _answer(CALL, SEALED, later, tool_calls=(ToolCall("c1", "look", {}),)), _result("c1")
@@ -268,22 +280,30 @@ def test_a_text_that_was_changed_takes_the_place_of_the_first_message() -> None:
 _TEXT = st.text(max_size=12) | st.just("x" * 200)
 _IMAGES = st.sampled_from([IMAGE, ImageBlock("image/webp", "", "lost.webp")])
 _CONTENT = _TEXT | st.lists(_TEXT.map(TextBlock) | _IMAGES, max_size=3).map(tuple)
-_ENTRIES = st.one_of(
-    st.just(SEALED),
-    st.builds(lambda n: {"type": "message", "chars": n}, st.integers(0, 20)),
-    st.builds(lambda n: {"type": "function_call", "call": n}, st.integers(-1, 3)),
-    st.dictionaries(st.sampled_from(["type", "text", "call"]), st.integers() | st.text(max_size=3)),
+_BLOCKS_OF_OTHERS: st.SearchStrategy[JsonObject] = st.sampled_from(
+    [
+        {"provider": "openai", "reasoning_details": [{"text": "t"}]},
+        {"provider": "openai", "account": ACCOUNT, "output": ["text", {"type": "unknown"}, {}]},
+        {"type": "thinking", "signature": "s"},
+        {"provider": "anthropic", "account": ACCOUNT, "output": [{**SEALED, "id": "rs_9"}]},
+        {"provider": "openai", "account": "other", "output": [{**SEALED, "id": "rs_9"}]},
+    ]
 )
-_BLOCKS = st.one_of(
-    st.builds(
-        lambda owner, output: {"provider": owner, "account": ACCOUNT, "output": output},
-        st.sampled_from(["openai", "anthropic"]),
-        # Each item of reasoning is issued once.
-        st.lists(_ENTRIES, max_size=4, unique_by=lambda entry: str(entry.get("id", id(entry)))),
-    ),
-    st.just({"provider": "openai", "reasoning_details": [{"text": "t"}]}),
-    st.just({"type": "thinking", "signature": "s"}),
-)
+
+
+@st.composite
+def _outputs(draw: st.DrawFn, number: int) -> JsonObject:
+    """Blocks of this provider and account; hooks may have changed what they refer to."""
+    output: list[JsonValue] = []
+    kinds = st.sampled_from(["reasoning", "reasoning", "message", "function_call"])
+    for index, kind in enumerate(draw(st.lists(kinds, max_size=5))):
+        if kind == "reasoning":
+            output.append(_sealed(f"{number}-{index}"))
+        elif kind == "message":
+            output.append({"type": kind, "chars": draw(st.integers(0, 12))})
+        else:
+            output.append({"type": kind, "call": draw(st.integers(-1, 2))})
+    return {"provider": "openai", "account": ACCOUNT, "output": output}
 
 
 @st.composite
@@ -292,19 +312,20 @@ def _turns(draw: st.DrawFn) -> list[Message]:
     history: list[Message] = []
     if draw(st.booleans()):
         history.append(Message(role="system", content=draw(_TEXT)))
-    sealed_is_used = False
     for turn in range(draw(st.integers(0, 3))):
         history.append(Message(role="user", content=draw(_CONTENT)))
-        blocks = () if sealed_is_used else tuple(draw(st.lists(_BLOCKS, max_size=1)))
-        sealed_is_used = sealed_is_used or bool(blocks)
         ids = draw(st.lists(_TEXT, max_size=3, unique=True))
         calls = tuple(
             ToolCall(f"{call_id}{turn}", draw(_TEXT), draw(st.sampled_from([{}, {"a": "ü"}])))
             for call_id in ids
         )
-        role: Literal["assistant"] = "assistant"
-        text = draw(_TEXT)
-        history.append(Message(role=role, content=text, tool_calls=calls, provider_blocks=blocks))
+        answer = Message(
+            role="assistant",
+            content=draw(_TEXT),
+            tool_calls=calls,
+            provider_blocks=(draw(_outputs(turn) | _BLOCKS_OF_OTHERS),),
+        )
+        history.append(answer)
         history += [
             _result(call.id, draw(_CONTENT), is_error=draw(st.booleans())) for call in calls
         ]
