@@ -7,7 +7,7 @@ long, its documented sentence decides; these words are data that a provider supp
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -48,6 +48,7 @@ class FailureWords:
         too_long: codes of a prompt that exceeds the context window.
         too_long_sentences: parts of the messages of services without such a code, in lower case.
         no_credit: codes of an account without credit: waiting does not help.
+        no_credit_sentences: parts of the messages of services without such a code, in lower case.
         classes: code in lower case to the error, for errors within an answer of status 200; the
             usual codes are known, and what is not named is a failure of the service.
         status_object: field of a successful answer whose ``status_code``, if not 0, reports an
@@ -59,6 +60,7 @@ class FailureWords:
     too_long: frozenset[str] = frozenset()
     too_long_sentences: tuple[str, ...] = ()
     no_credit: frozenset[str] = frozenset()
+    no_credit_sentences: tuple[str, ...] = ()
     classes: Mapping[str, type[ProviderError]] = field(default_factory=dict)
     status_object: str | None = None
     reset_headers: tuple[str, ...] = ()
@@ -71,6 +73,11 @@ class _Report:
     message: str = ""
     codes: frozenset[str] = frozenset()
     status: int | None = None
+
+    def matches(self, codes: frozenset[str], sentences: Sequence[str]) -> bool:
+        """Whether it has one of `codes`, or one of `sentences` in its message."""
+        message = self.message.lower()
+        return bool(self.codes & codes) or any(sentence in message for sentence in sentences)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +161,7 @@ class FailureReader:
         """Vendors quote parts of the key in this message, so it is not repeated."""
         codes = self.clean(", ".join(sorted(report.codes)))
         said = f"{where} ({codes})" if codes else where
-        if report.status == 402 or report.codes & self.words.no_credit:
+        if report.status == 402 or self._has_no_credit(report):
             return f"{said}: the account has no credit; top it up or choose another provider"
         return f"{said}: the key is missing or not accepted; {self.key_hint}"
 
@@ -179,7 +186,7 @@ class FailureReader:
     def _class_of_status(self, status: int, report: _Report) -> type[ProviderError]:
         if status in (400, 413, 422) and self._is_too_long(report):
             return ContextTooLong
-        if status in (401, 402, 403) or report.codes & self.words.no_credit:
+        if status in (401, 402, 403) or self._has_no_credit(report):
             return AuthenticationFailed
         by_status: dict[int, type[ProviderError]] = {
             408: ProviderTimeout,
@@ -195,17 +202,17 @@ class FailureReader:
     def _class_of_codes(self, report: _Report) -> type[ProviderError] | None:
         if self._is_too_long(report):
             return ContextTooLong
-        if report.codes & self.words.no_credit:
+        if self._has_no_credit(report):
             return AuthenticationFailed
         classes = {**_COMMON_CLASSES, **self.words.classes}
         found = (classes.get(code.lower()) for code in sorted(report.codes))
         return next((error for error in found if error is not None), None)
 
     def _is_too_long(self, report: _Report) -> bool:
-        message = report.message.lower()
-        return bool(report.codes & self.words.too_long) or any(
-            sentence in message for sentence in self.words.too_long_sentences
-        )
+        return report.matches(self.words.too_long, self.words.too_long_sentences)
+
+    def _has_no_credit(self, report: _Report) -> bool:
+        return report.matches(self.words.no_credit, self.words.no_credit_sentences)
 
     def _has_failed_status(self, payload: dict[str, Any]) -> bool:
         status = payload.get(self.words.status_object or "")
@@ -252,6 +259,5 @@ def _seconds_until(date: str, now: datetime) -> float | None:
         moment = datetime.fromisoformat(date)
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (aware - now).total_seconds())

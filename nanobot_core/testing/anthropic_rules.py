@@ -202,12 +202,13 @@ class _Conversation:
 
     def check(self) -> None:
         """Check system prompt and messages."""
-        for block in self._body.get("system") or ():
+        system = self._body.get("system")
+        for block in system if isinstance(system, list) else ():
             _check_text(block, "system")
         messages = self._body.get("messages")
         if not isinstance(messages, list) or not messages:
             _refuse("messages: at least one message is required")
-        if messages[0].get("role") != "user":
+        if messages[0].get("role") == "assistant":
             _refuse('messages: first message must use the "user" role')
         previous = ""
         for index, message in enumerate(messages):

@@ -51,8 +51,8 @@ class Turn:
 
 
 def system_blocks(history: Sequence[Message]) -> list[JsonObject]:
-    """Return the system prompt: the messages of that role with which the history begins."""
-    return [block for message in _leading(history) for block in content_blocks(message.content)]
+    """Return the system prompt: the texts of that role with which the history begins."""
+    return [block for message in _leading(history) for block in content_blocks(message.text)]
 
 
 def turns_of(history: Sequence[Message], provider: str) -> list[Turn]:

@@ -40,7 +40,8 @@ _WORDS = FailureWords(
         "exceed context limit",
         "exceeds the maximum number of tokens",
     ),
-    no_credit=frozenset({"billing_error", "enforced_spend_limit_reached"}),
+    no_credit=frozenset({"billing_error"}),
+    no_credit_sentences=("credit balance is too low", "api usage limits", "spend limit"),
     reset_headers=(
         "anthropic-ratelimit-requests-reset",
         "anthropic-ratelimit-tokens-reset",

@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 _NO_FURTHER_VERSION = r"(?!-\d{1,2}(?!\d))"
@@ -107,5 +107,5 @@ def _plain(model: str) -> str:
 
 @cache
 def _answer_limits() -> dict[str, int]:
-    rows = json.loads(files(__package__).joinpath("models.json").read_text("utf-8"))
+    rows = json.loads(Path(__file__).with_name("models.json").read_text("utf-8"))
     return {row["name"]: row["max_answer_tokens"] for row in rows}
