@@ -64,6 +64,12 @@ if TYPE_CHECKING:
     )
     from nanobot_core.testing.responses_server import ResponsesServer as ResponsesServer
     from nanobot_core.testing.session_store import SessionStoreContract as SessionStoreContract
+    from nanobot_core.testing.strict_dialect import (
+        StrictService as StrictService,
+        irregularity as irregularity,
+        strict_dialects as strict_dialects,
+        strict_rules as strict_rules,
+    )
     from nanobot_core.testing.suite import ConformanceSuite as ConformanceSuite
     from nanobot_core.testing.tool import (
         ToolContract as ToolContract,
@@ -91,6 +97,7 @@ _HOMES = {
         "provider": "ProviderContract ServedProvider ServiceBehaviour",
         "responses_server": "ResponsesServer",
         "session_store": "SessionStoreContract",
+        "strict_dialect": "StrictService irregularity strict_dialects strict_rules",
         "suite": "ConformanceSuite",
         "tool": "ToolContract call_in output_findings output_text",
         "tool_schema": "definition_findings",
