@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from nanobot_core import (
     Usage,
 )
 from nanobot_openai.answer import CompletionReader, read_usage
+from nanobot_openai.dialect import dialect_of
 
 
 def _chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def _call(
 
 
 def _read(*chunks: dict[str, Any], cost_field: str | None = None) -> tuple[list[Any], LLMResponse]:
-    answer = CompletionReader("vendor", cost_field)
+    answer = CompletionReader("vendor", replace(dialect_of("vendor", ""), cost_field=cost_field))
     events = [event for chunk in chunks for event in answer.feed(chunk)]
     return events, answer.response()
 

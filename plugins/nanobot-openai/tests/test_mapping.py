@@ -24,13 +24,14 @@ from nanobot_core import (
 )
 from nanobot_core.providers import BodyEncoder
 from nanobot_openai.dialect import dialect_of
-from nanobot_openai.mapping import MessageMapper, body_of
+from nanobot_openai.mapping import MessageMapper, body_of, own_name, render_tool, wire_name
 from nanobot_openai.vendors import VENDORS
 
 SPECS = {spec.name: spec for spec in VENDORS}
 IMAGE = ImageBlock("image/png", "QUJD")
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
-TOOL = ToolDefinition(name="look", description="Look.", parameters={"type": "object"})
+NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
+TOOL = ToolDefinition(name="look", description="Look.", parameters=NO_PARAMETERS)
 
 
 def _body(
@@ -40,14 +41,17 @@ def _body(
     mapper: MessageMapper | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    spec: ProviderSpec = SPECS[vendor]
+    spec: ProviderSpec = fields.pop("spec", SPECS[vendor])
     request = ChatRequest(messages=messages, **{"model": "m", **fields})
-    encoder = BodyEncoder(lambda tool: tool.to_schema())
-    tools = encoder.tools(request.tools)
-    mapper = mapper or MessageMapper(vendor, dialect_of(vendor))
-    body = body_of(request, spec=spec, mapper=mapper, stream=stream, tools=tools)
-    assert json.loads(encoder.encode(body)) == body
-    return body
+    dialect = dialect_of(vendor, request.model)
+    return body_of(
+        request,
+        spec=spec,
+        dialect=dialect,
+        mapper=mapper or MessageMapper(vendor),
+        stream=stream,
+        tools=[render_tool(tool, dialect) for tool in request.tools],
+    )
 
 
 def _wire(*messages: Message, vendor: str = "custom", **fields: Any) -> list[dict[str, Any]]:
@@ -89,7 +93,7 @@ def test_messages_of_one_role_are_merged_where_roles_must_alternate(
 
 
 def test_an_endpoint_can_ask_for_alternating_roles() -> None:
-    dialect = replace(dialect_of("custom"), alternating=True)
+    dialect = replace(dialect_of("custom", "m"), needs=frozenset({"alternate"}))
     users = [Message(role="user", content=each) for each in ("one", "two")]
     call = ToolCall("c1", "look", {})
     request = ChatRequest(
@@ -101,8 +105,14 @@ def test_an_endpoint_can_ask_for_alternating_roles() -> None:
             *users,
         ),
     )
-    mapper = MessageMapper("custom", dialect)
-    body = body_of(request, spec=SPECS["custom"], mapper=mapper, stream=False, tools=[])
+    body = body_of(
+        request,
+        spec=SPECS["custom"],
+        dialect=dialect,
+        mapper=MessageMapper("custom"),
+        stream=False,
+        tools=[],
+    )
     messages = body["messages"]
     assert isinstance(messages, list)
     roles = [message["role"] for message in messages if isinstance(message, dict)]
@@ -140,27 +150,127 @@ def test_openai_gets_the_limit_under_its_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vendor", "effort", "fields"),
+    ("vendor", "model", "effort", "fields"),
     [
-        ("openai", "high", {"reasoning_effort": "high"}),
-        ("deepseek", "low", {"thinking": {"type": "enabled"}}),
-        ("zhipu", "none", {"thinking": {"type": "disabled"}}),
-        ("dashscope", "none", {"enable_thinking": False}),
-        ("siliconflow", "medium", {"enable_thinking": True}),
+        ("openai", "gpt-5", "high", {"reasoning_effort": "high"}),
+        ("openai", "gpt-5", "none", {"reasoning_effort": "minimal"}),
+        ("openai", "gpt-4.1", "high", {}),
+        ("deepseek", "m", "low", {"thinking": {"type": "enabled"}}),
+        ("zhipu", "glm-4.6", "none", {"thinking": {"type": "disabled"}}),
+        ("dashscope", "qwen-plus", "none", {"enable_thinking": False}),
+        ("siliconflow", "zai-org/GLM-4.6", "medium", {"enable_thinking": True}),
+        ("siliconflow", "Qwen/Qwen3-VL-32B-Instruct", "medium", {}),
+        ("mistral", "mistral-small-latest", "low", {"reasoning_effort": "high"}),
+        ("groq", "qwen/qwen3-32b", "high", {"reasoning_effort": "default"}),
+        ("xai", "grok-4", "high", {}),
     ],
 )
 def test_effort_takes_the_vendors_form(
-    vendor: str, effort: Literal["none", "low", "medium", "high"], fields: dict[str, Any]
+    vendor: str,
+    model: str,
+    effort: Literal["none", "low", "medium", "high"],
+    fields: dict[str, Any],
 ) -> None:
-    body = _body(vendor=vendor, reasoning_effort=effort)
-    assert {key: body.get(key) for key in fields} == fields
+    body = _body(vendor=vendor, model=model, reasoning_effort=effort)
+    sent = {"reasoning_effort", "thinking", "enable_thinking"} & body.keys()
+    assert {key: body[key] for key in sent} == fields
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "sent"),
+    [("openai", "o3", None), ("openai", "gpt-4o", 0.0), ("minimax", "MiniMax-M3", 0.01)],
+)
+def test_temperature_is_left_out_or_moved_where_a_model_refuses_it(
+    vendor: str, model: str, sent: float | None
+) -> None:
+    assert _body(vendor=vendor, model=model, temperature=0.0).get("temperature") == sent
+
+
+def test_tools_rule_out_an_effort_where_the_service_refuses_both() -> None:
+    chosen: dict[str, Any] = {"vendor": "openai", "model": "gpt-5.6", "reasoning_effort": "high"}
+    assert _body(**chosen)["reasoning_effort"] == "high"
+    assert _body(**chosen, tools=(TOOL,))["reasoning_effort"] == "none"
+
+
+def test_a_choice_that_a_service_refuses_is_expressed_otherwise() -> None:
+    offer: dict[str, Any] = {"vendor": "zhipu", "model": "glm-4.6", "tools": (TOOL,)}
+    required = _body(**offer, tool_choice="required")
+    assert "tools" in required
+    assert "tool_choice" not in required
+    assert "tools" not in _body(**offer, tool_choice="none")
+
+
+def test_thinking_is_off_in_an_answer_in_one_piece_where_it_needs_a_stream() -> None:
+    asked: dict[str, Any] = {
+        "vendor": "dashscope",
+        "model": "qwen3-32b",
+        "reasoning_effort": "high",
+    }
+    assert _body(**asked, stream=True)["enable_thinking"] is True
+    assert _body(**asked, stream=False)["enable_thinking"] is False
+
+
+def test_late_messages_of_the_system_keep_their_place_as_the_users() -> None:
+    history = (
+        Message(role="system", content="a"),
+        Message(role="system", content="b"),
+        Message(role="user", content="hi"),
+        Message(role="system", content="c"),
+    )
+    assert [message["role"] for message in _wire(*history, vendor="openai")] == [
+        "system", "system", "user", "system",
+    ]  # fmt: skip
+    wire = _wire(*history, vendor="minimax")
+    assert [message["role"] for message in wire] == ["system", "user", "user"]
+    assert wire[0]["content"] == "a\n\nb"
+    assert wire[2]["content"].endswith("c")
+
+
+def test_images_are_named_where_only_text_is_accepted() -> None:
+    shown = Message(role="user", content=(TextBlock("see"), replace(IMAGE, path="cat.png")))
+    assert _wire(shown, vendor="deepseek")[0]["content"] == "see\n[image: cat.png]"
+
+
+@pytest.mark.parametrize("name", ["ls", "2nd", "x__ls", "look", "x__"])
+@pytest.mark.parametrize("vendor", ["moonshot", "gemini", "custom"])
+def test_names_of_tools_come_back_as_they_were(vendor: str, name: str) -> None:
+    dialect = dialect_of(vendor, "m")
+    sent = wire_name(name, dialect)
+    assert re.fullmatch(dialect.tool_name, sent)
+    assert own_name(sent, dialect) == name
+
+
+def test_a_call_of_another_model_is_marked_for_gemini_3() -> None:
+    calls = (ToolCall("a", "look", {}), ToolCall("b", "look", {}))
+    own: JsonObject = {"provider": "gemini", "call": 1, "extra_content": {"sig": "x"}}
+    foreign = Message(role="assistant", tool_calls=calls)
+    signed = replace(foreign, provider_blocks=(own,))
+    sent = _wire(foreign, signed, vendor="gemini", model="gemini-3-pro")
+    marks = [call.get("extra_content") for message in sent for call in message["tool_calls"]]
+    skip = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+    assert marks == [skip, None, None, {"sig": "x"}]
+    assert "extra_content" not in str(_wire(foreign, vendor="gemini", model="gemini-2.5-pro"))
+
+
+def test_an_answer_is_asked_for_by_schema() -> None:
+    schema: JsonObject = {
+        "type": "object",
+        "properties": {"age": {"type": "integer", "minimum": 0}, "any": {}},
+        "required": ["age"],
+    }
+    loose = _body(vendor="openai", output_schema=schema)["response_format"]["json_schema"]
+    assert (loose["name"], loose["strict"], loose["schema"]) == ("answer", False, schema)
+    del schema["properties"]["any"]  # type: ignore[union-attr,arg-type]  # a dict, see above
+    strict = _body(vendor="openai", output_schema=schema)["response_format"]["json_schema"]
+    assert strict["strict"] is True
+    assert strict["schema"]["additionalProperties"] is False
 
 
 def test_extra_goes_over_the_rest_and_overrides_go_over_extra() -> None:
-    body = _body(vendor="moonshot", model="kimi-k2.5", temperature=0.1, extra={"temperature": 0.2})
-    assert body["temperature"] == 1.0
-    other = _body(vendor="moonshot", model="kimi-k2", temperature=0.1, extra={"temperature": 0.2})
-    assert other["temperature"] == 0.2
+    spec = replace(SPECS["custom"], model_overrides=(("one", {"temperature": 1.0}),))
+    asked: dict[str, Any] = {"spec": spec, "temperature": 0.1, "extra": {"temperature": 0.2}}
+    assert _body(model="one", **asked)["temperature"] == 1.0
+    assert _body(model="two", **asked)["temperature"] == 0.2
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
@@ -378,7 +488,7 @@ def test_one_encoder_sends_the_tools_of_each_request(requests: list[list[str]]) 
 def test_earlier_requests_do_not_change_what_is_sent(
     data: st.DataObject, pool: list[Message], vendor: str
 ) -> None:
-    mapper = MessageMapper(vendor, dialect_of(vendor))
+    mapper = MessageMapper(vendor)
     histories = st.lists(st.sampled_from(pool), max_size=6)
     for history in data.draw(st.lists(histories, max_size=6)):
         sent = _wire(*history, vendor=vendor, model="claude", mapper=mapper)
@@ -396,7 +506,7 @@ class _Watched(dict[str, Any]):
 
 
 def test_concurrent_runs_map_each_of_their_messages_once() -> None:
-    mapper = MessageMapper("custom", dialect_of("custom"))
+    mapper = MessageMapper("custom")
     runs = [[Message(role="user", content=f"question {number}")] for number in range(5)]
     arguments = [_Watched(path=str(number)) for number in range(100)]
     for number, each in enumerate(arguments):

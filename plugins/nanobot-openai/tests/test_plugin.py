@@ -14,7 +14,7 @@ from nanobot_openai.vendors import VENDORS
 
 _NAMES = (
     "custom openai openrouter deepseek groq zhipu dashscope vllm ollama gemini moonshot minimax "
-    "aihubmix siliconflow volcengine mistral xai"
+    "aihubmix siliconflow volcengine mistral xai llama_cpp lm_studio"
 )
 
 
@@ -57,7 +57,7 @@ def test_only_gateways_are_recognised_by_keys() -> None:
 
 
 def test_an_unknown_vendor_speaks_the_common_form() -> None:
-    assert dialect_of("somebody") == dialect_of("groq")
+    assert dialect_of("somebody", "m") == dialect_of("openrouter-like", "m")
 
 
 def test_contributing_providers_imports_no_http_library() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nanobot_core import (
     FinishReason,
@@ -19,7 +19,10 @@ from nanobot_core import (
     Usage,
 )
 from nanobot_core.providers import AnswerBuilder, AnswerReader, count_of
-from nanobot_openai.mapping import BLOCK_OWNER
+from nanobot_openai.mapping import BLOCK_OWNER, own_name
+
+if TYPE_CHECKING:
+    from nanobot_openai.dialect import Dialect
 
 _FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
@@ -42,14 +45,14 @@ class CompletionReader(AnswerReader):
 
     Args:
         provider: name of the provider, kept in blocks that only it may get back.
-        cost_field: field of ``usage`` that contains US dollars, or ``None``.
+        dialect: of the vendor.
     """
 
-    def __init__(self, provider: str, cost_field: str | None = None) -> None:
+    def __init__(self, provider: str, dialect: Dialect) -> None:
         self._finish_reason: str | None = None
         self._begun = False
         self._provider = provider
-        self._cost_field = cost_field
+        self._dialect = dialect
         self._answer = AnswerBuilder(provider)
         self._extras: dict[int, JsonObject] = {}
         """Call position to what goes back with that call."""
@@ -70,7 +73,7 @@ class CompletionReader(AnswerReader):
         for holder in (payload, choice, payload.get("x_groq")):
             usage = holder.get("usage") if isinstance(holder, dict) else None
             if isinstance(usage, dict):
-                self._usage = read_usage(usage, self._cost_field)
+                self._usage = read_usage(usage, self._dialect.cost_field)
         if not isinstance(choice, dict) or not choice:
             return
         self._begun = True
@@ -111,6 +114,7 @@ class CompletionReader(AnswerReader):
         function = fragment.get("function")
         function = function if isinstance(function, dict) else {}
         identity, name = _text(fragment.get("id")), _text(function.get("name"))
+        name = own_name(name, self._dialect)
         position = self._position(fragment.get("index"), identity, name)
         begun = self._answer.add_to_call(
             position,

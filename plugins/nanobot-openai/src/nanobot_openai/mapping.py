@@ -11,11 +11,21 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from nanobot_core import ChatRequest, Content, ImageBlock, JsonObject, JsonValue, Message, ToolCall
-from nanobot_openai.dialect import must_alternate, speaks_mistral
+from nanobot_core import (
+    ChatRequest,
+    Content,
+    ImageBlock,
+    JsonObject,
+    JsonValue,
+    Message,
+    TextBlock,
+    ToolCall,
+)
+from nanobot_openai.dialect import ANY_NAME
+from nanobot_openai.schema import adapt_schema
 
 if TYPE_CHECKING:
-    from nanobot_core import ProviderSpec
+    from nanobot_core import ProviderSpec, ToolDefinition
     from nanobot_openai.dialect import Dialect
 
 EMPTY = "(empty)"
@@ -27,7 +37,11 @@ DONE = "Done."
 BLOCK_OWNER = "provider"
 """Key of a provider block that names who made it; only that provider gets it back."""
 
-_SHORT_CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+NAME_MARK = "x__"
+"""Before the name of a tool that a service would refuse."""
+
+_LATE_SYSTEM = "Message of the system:"
+_CALL_ID_CHARS = 9
 _CACHE_HERE: JsonObject = {"type": "ephemeral"}
 _KNOWN_RUNS = 8
 
@@ -39,25 +53,26 @@ class MessageMapper:
 
     Args:
         provider: name of the provider.
-        dialect: of the vendor.
     """
 
-    def __init__(self, provider: str, dialect: Dialect) -> None:
-        self.dialect = dialect
+    def __init__(self, provider: str) -> None:
         self._provider = provider
-        self._runs: OrderedDict[int, tuple[Sequence[Message], list[JsonObject]]] = OrderedDict()
+        self._runs: OrderedDict[int, tuple[Sequence[Message], Dialect, list[JsonObject]]] = (
+            OrderedDict()
+        )
 
-    def map(self, history: Sequence[Message]) -> list[JsonObject]:
+    def map(self, history: Sequence[Message], dialect: Dialect) -> list[JsonObject]:
         """Return `history` on the wire. Only the list itself may be changed."""
         run = id(history[0]) if history else 0
-        known, mapped = self._runs.pop(run, ((), []))
-        if len(known) > len(history) or not all(map(operator.is_, known, history)):
+        known, spoken, mapped = self._runs.pop(run, ((), dialect, []))
+        is_longer = len(known) <= len(history) and all(map(operator.is_, known, history))
+        if not is_longer or spoken != dialect:
             known, mapped = (), []
         added = history[len(known) :]
-        mapped = [*mapped, *_messages(added, self._provider, self.dialect)]
+        mapped = [*mapped, *_messages(added, self._provider, dialect)]
         # Images are large, and those of tool results follow the results of the same answer.
         if all(isinstance(message.content, str) for message in added):
-            self._runs[run] = history, mapped
+            self._runs[run] = history, dialect, mapped
             if len(self._runs) > _KNOWN_RUNS:
                 self._runs.popitem(last=False)
         return list(mapped)
@@ -67,6 +82,7 @@ def body_of(
     request: ChatRequest,
     *,
     spec: ProviderSpec,
+    dialect: Dialect,
     mapper: MessageMapper,
     stream: bool,
     tools: list[JsonValue],
@@ -76,28 +92,20 @@ def body_of(
     The request's ``extra`` goes over what is derived here, and the spec's overrides for the model
     go over both, because the service refuses the request without them.
     """
-    dialect = mapper.dialect
-    history, is_mistral = request.messages, speaks_mistral(dialect, request.model)
-    if is_mistral:
-        history = tuple(map(_with_short_call_ids, history))
-    messages = mapper.map(history)
-    if is_mistral:
-        messages = _with_answered_results(messages)
-    if must_alternate(dialect, request.model):
-        messages = _alternating(messages)
+    messages = _in_order(mapper.map(request.messages, dialect), dialect)
     if spec.prompt_cache and "claude" in request.model.lower():
         _mark_for_cache(messages)
     body: JsonObject = {"model": request.model, "messages": list[JsonValue](messages)}
     if request.max_tokens is not None:
         body[dialect.max_tokens_field] = request.max_tokens
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
+    if request.temperature is not None and dialect.temperatures is not None:
+        lowest, highest = dialect.temperatures
+        body["temperature"] = min(max(request.temperature, lowest), highest)
     if tools:
-        body["tools"] = tools
-        # `auto` is what services do unasked, and some refuse the field while the model thinks.
-        if request.tool_choice != "auto":
-            body["tool_choice"] = request.tool_choice
-    body |= _thinking(request, dialect)
+        body |= _offer(request, dialect, tools)
+    body |= _thinking(request, dialect, stream=stream, has_tools="tools" in body)
+    if request.output_schema is not None:
+        body["response_format"] = _response_format(request.output_schema, dialect)
     if stream:
         body["stream"] = True
         if dialect.stream_usage:
@@ -109,23 +117,69 @@ def body_of(
     return body
 
 
-def _thinking(request: ChatRequest, dialect: Dialect) -> JsonObject:
-    effort = request.reasoning_effort
-    if effort is None:
+def render_tool(tool: ToolDefinition, dialect: Dialect) -> JsonObject:
+    """Return what a body says of `tool`."""
+    function: JsonObject = {
+        "name": wire_name(tool.name, dialect),
+        "description": tool.description,
+        "parameters": adapt_schema(tool.parameters, dialect.schema),
+    }
+    return {"type": "function", "function": function}
+
+
+def wire_name(name: str, dialect: Dialect) -> str:
+    """Return the name of a tool as the service accepts it; `own_name` undoes it."""
+    is_accepted = re.fullmatch(dialect.tool_name, name) and not name.startswith(NAME_MARK)
+    return name if is_accepted or dialect.tool_name == ANY_NAME else NAME_MARK + name
+
+
+def own_name(name: str, dialect: Dialect) -> str:
+    """Return the name of a tool from what the service wrote."""
+    return name if dialect.tool_name == ANY_NAME else name.removeprefix(NAME_MARK)
+
+
+def _offer(request: ChatRequest, dialect: Dialect, tools: list[JsonValue]) -> JsonObject:
+    """Return the tools and how they may be chosen.
+
+    A service without ``none`` gets no tools instead; one without ``required`` chooses itself.
+    """
+    choice, accepted = request.tool_choice, dialect.tool_choices
+    if request.reasoning_effort != "none":
+        accepted &= dialect.thinking_choices
+    if choice == "none" and choice not in accepted:
         return {}
-    if dialect.thinking == "type":
-        return {"thinking": {"type": "disabled" if effort == "none" else "enabled"}}
-    if dialect.thinking == "flag":
-        return {"enable_thinking": effort != "none"}
-    return {"reasoning_effort": effort}
+    # `auto` is what services do unasked, and some refuse the field while the model thinks.
+    if choice == "auto" or choice not in accepted:
+        return {"tools": tools}
+    return {"tools": tools, "tool_choice": choice}
+
+
+def _thinking(
+    request: ChatRequest, dialect: Dialect, *, stream: bool, has_tools: bool
+) -> JsonObject:
+    fields = dialect.efforts.get(request.reasoning_effort or "", {})
+    if has_tools and dialect.effort_with_tools is not None:
+        fields = dialect.effort_with_tools
+    return fields if stream or dialect.whole_answer is None else {**fields, **dialect.whole_answer}
+
+
+def _response_format(schema: JsonObject, dialect: Dialect) -> JsonObject:
+    from nanobot_core.tools import strict_schema
+
+    strict = strict_schema(schema)
+    wanted = adapt_schema(schema if strict is None else strict, dialect.schema)
+    shape: JsonObject = {"name": "answer", "schema": wanted, "strict": strict is not None}
+    return {"type": "json_schema", "json_schema": shape}
 
 
 def _messages(history: Sequence[Message], provider: str, dialect: Dialect) -> list[JsonObject]:
     messages: list[JsonObject] = []
     shown: list[JsonValue] = []
+    if "text-only" in dialect.needs:
+        history = [*map(_without_images, history)]
     for message in history:
         if message.role == "tool":
-            messages.append(_tool_message(message))
+            messages.append(_tool_message(message, dialect))
             shown += _images(message.content)
             continue
         if shown:
@@ -142,22 +196,46 @@ def _messages(history: Sequence[Message], provider: str, dialect: Dialect) -> li
     return messages
 
 
-def _with_short_call_ids(message: Message) -> Message:
-    if not (message.tool_calls or message.tool_call_id):
+def _without_images(message: Message) -> Message:
+    if isinstance(message.content, str):
         return message
-    calls = tuple(replace(call, id=_short_call_id(call.id)) for call in message.tool_calls)
-    return replace(
-        message,
-        tool_calls=calls,
-        tool_call_id=message.tool_call_id and _short_call_id(message.tool_call_id),
-    )
+    texts = [
+        TextBlock(_named(block)) if isinstance(block, ImageBlock) else block
+        for block in message.content
+    ]
+    return replace(message, content=tuple(texts))
 
 
-def _short_call_id(call_id: str) -> str:
-    """Return an id of nine letters and digits, the same for a call and its result."""
-    if _SHORT_CALL_ID.fullmatch(call_id):
+def _in_order(messages: list[JsonObject], dialect: Dialect) -> list[JsonObject]:
+    """Return `messages` with roles in an order that the service accepts."""
+    if "one-system" in dialect.needs:
+        messages = _with_one_system(messages)
+    if "answer-results" in dialect.needs:
+        messages = _with_answered_results(messages)
+    if "alternate" in dialect.needs:
+        messages = _alternating(messages)
+    return messages
+
+
+def _with_one_system(messages: list[JsonObject]) -> list[JsonObject]:
+    """Join the system messages at the beginning; later ones become the user's, in their place."""
+    result: list[JsonObject] = []
+    for message in messages:
+        if message["role"] != "system" or not result:
+            result.append(message)
+        elif len(result) == 1 and result[0]["role"] == "system":
+            result[0] = {**message, "content": _joined(result[0]["content"], message["content"])}
+        else:
+            content = f"{_LATE_SYSTEM}\n{message['content']}"
+            result.append({"role": "user", "content": content})
+    return result
+
+
+def _call_id(call_id: str, dialect: Dialect) -> str:
+    """Return an id that the service accepts, the same for a call and its result."""
+    if re.fullmatch(dialect.call_id, call_id, re.DOTALL):
         return call_id
-    return sha256(call_id.encode()).hexdigest()[:9]
+    return sha256(call_id.encode()).hexdigest()[:_CALL_ID_CHARS]
 
 
 def _with_answered_results(messages: list[JsonObject]) -> list[JsonObject]:
@@ -197,12 +275,13 @@ def _joined(first: JsonValue, second: JsonValue) -> JsonValue:
     return parts
 
 
-def _tool_message(message: Message) -> JsonObject:
+def _tool_message(message: Message, dialect: Dialect) -> JsonObject:
     text = message.text or EMPTY
     if message.is_error and not text.lower().startswith("error"):
         # The protocol has no field for it.
         text = f"Error: {text}"
-    return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": text}
+    call_id = message.tool_call_id and _call_id(message.tool_call_id, dialect)
+    return {"role": "tool", "tool_call_id": call_id or "", "content": text}
 
 
 def _tool_images(images: list[JsonValue]) -> JsonObject:
@@ -221,8 +300,10 @@ def _assistant_message(message: Message, provider: str, dialect: Dialect) -> Jso
             wire["reasoning_content"] = reasoning
     if message.tool_calls:
         wire["content"] = message.text or None
-        calls = [_tool_call(call) for call in message.tool_calls]
+        calls = [_tool_call(call, dialect) for call in message.tool_calls]
         _hand_back(message.provider_blocks, provider, wire, calls)
+        if dialect.unsigned_call and not any("extra_content" in call for call in calls):
+            calls[0]["extra_content"] = dialect.unsigned_call
         wire["tool_calls"] = list[JsonValue](calls)
     else:
         _hand_back(message.provider_blocks, provider, wire, [])
@@ -243,13 +324,13 @@ def _hand_back(
             calls[position]["extra_content"] = extra
 
 
-def _tool_call(call: ToolCall) -> JsonObject:
+def _tool_call(call: ToolCall, dialect: Dialect) -> JsonObject:
     # Services parse the arguments of old calls too: text that was not JSON would fail each request.
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     return {
-        "id": call.id,
+        "id": _call_id(call.id, dialect),
         "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
+        "function": {"name": wire_name(call.name, dialect), "arguments": arguments},
     }
 
 
@@ -278,11 +359,15 @@ def _images(content: Content) -> list[JsonValue]:
 
 def _image(block: ImageBlock) -> JsonObject:
     if not block.data:
-        return {"type": "text", "text": f"[image: {block.path or block.media_type}]"}
+        return {"type": "text", "text": _named(block)}
     return {
         "type": "image_url",
         "image_url": {"url": f"data:{block.media_type};base64,{block.data}"},
     }
+
+
+def _named(block: ImageBlock) -> str:
+    return f"[image: {block.path or block.media_type}]"
 
 
 def _mark_for_cache(messages: list[JsonObject]) -> None:

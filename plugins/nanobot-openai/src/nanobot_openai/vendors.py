@@ -6,13 +6,12 @@ bare model names (`strip_prefix`); services whose own names hold a slash keep th
 
 from __future__ import annotations
 
-from nanobot_core import JsonObject, ProviderSpec
+from nanobot_core import ProviderSpec
 
 _FACTORY = "nanobot_openai.provider:build_provider"
 _BOTH_APIS = "nanobot_openai.responses:build_service"
 _SETTINGS = "nanobot_openai.settings:OpenAISettings"
 _MODELS = "nanobot_openai:models.json"
-_ONLY_TEMPERATURE_1: JsonObject = {"temperature": 1.0}
 
 VENDORS: tuple[ProviderSpec, ...] = (
     ProviderSpec(
@@ -127,7 +126,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
         api_key_env=("MOONSHOT_API_KEY",),
         default_base="https://api.moonshot.ai/v1",
         strip_prefix=True,
-        model_overrides=(("kimi-k2.5", _ONLY_TEMPERATURE_1),),
+        json_schema=True,
     ),
     ProviderSpec(
         name="minimax",
@@ -148,6 +147,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
         api_key_env=("MISTRAL_API_KEY",),
         default_base="https://api.mistral.ai/v1",
         strip_prefix=True,
+        json_schema=True,
     ),
     ProviderSpec(
         name="xai",
@@ -158,6 +158,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
         api_key_env=("XAI_API_KEY",),
         default_base="https://api.x.ai/v1",
         strip_prefix=True,
+        json_schema=True,
     ),
     ProviderSpec(
         name="openai",
@@ -169,19 +170,15 @@ VENDORS: tuple[ProviderSpec, ...] = (
         api_key_env=("OPENAI_API_KEY",),
         default_base="https://api.openai.com/v1",
         strip_prefix=True,
-        model_overrides=(
-            ("gpt-5", _ONLY_TEMPERATURE_1),
-            ("o1", _ONLY_TEMPERATURE_1),
-            ("o3", _ONLY_TEMPERATURE_1),
-            ("o4-mini", _ONLY_TEMPERATURE_1),
-        ),
+        json_schema=True,
     ),
     ProviderSpec(
         name="vllm",
         factory=_FACTORY,
-        summary="a vLLM server; set api_base",
+        summary="a vLLM server",
         keywords=("vllm",),
         api_key_env=("VLLM_API_KEY", "HOSTED_VLLM_API_KEY"),
+        default_base="http://127.0.0.1:8000/v1",
         needs_key=False,
         is_local=True,
     ),
@@ -195,6 +192,26 @@ VENDORS: tuple[ProviderSpec, ...] = (
         needs_key=False,
         is_local=True,
         base_keywords=("11434",),
+    ),
+    ProviderSpec(
+        name="llama_cpp",
+        factory=_FACTORY,
+        summary="a llama.cpp server",
+        keywords=("llama_cpp", "llama-cpp", "llamacpp"),
+        api_key_env=("LLAMA_CPP_API_KEY",),
+        default_base="http://127.0.0.1:8080/v1",
+        needs_key=False,
+        is_local=True,
+    ),
+    ProviderSpec(
+        name="lm_studio",
+        factory=_FACTORY,
+        summary="LM Studio",
+        keywords=("lm_studio", "lm-studio", "lmstudio"),
+        api_key_env=("LM_API_TOKEN",),
+        default_base="http://127.0.0.1:1234/v1",
+        needs_key=False,
+        is_local=True,
     ),
 )
 """Every vendor that the plugin serves."""
