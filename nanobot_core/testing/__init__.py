@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         FakeReply as FakeReply,
         FakeStep as FakeStep,
     )
+    from nanobot_core.testing.gemini_server import GeminiServer as GeminiServer
     from nanobot_core.testing.http_faults import (
         HTTP_FAULTS as HTTP_FAULTS,
         HTTPFaultContract as HTTPFaultContract,
@@ -89,6 +90,7 @@ _HOMES = {
         "context": "FakeGateway FakePluginContext FakeToolSet",
         "description": "Finding description_findings",
         "fake_provider": "FakeProvider FakeReply FakeStep",
+        "gemini_server": "GeminiServer",
         "http_faults": "HTTP_FAULTS HTTPFaultContract",
         "memory": "MemoryContract ServiceContract TranscriberContract",
         "model_server": "ModelServer RecordedRequest Reply Responder ScriptedCall pieces",

@@ -60,7 +60,7 @@ MODULES: Final = {
     "sessions": Size(600, 1007),
     "tasks": Size(150, 174),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
-    "testing": Size(1800, 4600),  # a strict service for each dialect of OpenAI's protocol
+    "testing": Size(1800, 4800),  # a strict service for each protocol of models
     "text": Size(120, 140),
     "thoughts": Size(150, 175),
     # Stored, and renewed by one process of several.

@@ -1,0 +1,130 @@
+"""From LiteLLM's pieces of an answer to deltas and an `LLMResponse`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nanobot_core import FinishReason, JsonObject, LLMResponse, StreamEvent, Usage
+from nanobot_core.providers import AnswerBuilder, count_of
+from nanobot_litellm.mapping import BLOCK_OWNER
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "length": "length",
+    "content_filter": "content_filter",
+}
+"""Other reasons are a plain end; whether tools were called is seen in the answer."""
+_ID_END = "__thought__"
+"""LiteLLM appends the signature of a call to its id behind this; here it is kept in a block."""
+
+
+class Answer:
+    """Reads one answer, streamed or whole, in OpenAI's format.
+
+    Attributes:
+        begun: a part of the answer has come.
+        usage: the tokens, as LiteLLM counts them.
+
+    Args:
+        provider: name of the provider, kept in blocks that only it may get back.
+    """
+
+    def __init__(self, provider: str) -> None:
+        self.begun = False
+        self.usage: dict[str, Any] = {}
+        self._provider = provider
+        self._builder = AnswerBuilder(provider)
+        self._reason: FinishReason = "stop"
+        self._positions: dict[int, int] = {}
+        self._thoughts: list[JsonObject] = []
+        self._fields: dict[int | None, JsonObject] = {}
+        """Position of a call, or ``None`` for the message, to what belongs to it."""
+
+    def feed(self, payload: dict[str, Any]) -> Iterator[StreamEvent]:
+        """Take in one piece, or the whole answer, and yield what it adds.
+
+        Raises:
+            AnswerTooLong: with it the answer exceeds a limit.
+        """
+        if isinstance(usage := payload.get("usage"), dict):
+            self.usage = usage
+        choices = payload.get("choices")
+        for choice in choices[:1] if isinstance(choices, list) else ():
+            self.begun = True
+            # The true reason may come before pieces into which LiteLLM puts "stop".
+            self._reason = _FINISH_REASONS.get(str(choice.get("finish_reason")), self._reason)
+            yield from self._take(choice["delta"])
+
+    def response(self, cost_usd: float | None) -> LLMResponse:
+        """Return the complete answer."""
+        usage = read_usage(self.usage, cost_usd)
+        return self._builder.response(self._reason, usage, tuple(self._blocks()))
+
+    def _take(self, delta: dict[str, Any]) -> Iterator[StreamEvent]:
+        self._keep_thoughts(delta.get("thinking_blocks"))
+        self._keep_signatures(None, delta.get("provider_specific_fields"))
+        if thought := _text(delta.get("reasoning_content")):
+            yield self._builder.reasoning(thought)
+        if text := _text(delta.get("content")):
+            yield self._builder.text(text)
+        for call in delta.get("tool_calls") or ():
+            yield from self._take_call(call)
+
+    def _take_call(self, call: dict[str, Any]) -> Iterator[StreamEvent]:
+        index, function = call.get("index"), call.get("function") or {}
+        position = self._positions.get(index, -1) if isinstance(index, int) else -1
+        if position < 0:
+            position = self._builder.open_call()
+            if isinstance(index, int):
+                self._positions[index] = position
+        self._keep_signatures(position, call.get("provider_specific_fields"))
+        opened = self._builder.add_to_call(
+            position,
+            call_id=_text(call.get("id")).partition(_ID_END)[0],
+            name=_text(function.get("name")),
+            arguments=_text(function.get("arguments")),
+        )
+        if opened:
+            yield opened
+
+    def _keep_thoughts(self, blocks: object) -> None:
+        """Join the streamed pieces of thinking; a block is whole with its signature."""
+        for block in blocks if isinstance(blocks, list) else ():
+            last = self._thoughts[-1] if self._thoughts else {}
+            if block.get("type") == last.get("type") == "thinking" and not last.get("signature"):
+                thinking = _text(last.get("thinking")) + _text(block.get("thinking"))
+                self._thoughts[-1] = {**last, **block, "thinking": thinking}
+            else:
+                self._thoughts.append(dict(block))
+
+    def _keep_signatures(self, position: int | None, fields: object) -> None:
+        """Keep Gemini's signatures; the other fields are not needed again."""
+        for name in ("thought_signature", "thought_signatures"):
+            if isinstance(fields, dict) and (found := fields.get(name)):
+                self._fields[position] = self._fields.get(position, {}) | {name: found}
+
+    def _blocks(self) -> Iterator[JsonObject]:
+        """Yield what must be handed back unchanged."""
+        # A service refuses thinking without its signature.
+        kept = [one for one in self._thoughts if one.get("signature") or one.get("data")]
+        if kept:
+            yield {BLOCK_OWNER: self._provider, "thinking_blocks": list(kept)}
+        for position, fields in self._fields.items():
+            place: JsonObject = {} if position is None else {"call": position}
+            yield {BLOCK_OWNER: self._provider, **place, "provider_specific_fields": fields}
+
+
+def read_usage(usage: dict[str, Any], cost_usd: float | None) -> Usage:
+    """Return LiteLLM's usage object in our terms."""
+    return Usage(
+        prompt_tokens=count_of(usage, "prompt_tokens"),
+        completion_tokens=count_of(usage, "completion_tokens"),
+        cached_tokens=count_of(usage, "prompt_tokens_details", "cached_tokens")
+        or count_of(usage, "cache_read_input_tokens"),
+        reasoning_tokens=count_of(usage, "completion_tokens_details", "reasoning_tokens"),
+        cost_usd=cost_usd if usage else None,
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
