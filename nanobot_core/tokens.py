@@ -162,6 +162,9 @@ class TokenSource:
         clock: source of time.
         conceal: `PluginContext.conceal`.
         early_s: seconds before the expiry from which a token is renewed.
+
+    Attributes:
+        secrets: the tokens of the latest request, which must not appear in errors.
     """
 
     def __init__(
@@ -181,7 +184,10 @@ class TokenSource:
         self._conceal = conceal
         self._early_s = early_s
         self._renewing = asyncio.Lock()
+        self.secrets: tuple[str, ...] = ()
         self._rejected = ""
+        self._replacement = ""
+        """The access token that replaced a rejected one."""
         self._ended: tuple[str, str] | None = None
         """The refresh token that the service refused, and why."""
         self._unstored: tuple[str, Tokens] | None = None
@@ -212,9 +218,11 @@ class TokenSource:
         Returns:
             Whether the next `current` may give another one.
         """
-        is_news = self._rejected != tokens.access
+        # If the next one is not accepted either, the reason is another one.
+        if tokens.access in (self._rejected, self._replacement) or not tokens.refresh:
+            return False
         self._rejected = tokens.access
-        return is_news and bool(tokens.refresh)
+        return True
 
     async def _renewed(self) -> Tokens:
         """Renew the tokens, unless another process has done it."""
@@ -244,7 +252,9 @@ class TokenSource:
         try:
             async with asyncio.timeout(RENEWAL_LIMIT_S):
                 fresh = await self._renew(tokens)
-            self._conceal((tokens.access, tokens.refresh, fresh.access, fresh.refresh))
+            self._note_secrets(tokens, fresh)
+            if tokens.access == self._rejected:
+                self._replacement = fresh.access
             try:
                 await finish_in_thread(partial(space.fill, fresh.to_json()))
             except OSError:
@@ -283,8 +293,13 @@ class TokenSource:
             raise self._failure("nobody is signed in")
         if self._unstored is not None:
             tokens = await self._store_late(tokens)
-        self._conceal((tokens.access, tokens.refresh))
+        self._note_secrets(tokens)
         return tokens
+
+    def _note_secrets(self, *known: Tokens) -> None:
+        found = {text for tokens in known for text in (tokens.access, tokens.refresh) if text}
+        self.secrets = tuple(sorted(found, key=len, reverse=True))
+        self._conceal(found)
 
     async def _store_late(self, found: Tokens) -> Tokens:
         """Return the tokens that could not be stored, if they still follow those in the file."""

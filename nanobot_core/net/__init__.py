@@ -1,8 +1,9 @@
 """Network access: the addresses that a model's requests may reach, and the HTTP client for them.
 
 Also for every plugin that calls a service: failures as our errors, and ``Retry-After``. All but
-`NetworkPolicy`, `TargetRefused` and `resolve_checked` need httpx, which the core does not depend
-on: a plugin that uses them lists ``httpx`` itself. Modules are imported on first use (PEP 562).
+`NetworkPolicy`, `TargetRefused`, `resolve_checked` and `redirect_listener` need httpx, which the
+core does not depend on: a plugin that uses them lists ``httpx`` itself. Modules are imported on
+first use (PEP 562).
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
         TargetRefused as TargetRefused,
         resolve_checked as resolve_checked,
     )
+    from nanobot_core.net.redirect import (
+        RedirectListener as RedirectListener,
+        redirect_listener as redirect_listener,
+    )
     from nanobot_core.net.transport import (
         GuardedTransport as GuardedTransport,
         guarded_client as guarded_client,
@@ -48,6 +53,7 @@ _HOMES = {
         "download": "BoundedResponse FetchFailed FetchLimits fetch unpacked_body",
         "failure": "HTTPX_ERRORS failure_of retry_after_s",
         "policy": "Address NetworkPolicy Resolver TargetRefused resolve_checked",
+        "redirect": "RedirectListener redirect_listener",
         "transport": "GuardedTransport guarded_client",
     }.items()
     for name in names.split()

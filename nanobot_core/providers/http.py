@@ -76,6 +76,14 @@ class HTTPProvider(LLMProvider):
         """
         return {}
 
+    async def request_headers(self, request: ChatRequest) -> Mapping[str, str]:
+        """Return further headers of one call, for those that depend on it; by default `headers`.
+
+        Raises:
+            ProviderError: there is no valid token.
+        """
+        return await self.headers()
+
     def read_models(self, payload: object) -> Sequence[ModelInfo]:
         """Return the models in the service's list, by default in OpenAI's form."""
         found = payload.get("data") if isinstance(payload, dict) else None
@@ -87,7 +95,8 @@ class HTTPProvider(LLMProvider):
         client = await self._open()
         reader = self.reader()
         body = self.encode(request, stream=True)
-        async with client.post(self.path, body, await self.headers()) as response:
+        headers = await self.request_headers(request)
+        async with client.post(self.path, body, headers) as response:
             if response.media_type in ("text/event-stream", ""):
                 parser = EventParser(_EVENT_BYTES)
                 has_ended = False
@@ -115,7 +124,8 @@ class HTTPProvider(LLMProvider):
         client = await self._open()
         reader = self.reader()
         body = self.encode(request, stream=False)
-        async with client.post(self.path, body, await self.headers()) as response:
+        headers = await self.request_headers(request)
+        async with client.post(self.path, body, headers) as response:
             for _ in reader.feed(await self._read_whole(response)):
                 pass
         return reader.response()

@@ -168,7 +168,11 @@ async def test_a_rejected_token_is_renewed_once(bench: Bench) -> None:
 
     assert source.reject(first)
     assert not source.reject(first)
+    second = await source.current()
+    assert second.access == "access-1"
+    assert not source.reject(second), "another token does not help"
     assert (await source.current()).access == "access-1"
+    assert set(source.secrets) == {"access-1", "refresh-1"}
 
 
 async def test_a_cancelled_caller_lets_the_renewal_be_stored(bench: Bench) -> None:

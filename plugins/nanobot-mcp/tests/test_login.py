@@ -30,7 +30,7 @@ async def browse(address: str) -> None:
             content: bytes = page.read()
             return content
 
-    assert b"logged in" in await asyncio.to_thread(get)
+    assert b"received the login" in await asyncio.to_thread(get)
 
 
 async def login(bench: Bench, show: Show = browse) -> str:

@@ -14,7 +14,7 @@ from nanobot_openai.vendors import VENDORS
 
 _NAMES = (
     "custom openai openrouter deepseek groq zhipu dashscope vllm ollama gemini moonshot minimax "
-    "aihubmix siliconflow volcengine mistral xai llama_cpp lm_studio"
+    "aihubmix siliconflow volcengine mistral xai llama_cpp lm_studio openai_codex github_copilot"
 )
 
 
@@ -25,8 +25,13 @@ def test_every_vendor_is_contributed_once(tmp_path: Path) -> None:
 
 def test_every_vendor_can_be_reached_as_it_is_or_says_what_is_missing() -> None:
     for spec in VENDORS:
-        assert spec.api_key_env
         assert spec.summary
+        if spec.login:
+            assert spec.default_base
+            assert spec.is_oauth
+            assert not any((spec.needs_key, spec.keywords, spec.api_key_env))
+            continue
+        assert spec.api_key_env
         assert spec.default_base or spec.is_local
         assert spec.needs_key is not spec.is_local
         assert re.search(r"/v\d", spec.default_base or "/v1"), spec.name

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 import anyio
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
@@ -23,10 +20,10 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, ValidationError
 
-from nanobot_core import NanobotError, finish_in_thread
+from nanobot_core import NanobotError, PrivateFile, PrivateFileRefused, finish_in_thread
+from nanobot_core.net import redirect_listener
 from nanobot_mcp.link import open_link
 from nanobot_mcp.listing import read_offers
-from nanobot_mcp.offers import replace_private
 from nanobot_mcp.trouble import Trouble, describe_failure
 
 if TYPE_CHECKING:
@@ -37,9 +34,6 @@ if TYPE_CHECKING:
 LOGIN_LIMIT_S = 300.0
 _EARLY_S = 30.0
 """Seconds before its expiry from which a token is renewed."""
-
-_MAX_REQUEST_BYTES = 16_384
-_PAGE = b"nanobot is logged in. You can close this page."
 
 
 class LoginNeeded(NanobotError):
@@ -54,14 +48,27 @@ class TokenFile:
     """Tokens and registration of one server, in a file that only the user can read.
 
     It implements the SDK's ``TokenStorage``: the get and set methods.
+
+    Args:
+        is_replaced: the login that follows replaces the file, so it may be one that is refused.
+
+    Raises:
+        PrivateFileRefused: the file is damaged, or other accounts have access to it.
     """
 
-    def __init__(self, ctx: PluginContext, name: str, server: ServerSettings) -> None:
+    def __init__(
+        self, ctx: PluginContext, name: str, server: ServerSettings, *, is_replaced: bool = False
+    ) -> None:
         key = hashlib.sha256(f"{name}\0{server.url}".encode()).hexdigest()[:16]
-        self._path = ctx.data_dir / "oauth" / f"{key}.json"
+        self._file = PrivateFile(ctx.data_dir / "oauth" / f"{key}.json")
         self._clock = ctx.clock
         self._server = server
-        self._record = _read(self._path)
+        self._record: dict[str, Any] = {}
+        try:
+            self._record = self._file.read() or {}
+        except PrivateFileRefused:
+            if not is_replaced:
+                raise
 
     @property
     def has_tokens(self) -> bool:
@@ -128,7 +135,7 @@ class TokenFile:
 
     async def _keep(self, key: str, value: JsonObject) -> None:
         self._record[key] = value
-        await finish_in_thread(partial(replace_private, self._path, json.dumps(self._record)))
+        await finish_in_thread(partial(self._file.replace, self._record))
 
 
 def stored_auth(
@@ -197,55 +204,24 @@ async def _new_auth(
     show: Callable[[str], Awaitable[None]],
 ) -> AsyncIterator[OAuthClientProvider]:
     """Yield the authentication that logs in, and listen for the browser's redirect."""
-    returned: asyncio.Queue[AuthorizationCodeResult] = asyncio.Queue(1)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _answer_browser(reader, writer, returned)
-
     port = server.oauth.redirect_port if server.oauth else 0
-    listener = await asyncio.start_server(answer, "127.0.0.1", port, limit=_MAX_REQUEST_BYTES)
-    try:
-        redirect = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/callback"
-        file = await asyncio.to_thread(TokenFile, ctx, name, server)
+    async with redirect_listener(ports=(port,)) as listener:
+
+        async def returned() -> AuthorizationCodeResult:
+            query = await listener.query()  # the SDK checks its state
+            return AuthorizationCodeResult(
+                code=query.get("code", ""), state=query["state"], iss=query.get("iss")
+            )
+
+        redirect = f"http://127.0.0.1:{listener.port}/callback"
+        opened = partial(TokenFile, ctx, name, server, is_replaced=True)
+        file = await asyncio.to_thread(opened)
         file.forget_registration(redirect)
         provider = OAuthClientProvider(
-            server.url or "", _client_metadata(server.oauth, redirect), file, show, returned.get
+            server.url or "", _client_metadata(server.oauth, redirect), file, show, returned
         )
         yield provider
         await file.keep_metadata(provider.context.oauth_metadata)
-    finally:
-        listener.close()
-        await listener.wait_closed()
-
-
-async def _answer_browser(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    returned: asyncio.Queue[AuthorizationCodeResult],
-) -> None:
-    """Take the code from the browser's redirect (RFC 8252, section 7.3)."""
-    try:
-        async with asyncio.timeout(10):
-            line = await reader.readline()
-            method, target, *_ = [*line.decode("ascii", "replace").split(" "), "", ""]
-            address = urlsplit(target)
-            given = {key: values[0] for key, values in parse_qs(address.query).items()}
-            is_ours = method == "GET" and address.path == "/callback" and "state" in given
-            status, page = b"404 Not Found", b"Not found."
-            if is_ours and not returned.full():
-                status, page = b"200 OK", _PAGE if "code" in given else b"The login was refused."
-                returned.put_nowait(
-                    AuthorizationCodeResult(
-                        code=given.get("code", ""), state=given["state"], iss=given.get("iss")
-                    )
-                )
-            head = b"HTTP/1.1 " + status + b"\r\nContent-Type: text/plain\r\nConnection: close\r\n"
-            writer.write(head + f"Content-Length: {len(page)}\r\n\r\n".encode() + page)
-            await writer.drain()
-    except (OSError, ValueError, TimeoutError):
-        return
-    finally:
-        writer.close()
 
 
 def _client_metadata(oauth: OAuthSettings | None, redirect: str) -> OAuthClientMetadata:
@@ -254,11 +230,3 @@ def _client_metadata(oauth: OAuthSettings | None, redirect: str) -> OAuthClientM
         redirect_uris=[AnyUrl(redirect)],
         scope=oauth.scope if oauth else None,
     )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
-from uuid import uuid4
 
-from nanobot_core import JsonObject, shorten
+from nanobot_core import JsonObject, JsonValue, PrivateFile, shorten
 from nanobot_mcp.schema import normalise_schema
 from nanobot_mcp.settings import ServerSettings, fingerprint
 
@@ -158,29 +156,11 @@ class OfferStore:
         Raises:
             OSError: the file cannot be written.
         """
-        record = {"key": _key(server), "offers": [offer_to_json(offer) for offer in offers]}
-        replace_private(self._path(name), json.dumps(record))
+        known: list[JsonValue] = [offer_to_json(offer) for offer in offers]
+        PrivateFile(self._path(name)).replace({"key": _key(server), "offers": known})
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
-
-
-def replace_private(path: Path, text: str) -> None:
-    """Replace a file that only the user can read, in one step.
-
-    Raises:
-        OSError: the file cannot be written; the previous one is unchanged.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = path.with_name(f"{uuid4().hex}.tmp")
-    try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def _key(server: ServerSettings) -> str:

@@ -273,6 +273,8 @@ _VARIANTS: Mapping[str, tuple[tuple[str, Dialect], ...]] = {
         ("^(?:o[134]|gpt-6)", _OPENAI_THINKING),
     ),
     "aihubmix": ((_THINKING_OPENAI, _OPENAI_THINKING),),
+    # gh:ericc-ch/copilot-api#222: ``max_tokens`` is refused for these models.
+    "github_copilot": ((_THINKING_OPENAI, _OPENAI_THINKING),),
     "custom": ((_THINKING_OPENAI, replace(_OPENAI_THINKING, return_reasoning="calls")),),
     "mistral": (
         (
