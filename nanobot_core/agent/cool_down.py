@@ -36,6 +36,11 @@ class CoolDown:
     reason: str
     remaining_s: float
 
+    def __str__(self) -> str:
+        which = f" (only {self.model})" if self.model else ""
+        remaining = f"left out for {self.remaining_s:.0f} s more"
+        return f"provider {self.provider}{which}: {remaining}, {self.reason}"
+
 
 @dataclass(frozen=True, slots=True)
 class _Failure:

@@ -205,13 +205,17 @@ class Gateway:
         return "Use /plugins, or /plugins enable|disable|reload ID."
 
     async def problems(self) -> list[str]:
-        """Return a line for each channel and service that is not running, and each damaged file."""
+        """Return a line for each part that does not work, and each damaged file."""
         status = await self.status()
         return [
-            f"{item.kind} {item.name}: {item.state}, {item.last_error or 'no contact yet'}"
-            for item in status.running
-            if item.state != "running"
-        ] + [f"a damaged file is kept as {file}" for file in damaged_files(self.bot.loaded.home)]
+            *(
+                f"{item.kind} {item.name}: {item.state}, {item.last_error or 'no contact yet'}"
+                for item in status.running
+                if item.state != "running"
+            ),
+            *map(str, self.bot.cool_downs.current()),
+            *(f"a damaged file is kept as {file}" for file in damaged_files(self.bot.loaded.home)),
+        ]
 
     async def _load(self, plugin: str, mount: Mount) -> AsgiApp:
         context = await self.bot.plugins.context_for(plugin)

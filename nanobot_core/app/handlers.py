@@ -37,6 +37,7 @@ def handlers(gateway: Gateway, request_stop: Callable[[], None]) -> Mapping[str,
         "dead_letters": partial(_dead_letters, gateway),
         "reload": partial(_reload, gateway),
         "plugins": partial(_plugins, gateway),
+        "cool_downs": partial(_cool_downs, gateway),
         "reload_plugin": partial(_reload_plugin, gateway),
         "retry": lambda asked: gateway.bus.revive(asked.text("id")),
         "drop": lambda asked: gateway.bus.drop(asked.text("id")),
@@ -56,6 +57,10 @@ async def _reload(gateway: Gateway, _asked: Connection) -> JsonValue:
 
 async def _plugins(gateway: Gateway, _asked: Connection) -> JsonValue:
     return [asdict(report) for report in gateway.bot.plugins.reports()]
+
+
+async def _cool_downs(gateway: Gateway, _asked: Connection) -> JsonValue:
+    return [asdict(each) for each in gateway.bot.cool_downs.current()]
 
 
 async def _reload_plugin(gateway: Gateway, asked: Connection) -> JsonValue:

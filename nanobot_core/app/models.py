@@ -104,6 +104,14 @@ class ConfiguredModels:
             return defaults.model_copy(update={"model": name}) if name else defaults
         return defaults.model_copy(update=preset.model_dump(exclude_none=True))
 
+    def key_source(self, row: ProviderRow) -> str:
+        """Return where the key of a provider comes from, or an empty string if it has none."""
+        section = self._loaded.settings.section(f"providers.{row.spec.name}") or {}
+        if section.get("api_key") or section.get("apiKey"):
+            return f"providers.{row.spec.name}.api_key"
+        variables = environment(row.spec.api_key_env, self._environ)
+        return f"the environment variable {next(iter(variables))}" if variables else ""
+
     async def choice(self, name: str | None) -> ModelChoice:
         """Return what a run needs of a model; see `ModelChoices`."""
         self._forget_former_plugins()

@@ -14,19 +14,18 @@ import typer
 from nanobot_core.cli.checkup import Finding, Status, check_plugins, show_findings
 from nanobot_core.cli.options import Options, agent_of, options_of, read_settings
 from nanobot_core.cli.output import print_json, run_async
-from nanobot_core.errors import NanobotError, NoProvider
+from nanobot_core.errors import NoProvider
 from nanobot_core.tokens import login_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nanobot_core.app.application import Nanobot
+    from nanobot_core.app.model_list import ServiceList
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.errors import ConfigProblem
     from nanobot_core.providers.match import ProviderMatch
 
-ONLINE_LIMIT_S = 30.0
-"""Seconds that the model has to answer the request of ``--online``."""
 SAMPLE_BYTES = 1_000_000
 """Bytes that must fit on the disk."""
 
@@ -39,7 +38,7 @@ def doctor(
     ] = False,
     online: Annotated[
         bool,
-        typer.Option("--online", help="Send a short request to the model; it costs a few tokens."),
+        typer.Option("--online", help="Check the keys with their services; costs nothing."),
     ] = False,
 ) -> None:
     """Find problems and say how to fix them; exit code 1 on errors."""
@@ -72,7 +71,7 @@ async def _examine(options: Options, *, fix: bool, online: bool) -> list[Finding
     findings.append(_provider(agent))
     if online:
         again = agent_of(options, loaded)
-        findings.append(await _online(again))
+        findings += await _online(again)
     return findings
 
 
@@ -186,26 +185,35 @@ def _signed_in(match: ProviderMatch) -> Finding:
     return Finding("core", "model", "ok", f"{match.model} by {name}{account}")
 
 
-async def _online(agent: Nanobot) -> Finding:
-    """Ask the configured model for one word."""
-    from nanobot_core.contracts.provider import ChatRequest
-    from nanobot_core.messages import Message
+async def _online(agent: Nanobot) -> list[Finding]:
+    """Ask each service for its models, which checks its key and costs nothing."""
+    from nanobot_core.app.model_list import ask_service, usable_rows
 
-    name = "model online"
+    rows = usable_rows(agent.models, agent.loaded.settings)
     try:
-        async with asyncio.timeout(ONLINE_LIMIT_S):
-            model = await agent.models.model(None)
-            request = ChatRequest(
-                model=model.wire_name,
-                messages=(Message(role="user", content="Answer with the word ok."),),
-                max_tokens=16,
-            )
-            await model.provider.chat(request)
-    except TimeoutError:
-        message = f"no answer within {ONLINE_LIMIT_S:g} seconds"
-        return Finding("core", name, "error", message, "check the network and providers.*.api_base")
-    except NanobotError as error:
-        return Finding("core", name, "error", str(error), "see nanobot providers explain")
+        lists = await asyncio.gather(*(ask_service(agent.models, row) for row in rows))
     finally:
         await agent.plugins.stop()
-    return Finding("core", name, "ok", f"{model.name} answers")
+    if not lists:
+        message = "no provider has a key or a base URL"
+        return [Finding("core", "providers online", "warning", message, "run nanobot onboard")]
+    return [_service(found) for found in lists]
+
+
+def _service(found: ServiceList) -> Finding:
+    spec = found.row.spec
+    name = f"provider {spec.name}"
+    if found.is_refused:
+        remedy = f"set a valid key in providers.{spec.name}.api_key"
+        if spec.login:
+            remedy = f"run {login_command(spec.name)}"
+        elif spec.api_key_env:
+            remedy += f" or {spec.api_key_env[0]}"
+        return Finding("core", name, "error", found.error, remedy)
+    if found.error:
+        return Finding("core", name, "error", found.error)
+    if not found.models:
+        message = "the service does not list its models, so its key cannot be checked without a "
+        return Finding("core", name, "warning", f"{message}paid call", 'try nanobot agent -m "Hi"')
+    amount = "1 model" if len(found.models) == 1 else f"{len(found.models)} models"
+    return Finding("core", name, "ok", f"the service answers and offers {amount}")

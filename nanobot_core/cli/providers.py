@@ -6,6 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nanobot_core.cli.explained_model import (
+    cool_downs_of,
+    explain_fallback,
+    explain_model,
+    render_model,
+)
 from nanobot_core.cli.login import describe_sign_in, login, logout
 from nanobot_core.cli.options import open_agent, options_of
 from nanobot_core.cli.output import fail, print_json, render_table, stdout
@@ -29,11 +35,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def list_providers(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the providers of enabled plugins, in the order in which they are tried."""
     agent = open_agent(options_of(ctx), lenient=True)
+    cooling = {each.provider: str(each) for each in cool_downs_of(agent)}
     rows = [
         {
             "name": row.spec.name,
             "plugin": row.plugin,
-            "usable": _condition(row),
+            "usable": cooling.get(row.spec.name) or _condition(row),
             "summary": row.spec.summary,
         }
         for row in agent.models.rows()
@@ -52,32 +59,37 @@ def list_providers(ctx: typer.Context, as_json: AsJson = False) -> None:
 def explain(
     ctx: typer.Context,
     model: Annotated[
-        str | None, typer.Argument(help="Model; the configured one by default.")
+        str | None, typer.Argument(help="Model or preset; the configured one by default.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain step by step which provider serves a model.
+    """Explain step by step which provider serves a model, and how it is called.
 
     Example: nanobot providers explain anthropic/some-model
     """
     agent = open_agent(options_of(ctx), lenient=True)
     name = model or agent.loaded.settings.agents.defaults.model
+    cooling = cool_downs_of(agent)
     try:
-        match = agent.models.match(model)
+        explained = explain_model(agent, model, cooling)
     except NoProvider as error:
         if not as_json:
             raise
         print_json({"model": name, "provider": None, "error": str(error), "remedy": error.remedy})
         raise typer.Exit(1) from error
-    provider, plugin = match.row.spec.name, match.row.plugin
+    chain = [
+        explain_fallback(agent, fallback, cooling)
+        for fallback in agent.models.defaults_of(model).fallback_models
+    ]
     if as_json:
-        data = {"model": name, "provider": provider, "plugin": plugin}
-        print_json({**data, "sent_as": match.model, "steps": match.steps})
+        print_json({**explained, "fallback_models": chain})
         return
-    for number, step in enumerate(match.steps, 1):
-        stdout().print(f"{number}. {step}", markup=False, soft_wrap=True)
-    served = f"{name or 'any model'} is served by '{provider}' of plugin '{plugin}'"
-    stdout().print(f"{served}, sent as '{match.model}'", markup=False, soft_wrap=True)
+    lines = [f"{number}. {step}" for number, step in enumerate(explained["steps"], 1)]
+    lines += render_model(explained)
+    for number, fallback in enumerate(chain, 1):
+        lines += ["", f"Fallback {number}:", *render_model(fallback)]
+    for line in lines:
+        stdout().print(line, markup=False, soft_wrap=True)
 
 
 def _condition(row: ProviderRow) -> str:

@@ -46,6 +46,7 @@ class RootGroup(LazyGroup):
         Entry("plugins", "List, inspect, enable and disable plugins.", f"{_CLI}.plugins:app"),
         Entry("config", "Show, change and check the configuration.", f"{_CLI}.config:app"),
         Entry("providers", "List model providers, explain the choice.", f"{_CLI}.providers:app"),
+        Entry("models", "List the models that can be used now.", f"{_CLI}.models:app"),
         Entry("sessions", "List, show, export, search, delete sessions.", f"{_CLI}.sessions:app"),
         Entry("explain", "Show where a tool or setting comes from.", f"{_CLI}.explain:app"),
     )

@@ -32,11 +32,11 @@ MODULES: Final = {
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted, a run
     # can have to end with an object; failed providers cool down.
-    "agent": Size(1100, 2215),
+    "agent": Size(1100, 2220),
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models.
-    "app": Size(1500, 2605),
-    "cli": Size(2300, 3280),  # sign-in to providers
+    "app": Size(1500, 2730),
+    "cli": Size(2300, 3530),  # sign-in to providers, models and how they are chosen
     "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
     "clock": Size(20, 30),

@@ -71,10 +71,13 @@ def test_the_doctor_agrees_with_the_check_of_the_configuration(bare: CommandLine
     assert told in bare("agent", "-m", "hi", code=1).stderr
 
 
-def test_the_doctor_asks_the_model_online(nanobot: CommandLine) -> None:
-    found = _findings(nanobot, "--online", code=1)
+def test_a_key_that_cannot_be_checked_for_nothing_is_reported_as_such(nanobot: CommandLine) -> None:
+    found = _findings(nanobot, "--online", code=1)["provider scripted"]
 
-    assert found["model online"]["message"] == "scripted-1 answers"
+    assert (found["status"], found["message"].split(", so ")[1]) == (
+        "warning",
+        "its key cannot be checked without a paid call",
+    )
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,29 @@ def test_explain_tells_every_step(nanobot: CommandLine) -> None:
         "1. no provider is set in agents.defaults.provider",
         "2. the model name begins with 'near/'",
         "near/small is served by 'near' of plugin 'alpha', sent as 'small'",
+        "  endpoint: http://here",
+        "  key: not needed",
+        "  limits: 8k tokens of an answer, 65k of a request and its answer",
+        "  known: nothing; nanobot models refresh asks the service",
     ]
+
+
+def test_explain_follows_a_preset_and_its_fallbacks(nanobot: CommandLine) -> None:
+    file = nanobot.home / "config.yaml"
+    preset = "{model: near/small, max_tokens: 900, fallback_models: [nimbus-2]}"
+    file.write_text(file.read_text() + f"models: {{fast: {preset}}}\n")
+    keyed = CommandLine(nanobot.home, nanobot.environ, changes={"CLOUD_KEY": "of-the-test"})
+
+    explained = json.loads(keyed("providers", "explain", "fast", "--json").stdout)
+
+    assert explained["steps"][0] == "'fast' is a preset of model 'near/small'"
+    assert (explained["sent_as"], explained["max_tokens"]) == ("small", 900)
+    (fallback,) = explained["fallback_models"]
+    assert (fallback["provider"], fallback["key"]) == (
+        "cloud",
+        "the environment variable CLOUD_KEY",
+    )
+    assert "of-the-test" not in json.dumps(explained)
 
 
 def test_another_model_keeps_the_configured_provider(nanobot: CommandLine) -> None:
