@@ -11,6 +11,7 @@ from typing import Any
 from docstrings import parse_docstring, render_docstring
 
 import nanobot_core
+import nanobot_core.providers
 from nanobot_core import on
 from nanobot_core.hooks.kinds import RULES, Kind
 from nanobot_core.hooks.markers import HookPoint
@@ -74,7 +75,7 @@ def render_dataclass(name: str) -> str:
     Raises:
         TypeError: there is no public dataclass of that name.
     """
-    found = getattr(nanobot_core, name)
+    found = _public(name)
     if not dataclasses.is_dataclass(found):
         msg = f"{name} is no dataclass"
         raise TypeError(msg)
@@ -94,7 +95,7 @@ def render_dataclass(name: str) -> str:
 
 def render_contract(name: str) -> str:
     """Return a public class with its attributes and methods, as an implementer needs them."""
-    found = getattr(nanobot_core, name)
+    found = _public(name)
     blocks = [f"### `{name}`", render_docstring(found.__doc__)]
     for method, member in vars(found).items():
         function = member.fget if isinstance(member, property) else member
@@ -105,6 +106,12 @@ def render_contract(name: str) -> str:
         code = f"```{{code-block}} python\n{head}\n```"
         blocks += [f"**`{method}`**{required}", code, render_docstring(function.__doc__)]
     return "\n\n".join(blocks)
+
+
+def _public(name: str) -> Any:  # noqa: ANN401 - a class of any kind
+    """Return the public class `name` of the core or of what providers share."""
+    home = nanobot_core if name in nanobot_core.__all__ else nanobot_core.providers
+    return getattr(home, name)
 
 
 def _hook(point: HookPoint[..., Any]) -> str:

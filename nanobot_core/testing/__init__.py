@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         HTTP_FAULTS as HTTP_FAULTS,
         HTTPFaultContract as HTTPFaultContract,
     )
+    from nanobot_core.testing.http_provider import HTTPProviderContract as HTTPProviderContract
     from nanobot_core.testing.memory import (
         MemoryContract as MemoryContract,
         ServiceContract as ServiceContract,
@@ -92,6 +93,7 @@ _HOMES = {
         "fake_provider": "FakeProvider FakeReply FakeStep",
         "gemini_server": "GeminiServer",
         "http_faults": "HTTP_FAULTS HTTPFaultContract",
+        "http_provider": "HTTPProviderContract",
         "memory": "MemoryContract ServiceContract TranscriberContract",
         "model_server": "ModelServer RecordedRequest Reply Responder ScriptedCall pieces",
         "openai_server": "OpenAIServer echo",

@@ -135,7 +135,7 @@ class ModelServer(ABC):
         self.requests: list[RecordedRequest] = []
         self.models: list[str] = list(models)
         self._script = list(script)
-        self._default: Reply | Responder = self.echo if default is None else default
+        self.default: Reply | Responder = self.echo if default is None else default
         self._port = port
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -296,7 +296,7 @@ class ModelServer(ABC):
             return refusal
         if self._script:
             return self._script.pop(0)
-        return self._default if isinstance(self._default, Reply) else self._default(request)
+        return self.default if isinstance(self.default, Reply) else self.default(request)
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:

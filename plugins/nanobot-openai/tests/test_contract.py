@@ -2,97 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from nanobot_core import LLMProvider
-from nanobot_core.testing import (
-    OpenAIServer,
-    ProviderContract,
-    RecordedRequest,
-    Reply,
-    Responder,
-    ScriptedCall,
-    ServedProvider,
-    ServiceBehaviour,
-    echo,
-)
+from nanobot_core.testing import HTTPProviderContract, OpenAIServer, Reply
 
 
-def _error(status: int, code: str) -> Reply:
-    body = json.dumps({"error": {"message": "refused", "code": code}}).encode()
-    return Reply(status=status, body=body)
-
-
-_ANSWER = Reply(text=ProviderContract.TEXT, reasoning=ProviderContract.THOUGHT, chunk_chars=7)
-_REPLIES = {
-    ServiceBehaviour.ANSWER: _ANSWER,
-    ServiceBehaviour.CALL: Reply(
-        calls=(ScriptedCall(name="lookup", arguments=json.dumps(ProviderContract.ARGUMENTS)),)
-    ),
-    ServiceBehaviour.RATE_LIMITED: Reply(
-        status=429, body=b"{}", headers={"retry-after": str(ProviderContract.RETRY_AFTER_S)}
-    ),
-    ServiceBehaviour.OVERLOADED: Reply(status=503, body=b"<html>busy</html>"),
-    ServiceBehaviour.REFUSED_KEY: _error(401, "invalid_api_key"),
-    ServiceBehaviour.REFUSED_REQUEST: _error(400, "invalid_value"),
-    ServiceBehaviour.TOO_LONG: _error(400, "context_length_exceeded"),
-    ServiceBehaviour.GARBAGE: Reply(body=b"<html>welcome</html>", content_type="text/html"),
-    ServiceBehaviour.CUT: Reply(text="words " * 100, stop_after_bytes=1_500, stop="close"),
-    ServiceBehaviour.SILENT: Reply(text="words " * 100, stop_after_bytes=1_500, stop="stall"),
-    ServiceBehaviour.STALLED: Reply(text="words " * 100, stop_after_bytes=1_500, stop="stall"),
-}
-
-
-class TestOpenAIProvider(ProviderContract):
+class TestOpenAIProvider(HTTPProviderContract):
     @pytest.fixture(autouse=True)
-    def _take(
-        self,
-        serving: Callable[..., AbstractAsyncContextManager[tuple[LLMProvider, OpenAIServer]]],
-        build: Callable[..., LLMProvider],
-    ) -> None:
-        self._serving, self._build = serving, build
+    def _take(self, build: Callable[..., LLMProvider]) -> None:
+        self._build = build
 
-    @asynccontextmanager
-    async def serve(self, behaviour: ServiceBehaviour) -> AsyncIterator[ServedProvider]:
-        if behaviour is ServiceBehaviour.ABSENT:
-            async with self._serving() as (_, server):
-                address = server.url
-            provider = self._build(api_base=address)
-            yield ServedProvider(provider=provider, client_gone=_never)
-            await provider.aclose()
-            return
-        timeout_s = 0.2 if behaviour is ServiceBehaviour.STALLED else 30
-        # The echo needs no script; a test that asks twice finds the same reply again.
-        replies = [_REPLIES[behaviour]] * 2 if behaviour in _REPLIES else []
-        default = _echo_together(self.CALLS_AT_ONCE)
-        async with self._serving(*replies, default=default, timeout_s=timeout_s) as served:
-            provider, server = served
+    def make_server(self, *replies: Reply) -> OpenAIServer:
+        return OpenAIServer(replies)
 
-            async def client_gone() -> None:
-                await server.requests[0].disconnected.wait()
-
-            yield ServedProvider(provider=provider, client_gone=client_gone)
-
-
-async def _never() -> None:
-    raise AssertionError("nothing was called")
-
-
-def _echo_together(count: int) -> Responder:
-    """Return an echo that answers nobody before `count` requests have come in."""
-    numbers = itertools.count(1)
-    all_here = asyncio.Event()
-
-    def answer(request: RecordedRequest) -> Reply:
-        if next(numbers) == count:
-            all_here.set()
-        return replace(echo(request), gate=all_here)
-
-    return answer
+    def make_provider(self, folder: Path, **section: object) -> LLMProvider:
+        return self._build(**section)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +33,11 @@ from nanobot_core import (
 from nanobot_core.testing import (
     FakePluginContext,
     HTTPFaultContract,
-    ProviderContract,
-    RecordedRequest,
+    HTTPProviderContract,
     Reply,
     Responder,
     ResponsesServer,
     ScriptedCall,
-    ServedProvider,
-    ServiceBehaviour,
 )
 from nanobot_openai.responses import OpenAIService, build_service
 from nanobot_openai.settings import OpenAISettings
@@ -352,7 +347,7 @@ async def test_both_apis_have_one_key_and_one_list_of_models(build_service: Buil
         await service.aclose()
 
 
-class TestFaultsOfResponses(HTTPFaultContract):
+class _Responses:
     @pytest.fixture(autouse=True)
     def _take(self, build_service: Build) -> None:
         self._build = build_service
@@ -364,74 +359,9 @@ class TestFaultsOfResponses(HTTPFaultContract):
         return self._build(**({"api": "responses"} | section))
 
 
-_ANSWER = Reply(text=ProviderContract.TEXT, reasoning=ProviderContract.THOUGHT, chunk_chars=7)
-_LONG = Reply(text="words " * 100, stop_after_bytes=3_000)
+class TestResponses(_Responses, HTTPProviderContract):
+    pass
 
 
-def _error(status: int, code: str) -> Reply:
-    body = json.dumps({"error": {"message": "refused", "code": code}}).encode()
-    return Reply(status=status, body=body)
-
-
-_REPLIES = {
-    ServiceBehaviour.ANSWER: _ANSWER,
-    ServiceBehaviour.CALL: Reply(
-        calls=(ScriptedCall(name="lookup", arguments=json.dumps(ProviderContract.ARGUMENTS)),)
-    ),
-    ServiceBehaviour.RATE_LIMITED: Reply(
-        status=429, body=b"{}", headers={"retry-after": str(ProviderContract.RETRY_AFTER_S)}
-    ),
-    ServiceBehaviour.OVERLOADED: Reply(status=503, body=b"<html>busy</html>"),
-    ServiceBehaviour.REFUSED_KEY: _error(401, "invalid_api_key"),
-    ServiceBehaviour.REFUSED_REQUEST: _error(400, "invalid_value"),
-    ServiceBehaviour.TOO_LONG: _error(400, "context_length_exceeded"),
-    ServiceBehaviour.GARBAGE: Reply(body=b"<html>welcome</html>", content_type="text/html"),
-    ServiceBehaviour.CUT: _LONG,
-    ServiceBehaviour.SILENT: replace(_LONG, stop="stall"),
-    ServiceBehaviour.STALLED: replace(_LONG, stop="stall"),
-}
-
-
-class TestResponses(ProviderContract):
-    @pytest.fixture(autouse=True)
-    def _take(self, serving_responses: Serving, build_service: Build) -> None:
-        self._serving, self._build = serving_responses, build_service
-
-    @asynccontextmanager
-    async def serve(self, behaviour: ServiceBehaviour) -> AsyncIterator[ServedProvider]:
-        if behaviour is ServiceBehaviour.ABSENT:
-            async with self._serving() as (_, server):
-                address = server.url
-            absent = self._build(api_base=address, api="responses")
-            yield ServedProvider(provider=absent, client_gone=_never)
-            await absent.aclose()
-            return
-        timeout_s = 0.2 if behaviour is ServiceBehaviour.STALLED else 30
-        # The echo needs no script; a test that asks twice finds the same reply again.
-        replies = [_REPLIES[behaviour]] * 2 if behaviour in _REPLIES else []
-        default = _echo_together(self.CALLS_AT_ONCE)
-        async with self._serving(*replies, default=default, timeout_s=timeout_s) as served:
-            provider, server = served
-
-            async def client_gone() -> None:
-                await server.requests[0].disconnected.wait()
-
-            yield ServedProvider(provider=provider, client_gone=client_gone)
-
-
-async def _never() -> None:
-    raise AssertionError("nothing was called")
-
-
-def _echo_together(count: int) -> Responder:
-    """Return an echo that answers nobody before `count` requests have come in."""
-    numbers = itertools.count(1)
-    all_here = asyncio.Event()
-    echo = ResponsesServer().echo
-
-    def answer(request: RecordedRequest) -> Reply:
-        if next(numbers) == count:
-            all_here.set()
-        return replace(echo(request), gate=all_here)
-
-    return answer
+class TestFaultsOfResponses(_Responses, HTTPFaultContract):
+    pass
