@@ -97,7 +97,7 @@ def _section_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[Co
 def _provider_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
     wanted = loaded.settings.agents.defaults.provider
     installed = {declaration.name for _, declaration in catalogue.declared("providers")}
-    if wanted is None or wanted in installed:
+    if wanted is None or {wanted, wanted.replace("-", "_")} & installed:
         return
     package = _published_sections().get(f"providers.{wanted}")
     near = nearest_key(wanted, installed)

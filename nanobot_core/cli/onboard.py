@@ -14,6 +14,7 @@ from nanobot_core.cli.options import Options, open_agent, options_of
 from nanobot_core.cli.output import fail, run_async
 from nanobot_core.config.environment import expand_home
 from nanobot_core.folder import Folder
+from nanobot_core.tokens import login_command
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
@@ -62,6 +63,8 @@ def onboard(
     made = sync_templates(Folder(agent.loaded.workspace))
     _show_result(agent, path, made)
     _show_checks(options)
+    if row is not None and row.spec.login and row.lacks:
+        typer.echo(f"\nFirst sign in: {login_command(row.spec.name)}")
     typer.echo('\nNext: nanobot agent -m "Hello", or nanobot doctor when something is wrong.')
 
 

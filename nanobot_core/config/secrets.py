@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from urllib.parse import quote, quote_plus, unquote
@@ -166,6 +167,8 @@ class Redactor:
         self._current: dict[str, frozenset[str]] = {}
         self._redacted: re.Pattern[str] | None = None
         self._masked: re.Pattern[str] | None = None
+        # The log's thread must not keep an expression that it made before secrets were added.
+        self._changing = threading.Lock()
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -176,15 +179,17 @@ class Redactor:
         """Add secrets."""
         more = maskable(secrets) - self._secrets
         if more:
-            self._secrets |= more
-            self._redacted = self._masked = None
+            with self._changing:
+                self._secrets |= more
+                self._redacted = self._masked = None
 
     def learn_current(self, owner: str, secrets: Iterable[str]) -> None:
         """Add secrets that change, such as tokens, instead of the previous ones of `owner`."""
         found = maskable(secrets)
         if found != self._current.get(owner):
-            self._current[owner] = found
-            self._redacted = self._masked = None
+            with self._changing:
+                self._current[owner] = found
+                self._redacted = self._masked = None
 
     def redact(self, text: str) -> str:
         """Return a text for people and models without secrets.
@@ -192,16 +197,18 @@ class Redactor:
         Values shorter than `MIN_REDACTED_CHARS` stay, and so do values that are unlikely to be
         secrets: paths, ordinary words (``changeme``), and repetitions of a few characters.
         """
-        pattern = self._redacted
-        if pattern is None:
-            pattern = self._redacted = _pattern(filter(_is_strong, self.secrets))
+        with self._changing:
+            pattern = self._redacted
+            if pattern is None:
+                pattern = self._redacted = _pattern(filter(_is_strong, self.secrets))
         return pattern.sub(MASK, text)
 
     def mask(self, text: str) -> str:
         """Return a text for logs and error messages, where a wrong mask does no harm."""
-        pattern = self._masked
-        if pattern is None:
-            pattern = self._masked = _pattern(self.secrets)
+        with self._changing:
+            pattern = self._masked
+            if pattern is None:
+                pattern = self._masked = _pattern(self.secrets)
         return pattern.sub(MASK, text)
 
 

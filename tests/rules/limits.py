@@ -40,7 +40,7 @@ MODULES: Final = {
     "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
     "clock": Size(20, 30),
-    "config": Size(900, 1800),  # with the keys of all formats of the original
+    "config": Size(900, 1801),  # with the keys of all formats of the original
     "disk": Size(30, 60),
     "errors": Size(120, 150),
     "folder": Size(150, 181),

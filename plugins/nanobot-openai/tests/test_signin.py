@@ -17,8 +17,11 @@ import pytest
 from nanobot_core import (
     AuthenticationFailed,
     ConfigError,
+    Overloaded,
     ProviderError,
     ProviderLogin,
+    ProviderProtocolError,
+    RateLimited,
     read_tokens,
     token_file,
 )
@@ -273,6 +276,34 @@ async def test_tokens_are_removed_although_the_service_is_away(desk: Desk) -> No
     assert not token_file(desk.ctx.data_dir, "openai_codex").path.exists()
     with pytest.raises(ProviderError, match="no connection could be made"):
         await login.log_in(Person(), "device")
+
+
+@pytest.mark.parametrize(
+    ("garbage", "kind"),
+    [
+        ((302, {"Location": "http://127.0.0.1:9/stolen"}, b""), ProviderError),
+        ((200, {}, b"<html>welcome</html>"), ProviderProtocolError),
+        ((200, {}, b'["a list"]'), ProviderProtocolError),
+        ((200, {}, b'{"user_code": ["x"], "device_code": 1}'), ProviderProtocolError),
+        ((200, {}, b'{"pad": "' + b"x" * 300_000 + b'"}'), ProviderProtocolError),
+        ((400, {}, b'{"error": {"code": "secret words of the service"}}'), ProviderError),
+        ((429, {}, b"{}"), RateLimited),
+        ((503, {}, b"{}"), Overloaded),
+    ],
+)
+@pytest.mark.parametrize("name", ["codex", "copilot"])
+async def test_an_unusable_answer_is_a_typed_error_and_stores_nothing(
+    desk: Desk, name: str, garbage: tuple[int, dict[str, str], bytes], kind: type[Exception]
+) -> None:
+    desk.chatgpt.garbage = desk.github.garbage = garbage
+    login: ProviderLogin = desk.codex() if name == "codex" else desk.copilot()
+    person = Person()
+    with pytest.raises(kind) as caught:
+        await login.log_in(person, "device")
+
+    assert "secret" not in str(caught.value)
+    assert person.shown == []
+    assert not list(desk.ctx.data_dir.rglob("*.json"))
 
 
 @pytest.mark.parametrize("base", ["http://example.org", "ftp://x", "https://user@x", "x"])

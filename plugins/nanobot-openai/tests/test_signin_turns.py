@@ -108,7 +108,8 @@ async def test_codex_answers_streamed_and_whole(codex: Codex) -> None:
 
     assert isinstance(streamed[-1], Completed)
     assert streamed[-1].response.content == whole.content == "hello"
-    assert await codex.provider.list_models() == ()
+    (model,) = await codex.provider.list_models()
+    assert (model.name, model.window_tokens) == ("scripted", 272_000)
     assert [request.path for request in codex.server.requests] == [
         "/backend-api/codex/responses"
     ] * 2

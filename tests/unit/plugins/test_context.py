@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot_core import PluginContext, PluginRejected, PluginSettings, SettingsSection, on
+from nanobot_core.config.secrets import MASK
 from nanobot_core.plugins.context import HostContext
 from tests.unit.plugins.conftest import MakeHost
 
@@ -201,3 +202,17 @@ async def test_a_task_that_fails_is_reported_and_harms_nobody(
 
     assert len(warnings) == 1
     assert f"hook 'poll' of plugin 'dice' failed: {type(error).__name__}" in warnings[0]
+
+
+async def test_concealed_secrets_are_masked_until_others_replace_them(make_host: MakeHost) -> None:
+    host, plugin = make_host(), Plugin()
+    await host.register(plugin, "dice")
+    redactor = host.table.starter.loaded.redactor
+    first, second, other = "token-of-1st-login", "token-of-2nd-login", "other-token-123"
+    plugin.ctx.conceal([first], name="login")
+    plugin.ctx.conceal([other], name="other")
+    assert redactor.redact(f"{first} {other}") == f"{MASK} {MASK}"
+    plugin.ctx.conceal([second, ""], name="login")
+
+    assert redactor.mask(f"{first} {second} {other}") == f"{first} {MASK} {MASK}"
+    assert redactor.secrets == {second, other}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, strategies as st
 
-from nanobot_core import NoProvider, ProviderSpec
+from nanobot_core import NoProvider, ProviderSpec, SignIn
+from nanobot_core.cli.login import describe_sign_in
 from nanobot_core.providers.match import ProviderMatch, ProviderRow, match_provider, wire_model
 
 SPECS = {
@@ -200,3 +202,33 @@ def test_the_model_is_sent_by_the_name_that_the_service_knows(
     provider: str, model: str, sent: str
 ) -> None:
     assert wire_model(SPECS[provider], model) == sent
+
+
+SIGNED_IN = ProviderSpec(name="a_plan", factory="f", login="l", is_oauth=True, needs_key=False)
+UNTIL = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("sign_in", "condition"),
+    [
+        (None, "no, run nanobot providers login a-plan"),
+        (SignIn(problem="it is damaged"), "no, it is damaged; then run nanobot providers login a-"),
+        (SignIn(), "yes, signed in"),
+        (
+            SignIn(account="me", ends_at=UNTIL),
+            f"yes, signed in as me until {UNTIL.astimezone():%Y-}",
+        ),
+    ],
+)
+def test_a_provider_with_a_sign_in_is_used_only_if_it_is_named(
+    sign_in: SignIn | None, condition: str
+) -> None:
+    row = ProviderRow(SIGNED_IN, "plans", sign_in=sign_in)
+    openai = ProviderRow(SPECS["openai"], "openai", *KEY)
+    # Without a sign-in, its own error names the command; another provider would cost money.
+    for model, forced in (("a-plan/gpt-5", None), ("gpt-5", "a-plan"), ("gpt-5", "a_plan")):
+        assert match_provider(model, forced, [openai, row]).row is row
+
+    assert match_provider("gpt-5", None, [openai, row]).row is openai
+    assert bool(row.lacks) is condition.startswith("no, ")
+    assert describe_sign_in(row).startswith(condition)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from nanobot_mcp.settings import OAuthSettings, ServerSettings
 
 LOGIN_LIMIT_S = 300.0
+_SECRETS = ("access_token", "refresh_token", "id_token", "client_secret")
 _EARLY_S = 30.0
 """Seconds before its expiry from which a token is renewed."""
 
@@ -61,6 +62,7 @@ class TokenFile:
     ) -> None:
         key = hashlib.sha256(f"{name}\0{server.url}".encode()).hexdigest()[:16]
         self._file = PrivateFile(ctx.data_dir / "oauth" / f"{key}.json")
+        self._ctx = ctx
         self._clock = ctx.clock
         self._server = server
         self._record: dict[str, Any] = {}
@@ -69,6 +71,7 @@ class TokenFile:
         except PrivateFileRefused:
             if not is_replaced:
                 raise
+        self._conceal()
 
     @property
     def has_tokens(self) -> bool:
@@ -133,8 +136,15 @@ class TokenFile:
         """Store a registration."""
         await self._keep("client_info", client_info.model_dump(mode="json", exclude_none=True))
 
+    def _conceal(self) -> None:
+        parts = (self._record.get(key) for key in ("tokens", "client_info"))
+        secrets = [part.get(key) for part in parts if isinstance(part, dict) for key in _SECRETS]
+        found = [secret for secret in secrets if isinstance(secret, str)]
+        self._ctx.conceal(found, name=f"login to {self._server.url}")
+
     async def _keep(self, key: str, value: JsonObject) -> None:
         self._record[key] = value
+        self._conceal()
         await finish_in_thread(partial(self._file.replace, self._record))
 
 

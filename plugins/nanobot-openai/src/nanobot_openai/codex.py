@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -11,11 +11,13 @@ from nanobot_core import (
     JsonObject,
     LLMProvider,
     LLMResponse,
+    ModelInfo,
     Tokens,
     TokenSource,
     login_command,
     token_file,
 )
+from nanobot_core.providers import count_of
 from nanobot_openai.codex_login import ACCOUNT_ID, ORIGINATOR, renew
 from nanobot_openai.responses import ResponsesProvider
 from nanobot_openai.responses_request import ResponsesWire
@@ -60,7 +62,8 @@ class CodexAccount(ResponsesProvider):
         tokens: of the account.
     """
 
-    models_path: ClassVar[str | None] = None
+    # The service answers with a form of the list that a client of this version can read.
+    models_path: ClassVar[str | None] = "/models?client_version=1.0.0"
 
     def __init__(
         self,
@@ -83,6 +86,16 @@ class CodexAccount(ResponsesProvider):
             "authorization": f"Bearer {tokens.access}",
             "chatgpt-account-id": account,
         }
+
+    def read_models(self, payload: object) -> Sequence[ModelInfo]:
+        """Return the models that the service shows to people."""
+        found = payload.get("models") if isinstance(payload, dict) else None
+        rows = [row for row in found or () if isinstance(row, dict)]
+        return [
+            ModelInfo(name=name, window_tokens=count_of(row, "context_window") or None)
+            for row in rows
+            if isinstance(name := row.get("slug"), str) and row.get("visibility") != "hide"
+        ]
 
     async def chat(self, request: ChatRequest) -> LLMResponse:
         """Make one call; the backend only streams."""

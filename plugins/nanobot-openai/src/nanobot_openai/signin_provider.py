@@ -93,7 +93,11 @@ class SignedInProvider(LLMProvider):
 
     async def list_models(self) -> Sequence[ModelInfo]:
         """Return the models that the account can use; see `LLMProvider.list_models`."""
-        return await self._provider(await self._source.current()).list_models()
+        tokens = await self._source.current()
+        try:
+            return await self._provider(tokens).list_models()
+        except AuthenticationFailed as error:
+            raise self._refused(error, tokens) from error
 
     async def warm_up(self) -> None:
         """Renew the tokens if they expire soon, and prepare connections."""

@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from nanobot_core import JsonObject, JsonValue
 from nanobot_core.testing import OpenAIServer, RecordedRequest, Reply, ResponsesServer
 
 CODEX_CLIENT = "app_EMoamEEZ73f0CkXaXp7hrann"
@@ -66,6 +67,7 @@ class AuthStandIn:
         now: the server's clock.
         hold: requests to the token endpoint wait for it, before the server looks at them.
         arrived: released for each of them.
+        garbage: status, headers and body of all answers instead of the right ones.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
@@ -74,6 +76,7 @@ class AuthStandIn:
         self.hold = threading.Event()
         self.hold.set()
         self.arrived = threading.Semaphore(0)
+        self.garbage: tuple[int, Mapping[str, str], bytes] | None = None
         self.lock = threading.Lock()
         stand_in = self
 
@@ -126,6 +129,8 @@ class AuthStandIn:
                 status, headers = refused.status, {}
                 payload = {"error": str(refused), "error_description": "secret-in-description"}
         body = json.dumps(payload).encode()
+        if self.garbage is not None:
+            status, headers, body = self.garbage
         handler.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
             handler.send_header(name, value)
@@ -374,6 +379,12 @@ class CodexServer(ResponsesServer):
 
     base_path: ClassVar[str] = "/backend-api/codex"
     auth: ChatGPTStandIn
+
+    def render_models(self) -> JsonObject:
+        rows: list[JsonValue] = [
+            {"slug": name, "visibility": "list", "context_window": 272_000} for name in self.models
+        ]
+        return {"models": [*rows, {"slug": "internal", "visibility": "hide"}]}
 
     def refusal(self, request: RecordedRequest) -> Reply | None:
         headers, body = request.headers, request.body
