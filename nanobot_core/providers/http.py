@@ -102,12 +102,11 @@ class HTTPProvider(LLMProvider):
                 has_ended = False
                 while not has_ended and (piece := await response.read_piece()):
                     for payload in self._payloads(parser, piece):
-                        if payload is None:
-                            has_ended = True
-                            break
-                        for event in reader.feed(payload):
+                        for event in () if payload is None else reader.feed(payload):
                             yield event
-                    has_ended = has_ended or reader.has_ended
+                        has_ended = payload is None or reader.has_ended
+                        if has_ended:
+                            break
                 if has_ended:
                     await response.drain()
                 elif not reader.is_complete:

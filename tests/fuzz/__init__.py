@@ -10,6 +10,7 @@ TARGETS: Final = {
     "config_file": "",
     "state_file": "",
     "event_stream": "nanobot_openai",
+    "message_stream": "nanobot_anthropic",
     "thoughts": "",
     "telegram_markdown": "nanobot_telegram",
     "webhook_request": "nanobot_webhook",

@@ -24,7 +24,10 @@ HERE: Final = Path(__file__).parent
 _WORK: Final = HERE.parent.parent / ".fuzz"
 _PACKAGES: Final = [
     "nanobot_core",
-    *(f"nanobot_{name}" for name in ("openai", "shell", "skills", "telegram", "webhook")),
+    *(
+        f"nanobot_{name}"
+        for name in ("anthropic", "openai", "shell", "skills", "telegram", "webhook")
+    ),
 ]
 _LIMIT_S: Final = 20
 _MAX_BYTES: Final = 4096

@@ -249,6 +249,7 @@ async def test_a_silent_service_is_left_after_the_time_limit(
         _events(START, OPEN, END),
         _events(START, {"type": "ping"}, OPEN, END, STOP),
         _events(OPEN, {"type": "to_come"}, END, STOP),
+        _events(START, OPEN, END, STOP, "no event"),
         Reply(
             body=json.dumps(
                 {
@@ -259,7 +260,7 @@ async def test_a_silent_service_is_left_after_the_time_limit(
             ).encode()
         ),
     ],
-    ids=["no end mark", "ping", "unknown event", "not streamed"],
+    ids=["no end mark", "ping", "unknown event", "after the end", "not streamed"],
 )
 async def test_an_answer_that_is_complete_in_its_own_way_is_taken(
     serving: Serving, reply: Reply

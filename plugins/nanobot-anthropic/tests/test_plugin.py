@@ -71,10 +71,11 @@ def test_the_first_request_needs_no_library_that_others_do_not_need() -> None:
         "before = set(sys.modules)\n"
         "from nanobot_anthropic import plugin\n"
         "list(plugin.contribute_providers(None))\n"
-        "from nanobot_anthropic.request import SentPrefixes, body_of\n"
-        "import nanobot_anthropic.provider\n"
+        "from nanobot_anthropic.provider import AnthropicProvider\n"
+        "from nanobot_core.providers import Endpoint\n"
+        "endpoint = Endpoint(base='', headers={}, proxy=None, timeout_s=1, secrets=())\n"
         "request = ChatRequest(model='claude-opus-5-5', messages=(Message(role='user'),))\n"
-        "body_of(request, plugin.SPEC, [], SentPrefixes())\n"
+        "AnthropicProvider(plugin.SPEC, endpoint, None).encode(request, stream=True)\n"
         "print(*sorted(set(sys.modules) - before))\n"
     )
     done = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -405,6 +406,23 @@ _THOUGHT: JsonObject = {
 }
 
 
+def test_what_was_mapped_before_is_used_for_the_same_messages_only(build: Build) -> None:
+    provider = build()
+    system, start = Message(role="system", content="s"), user("x")
+    branches: tuple[tuple[Message, ...], ...] = (
+        (calls("a"), result("a")),
+        (calls("a"), result("a"), result("zzz"), user("y")),
+        (Message(role="assistant", content="z"),),
+        (user("y"), calls("b", "c"), result("c")),
+    )
+    for branch in branches:
+        for length in range(len(branch) + 1):
+            request = ChatRequest(
+                messages=(system, start, *branch[:length]), model="claude-opus-4-8"
+            )
+            assert accepted(provider, request) == accepted(build(), request)
+
+
 def _message(role: Role) -> st.SearchStrategy[Message]:
     extra: dict[str, st.SearchStrategy[Any]] = {}
     if role == "assistant":
@@ -443,6 +461,10 @@ def test_any_history_becomes_a_request_that_the_service_accepts(
         tool_choice=choice,
     )
     sent = json.dumps(accepted(provider, request), ensure_ascii=False)
+    for length in range(len(history) + 1):
+        # Thinking goes back to this model whatever has been sent before.
+        part = replace(request, messages=tuple(history[:length]), model="claude-opus-4-8")
+        assert accepted(provider, part) == accepted(build(), part)
     for message in history:
         if message.role != "assistant":
             assert all(line.strip() in sent for line in message.text.splitlines())

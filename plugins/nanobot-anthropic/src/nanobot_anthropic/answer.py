@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from nanobot_anthropic.mapping import BLOCK_OWNER
@@ -27,6 +28,37 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 _THINKING = ("thinking", "redacted_thinking")
 
 
+@dataclass(slots=True)
+class _Part:
+    """One block of the answer, as far as it comes back in the next request.
+
+    Attributes:
+        kind: the block's type.
+        chars: length of a text; the text itself is that of the answer.
+        thinking: pieces of thinking.
+        signature: pieces of its signature.
+        data: thinking that cannot be read.
+    """
+
+    kind: str
+    chars: int = 0
+    thinking: list[str] = field(default_factory=list)
+    signature: list[str] = field(default_factory=list)
+    data: str = ""
+
+    def to_json(self) -> JsonObject:
+        """Return it; thinking in the form that the service gets back."""
+        record: JsonObject = {"type": self.kind}
+        if self.kind == "text":
+            record["chars"] = self.chars
+        elif self.kind == "thinking":
+            record["thinking"] = "".join(self.thinking)
+            record["signature"] = "".join(self.signature)
+        elif self.kind == "redacted_thinking":
+            record["data"] = self.data
+        return record
+
+
 class MessageReader(AnswerReader):
     """Reads one message: its events, or the whole object.
 
@@ -37,10 +69,10 @@ class MessageReader(AnswerReader):
     def __init__(self, provider: str) -> None:
         self._provider = provider
         self._builder = AnswerBuilder(provider)
-        self._layout: list[JsonObject] = []
-        """What comes back in the next request: thinking as it is, texts by length, calls."""
-        self._parts: dict[int, JsonObject] = {}
-        """Place in the layout by the service's index of a block."""
+        self._layout: list[_Part] = []
+        """All blocks in order."""
+        self._parts: dict[int, _Part] = {}
+        """The same by the service's index of a block."""
         self._calls: dict[int, int] = {}
         """Position of a call by the same index."""
         self._usage: JsonObject = {}
@@ -79,8 +111,9 @@ class MessageReader(AnswerReader):
         """Return the complete answer."""
         if self._stop_reason is None:
             raise ProviderProtocolError(self._provider, "its answer has no stop reason")
-        has_thought = any(part["type"] in _THINKING for part in self._layout)
-        kept: JsonObject = {BLOCK_OWNER: self._provider, "content": list[JsonValue](self._layout)}
+        has_thought = any(part.kind in _THINKING for part in self._layout)
+        content: list[JsonValue] = [part.to_json() for part in self._layout]
+        kept: JsonObject = {BLOCK_OWNER: self._provider, "content": content}
         return self._builder.response(
             finish_reason=_FINISH_REASONS.get(self._stop_reason, "stop"),
             usage=self._read_usage(),
@@ -100,7 +133,7 @@ class MessageReader(AnswerReader):
             return
         kind = block.get("type")
         if kind == "tool_use":
-            self._place(index, {"type": kind})
+            self._place(index, _Part(kind))
             position = self._calls[index] = self._builder.open_call()
             given = block.get("input")
             arguments = self._json(given) if isinstance(given, dict) and given else ""
@@ -111,34 +144,33 @@ class MessageReader(AnswerReader):
             if delta is not None:
                 yield delta
         elif kind == "text":
-            self._place(index, {"type": kind, "chars": 0})
+            self._place(index, _Part(kind))
             yield from self._add(index, {"type": "text_delta", "text": block.get("text")})
         elif kind == "thinking":
-            signature = _text(block, "signature")
-            self._place(index, {"type": kind, "thinking": "", "signature": signature})
+            self._place(index, _Part(kind, signature=[_text(block, "signature")]))
             thought = {"type": "thinking_delta", "thinking": block.get("thinking")}
             yield from self._add(index, thought)
         elif kind == "redacted_thinking":
-            self._place(index, {"type": kind, "data": _text(block, "data")})
+            self._place(index, _Part(kind, data=_text(block, "data")))
 
     def _add(self, index: int, delta: object) -> Iterator[StreamEvent]:
         part = self._parts.get(index)
         if not isinstance(delta, dict) or part is None:
             return
         kind = delta.get("type")
-        if kind == "text_delta" and (text := _text(delta, "text")) and part["type"] == "text":
-            part["chars"] = int(str(part["chars"])) + len(text)
+        if kind == "text_delta" and (text := _text(delta, "text")) and part.kind == "text":
+            part.chars += len(text)
             yield self._builder.text(text)
         elif kind == "thinking_delta" and (thought := _text(delta, "thinking")):
-            part["thinking"] = f"{part.get('thinking', '')}{thought}"
+            part.thinking.append(thought)
             yield self._builder.reasoning(thought)
         elif kind == "signature_delta":
-            part["signature"] = f"{part.get('signature', '')}{_text(delta, 'signature')}"
+            part.signature.append(_text(delta, "signature"))
         elif kind == "input_json_delta" and index in self._calls:
             arguments = _text(delta, "partial_json")
             self._builder.add_to_call(self._calls[index], arguments=arguments)
 
-    def _place(self, index: int, part: JsonObject) -> None:
+    def _place(self, index: int, part: _Part) -> None:
         self._parts[index] = part
         self._layout.append(part)
 
@@ -149,7 +181,7 @@ class MessageReader(AnswerReader):
         self._stop_reason = _text(delta, "stop_reason") or self._stop_reason
         details = delta.get("stop_details")
         explanation = _text(details, "explanation") if isinstance(details, dict) else ""
-        if explanation and not any(part.get("chars") for part in self._layout):
+        if explanation and not any(part.chars for part in self._layout):
             yield self._builder.text(explanation)
 
     def _count(self, usage: object) -> None:

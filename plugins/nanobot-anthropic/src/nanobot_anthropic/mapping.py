@@ -6,7 +6,10 @@ message of the model come first in the next message of the user.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import operator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -25,6 +28,7 @@ BLOCK_OWNER = "provider"
 """Key of a provider block that names its provider; only that provider gets the block back."""
 CONTINUE = "Continue."
 """The user's message after a history that ends with the model; models refuse such an end."""
+_KNOWN_RUNS = 8
 
 
 @dataclass(slots=True)
@@ -43,11 +47,28 @@ class Turn:
     blocks: list[JsonObject] = field(default_factory=list)
     thought: list[JsonObject] | None = None
     is_asked: bool = False
+    _encoded: dict[bool, bytes] = field(default_factory=dict)
 
     def to_json(self, *, with_thought: bool = False) -> JsonObject:
         """Return the message."""
         blocks = self.thought if with_thought and self.thought else self.blocks
         return {"role": self.role, "content": [*blocks] or [text_block("")]}
+
+    def encoded(self, *, with_thought: bool = False) -> bytes:
+        """Return the message as JSON, which is kept until the turn is extended."""
+        if with_thought not in self._encoded:
+            self._encoded[with_thought] = encoded(self.to_json(with_thought=with_thought))
+        return self._encoded[with_thought]
+
+    def extend(self, blocks: Iterable[JsonObject]) -> None:
+        """Add `blocks`."""
+        self.blocks += blocks
+        self._encoded.clear()
+
+
+def encoded(value: JsonValue) -> bytes:
+    """Return `value` as JSON."""
+    return json.dumps(value, ensure_ascii=False).encode()
 
 
 def system_blocks(history: Sequence[Message]) -> list[JsonObject]:
@@ -55,15 +76,37 @@ def system_blocks(history: Sequence[Message]) -> list[JsonObject]:
     return [block for message in _leading(history) for block in content_blocks(message.text)]
 
 
-def turns_of(history: Sequence[Message], provider: str) -> list[Turn]:
-    """Return the messages of a request, which begins and ends with the user.
+class HistoryMapper:
+    """Maps the histories of requests.
 
-    Later system messages become messages of the user, because not every model accepts them.
+    The requests of a run repeat each other, so what was mapped of the latest runs is kept.
+
+    Args:
+        provider: name of the provider.
     """
-    builder = _TurnBuilder(provider)
-    for message in history[len(_leading(history)) :]:
-        builder.add(message)
-    return builder.finish()
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._runs: OrderedDict[int, tuple[Sequence[Message], _TurnBuilder]] = OrderedDict()
+
+    def turns(self, history: Sequence[Message]) -> list[Turn]:
+        """Return the messages of a request, which begins and ends with the user.
+
+        Later system messages become messages of the user, because not every model accepts them.
+        The turns must not be changed.
+        """
+        run = id(history[0]) if history else 0
+        known, builder = self._runs.pop(run, ((), _TurnBuilder(self._provider)))
+        if len(known) > len(history) or not all(map(operator.is_, known, history)):
+            known, builder = (), _TurnBuilder(self._provider)
+        for message in history[len(known) :]:
+            builder.add(message)
+        # Images are large.
+        if all(isinstance(message.content, str) for message in history[len(known) :]):
+            self._runs[run] = history, builder
+            if len(self._runs) > _KNOWN_RUNS:
+                self._runs.popitem(last=False)
+        return builder.turns()
 
 
 def called_names(history: Sequence[Message]) -> list[str]:
@@ -81,6 +124,7 @@ class _TurnBuilder:
     def __init__(self, provider: str) -> None:
         self._provider = provider
         self._turns: list[Turn] = []
+        self._has_begun = False
         self._ids = CallIds()
         self._open: list[tuple[str, str]] = []
         """(id in the history, id in the request) of calls of the latest turn without a result."""
@@ -88,38 +132,38 @@ class _TurnBuilder:
 
     def add(self, message: Message) -> None:
         """Add the next message of the history."""
+        self._has_begun = self._has_begun or message.role != "system"
+        if not self._has_begun:
+            return
         if message.role == "assistant":
             self._add_answer(message)
         elif message.role == "tool":
             self._add_result(message)
         else:
-            self._answer_open_calls()
-            turn = self._turn("user")
-            turn.blocks += content_blocks(message.content)
-            turn.is_asked = True
+            self._close()
+            self._extend("user", content_blocks(message.content)).is_asked = True
 
-    def finish(self) -> list[Turn]:
-        """Return the turns."""
-        self._answer_open_calls()
-        if not self._turns:
-            self._turn("user").is_asked = True
-        elif self._turns[-1].role == "assistant":
-            turn = self._turn("user")
-            turn.blocks.append(text_block(CONTINUE))
-            turn.is_asked = True
-        if self._turns[0].role == "assistant":
-            self._turns.insert(0, Turn("user"))
-        return self._turns
+    def turns(self) -> list[Turn]:
+        """Return the turns so far, with what makes them a complete request."""
+        turns = list(self._turns)
+        if pending := self._pending():
+            last = turns.pop() if turns and turns[-1].role == "user" else Turn("user")
+            turns.append(Turn("user", [*last.blocks, *pending], is_asked=last.is_asked))
+        elif not turns:
+            turns.append(Turn("user", is_asked=True))
+        elif turns[-1].role == "assistant":
+            turns.append(Turn("user", [text_block(CONTINUE)], is_asked=True))
+        if turns[0].role == "assistant":
+            turns.insert(0, Turn("user"))
+        return turns
 
     def _add_answer(self, message: Message) -> None:
-        self._answer_open_calls()
+        self._close()
         is_first = not self._turns or self._turns[-1].role != "assistant"
-        turn = self._turn("assistant")
         ids = self._ids.add(message.tool_calls)
-        # The service accepts no images or documents from the model.
-        blocks = list(content_blocks(message.text))
         calls = [call_block(call, key) for call, key in zip(message.tool_calls, ids, strict=True)]
-        turn.blocks += [*blocks, *calls]
+        # The service accepts no images or documents from the model.
+        turn = self._extend("assistant", [*content_blocks(message.text), *calls])
         # In a merged message the blocks would not come where the service put them.
         layout = _layout(message, self._provider) if is_first else []
         turn.thought = list(_restored(layout, message.text, calls)) if layout else None
@@ -134,23 +178,25 @@ class _TurnBuilder:
         else:
             self._open.remove(found)
             result, followers = result_block(message, found[1])
-            self._turn("user").blocks.append(result)
+            self._extend("user", [result])
             self._followers += followers
-        if not self._open:
-            self._answer_open_calls()
 
-    def _answer_open_calls(self) -> None:
-        if self._open:
-            self._turn("user").blocks += [missing_result(key) for _, key in self._open]
-            self._open = []
-        if self._followers:
-            self._turn("user").blocks += self._followers
-            self._followers = []
+    def _pending(self) -> list[JsonObject]:
+        """Return what must follow the results: those that are missing, images and orphans."""
+        return [*[missing_result(key) for _, key in self._open], *self._followers]
 
-    def _turn(self, role: str) -> Turn:
-        """Return the turn that content of `role` belongs to, a new one if the role changes."""
+    def _close(self) -> None:
+        """Add what is pending."""
+        if pending := self._pending():
+            self._extend("user", pending)
+        self._open, self._followers = [], []
+
+    def _extend(self, role: str, blocks: Iterable[JsonObject]) -> Turn:
+        """Add `blocks` to the latest turn, or to a new one if the role changes."""
+        added = list(blocks)
         if not self._turns or self._turns[-1].role != role:
             self._turns.append(Turn(role))
+        self._turns[-1].extend(added)
         return self._turns[-1]
 
 

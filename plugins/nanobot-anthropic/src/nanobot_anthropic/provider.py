@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nanobot_anthropic.answer import MessageReader
-from nanobot_anthropic.request import SentPrefixes, body_of, tool_schema
+from nanobot_anthropic.mapping import HistoryMapper
+from nanobot_anthropic.request import SentPrefixes, body_of, messages_of, tool_schema
 from nanobot_core import Ability, ChatRequest, ModelInfo
 from nanobot_core.providers import (
     AnswerReader,
@@ -55,19 +56,24 @@ class AnthropicProvider(HTTPProvider):
     """Anthropic's service, or another one that offers its Messages API."""
 
     path = "/messages"
+    models_path = "/models?limit=1000"  # twenty without it
 
     def __init__(self, spec: ProviderSpec, endpoint: Endpoint, failures: FailureReader) -> None:
         super().__init__(spec, endpoint, failures)
         self._encoder = BodyEncoder(tool_schema)
+        self._mapper = HistoryMapper(spec.name)
         self._prefixes = SentPrefixes()
 
     def encode(self, request: ChatRequest, *, stream: bool) -> bytes:
         """Return the body of `request`."""
         tools = self._encoder.tools(request.tools)
-        body = body_of(request, self.spec, tools, self._prefixes)
+        turns = self._mapper.turns(request.messages)
+        body = body_of(request, self.spec, tools, turns)
         if stream:
             body["stream"] = True
-        return self._encoder.encode(body)
+        marked = self.spec.prompt_cache
+        messages = messages_of(body, turns, self._prefixes, is_marked=marked)
+        return self._encoder.encode(body)[:-1] + b', "messages": %b}' % messages
 
     def reader(self) -> AnswerReader:
         """Return a reader for one message."""

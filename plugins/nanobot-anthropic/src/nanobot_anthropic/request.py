@@ -8,16 +8,17 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from nanobot_anthropic.blocks import text_block
-from nanobot_anthropic.mapping import Turn, called_names, system_blocks, turns_of
+from nanobot_anthropic.mapping import called_names, encoded, system_blocks
 from nanobot_anthropic.traits import max_tokens_of, traits_of
 from nanobot_core import JsonObject, JsonValue
 
 if TYPE_CHECKING:
+    from nanobot_anthropic.mapping import Turn
     from nanobot_anthropic.traits import Traits
     from nanobot_core import ChatRequest, ProviderSpec, ToolDefinition
 
 _CACHE_HERE: JsonObject = {"type": "ephemeral"}
-_BUDGETS = {"low": 0.2, "medium": 0.5, "high": 0.8}
+_BUDGETS = {"low": 0.2, "medium": 0.4, "high": 0.6}
 """Part of the answer's tokens that thinking may take, where thinking has a budget."""
 _SMALLEST_BUDGET = 1_024
 _KNOWN_PREFIXES = 20_000
@@ -42,11 +43,11 @@ class SentPrefixes:
             head: everything that precedes the turns.
             turns: of one request, whose last one is the user's.
         """
-        digest = sha256(_encoded(head))
+        digest = sha256(encoded(head))
         found: list[bool] = []
         for turn in turns:
             found.append(turn.thought is not None and digest.digest() in self._known)
-            digest.update(_encoded(turn.to_json(with_thought=found[-1])))
+            digest.update(turn.encoded(with_thought=found[-1]))
         self._known.pop(digest.digest(), None)
         self._known[digest.digest()] = None
         if len(self._known) > _KNOWN_PREFIXES:
@@ -55,9 +56,9 @@ class SentPrefixes:
 
 
 def body_of(
-    request: ChatRequest, spec: ProviderSpec, tools: list[JsonValue], prefixes: SentPrefixes
+    request: ChatRequest, spec: ProviderSpec, tools: list[JsonValue], turns: Sequence[Turn]
 ) -> JsonObject:
-    """Return the body for `request`, without ``stream``.
+    """Return the body for `request`, without its messages.
 
     The request's ``extra`` goes over what is derived here, and the spec's overrides for the model
     go over both.
@@ -66,14 +67,11 @@ def body_of(
         request: what to ask.
         spec: the provider's row.
         tools: the request's tools in the form of the service.
-        prefixes: what this provider sent before.
+        turns: the request's messages.
     """
     traits = traits_of(request.model)
-    turns = turns_of(request.messages, spec.name)
-    body: JsonObject = {
-        "model": request.model,
-        "max_tokens": max_tokens_of(request.model, request.max_tokens),
-    }
+    max_tokens = max_tokens_of(request.model, request.max_tokens)
+    body: JsonObject = {"model": request.model, "max_tokens": max_tokens}
     body |= _tool_fields(request, tools, traits)
     system = system_blocks(request.messages)
     output = _output_format(request)
@@ -81,7 +79,7 @@ def body_of(
         system.append(_schema_block(request.output_schema))
     if system:
         body["system"] = [*system]
-    body |= _thinking(request, traits, int(str(body["max_tokens"])), turns)
+    body |= _thinking(request, traits, max_tokens, turns)
     is_thinking = body.get("thinking", {"type": "disabled"}) != {"type": "disabled"}
     if request.temperature is not None and traits.sampling and not is_thinking:
         # The service accepts 0 to 1, others up to 2.
@@ -89,16 +87,40 @@ def body_of(
     if output:
         config = body.get("output_config")
         body["output_config"] = {**(config if isinstance(config, dict) else {}), "format": output}
-    messages = _messages(turns, body, traits, prefixes)
     if spec.prompt_cache:
         _mark_beginning(body)
-        messages = _marked_messages(messages, turns)
-    body["messages"] = [*messages]
     body |= request.extra
     for part, fields in spec.model_overrides:
         if part in request.model.lower():
             body |= fields
     return body
+
+
+def messages_of(
+    body: JsonObject, turns: Sequence[Turn], prefixes: SentPrefixes, *, is_marked: bool
+) -> bytes:
+    """Return the messages for a body as JSON.
+
+    Marks for the cache are on the newest message that the user wrote, and on the newest. The
+    service looks for a cached beginning at each mark and at the twenty blocks before it; the first
+    of these marks is found when one iteration adds more than that.
+
+    Args:
+        body: everything that precedes the messages.
+        turns: the messages.
+        prefixes: what this provider sent before.
+        is_marked: with marks for the cache.
+    """
+    valid = [True] * len(turns)
+    if traits_of(str(body["model"])).bound:
+        valid = prefixes.valid([body.get("tools"), body.get("system")], turns)
+    asked = [index for index, turn in enumerate(turns) if turn.is_asked]
+    marked = {*asked[-1:], len(turns) - 1} if is_marked else set()
+    parts = [
+        _marked_turn(turn) if index in marked else turn.encoded(with_thought=valid[index])
+        for index, turn in enumerate(turns)
+    ]
+    return b"[%b]" % b", ".join(parts)
 
 
 def tool_schema(tool: ToolDefinition) -> JsonObject:
@@ -188,18 +210,6 @@ def _continues_without_thinking(turns: Sequence[Turn]) -> bool:
     return turns[-2].thought is None
 
 
-def _messages(
-    turns: Sequence[Turn], body: JsonObject, traits: Traits, prefixes: SentPrefixes
-) -> list[JsonObject]:
-    if not traits.bound:
-        return [turn.to_json(with_thought=True) for turn in turns]
-    head: JsonValue = [body.get("tools"), body.get("system")]
-    valid = prefixes.valid(head, turns)
-    return [
-        turn.to_json(with_thought=is_valid) for turn, is_valid in zip(turns, valid, strict=True)
-    ]
-
-
 def _mark_beginning(body: JsonObject) -> None:
     """Mark the system prompt for the cache; tools precede it, so the mark includes them."""
     for key in ("system", "tools"):
@@ -208,18 +218,10 @@ def _mark_beginning(body: JsonObject) -> None:
             return
 
 
-def _marked_messages(messages: list[JsonObject], turns: Sequence[Turn]) -> list[JsonObject]:
-    """Return `messages` with marks on the newest that the user wrote, and on the newest.
-
-    The service looks for a cached beginning at each mark and at the twenty blocks before it; the
-    first of these marks is found when one iteration adds more than that.
-    """
-    asked = [index for index, turn in enumerate(turns) if turn.is_asked]
-    places = {*asked[-1:], len(messages) - 1}
-    return [
-        {**message, "content": _marked(message["content"])} if index in places else message
-        for index, message in enumerate(messages)
-    ]
+def _marked_turn(turn: Turn) -> bytes:
+    """Return a message of the user as JSON, with a mark."""
+    message = turn.to_json()
+    return encoded({**message, "content": _marked(message["content"])})
 
 
 def _marked(blocks: JsonValue) -> list[JsonValue]:
@@ -227,7 +229,3 @@ def _marked(blocks: JsonValue) -> list[JsonValue]:
     if not isinstance(blocks, list) or not blocks or not isinstance(blocks[-1], dict):
         return []
     return [*blocks[:-1], {**blocks[-1], "cache_control": _CACHE_HERE}]
-
-
-def _encoded(value: JsonValue) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
