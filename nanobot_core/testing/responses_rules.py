@@ -180,6 +180,7 @@ def _check_tools(body: dict[str, Any]) -> None:
         if not isinstance(schema, dict) or schema.get("type") != "object":
             code = "invalid_function_parameters"
             raise Refusal(f"{where}.parameters", "expected the schema of an object", code=code)
+        _check_schema(schema, f"{where}.parameters")
         if tool.get("strict", True) is not False:
             _check_strict(schema, f"{where}.parameters")
     if _NO_FUNCTIONS in body["model"] and (names or not searches):
@@ -201,6 +202,21 @@ def _check_format(text: dict[str, Any]) -> None:
         raise Refusal("text.format", "a name and a schema are required")
     if found.get("strict"):
         _check_strict(found["schema"], "text.format.schema")
+
+
+def _check_schema(schema: object, where: str) -> None:
+    """Check for what the service refuses in the parameters of functions."""
+    for part in schema if isinstance(schema, list) else ():
+        _check_schema(part, where)
+    if not isinstance(schema, dict):
+        return
+    refused = {"allOf", "prefixItems"} & schema.keys()
+    if refused or (schema.get("type") == "array" and "items" not in schema):
+        message = f"not permitted: {min(refused, default='an array without items')}"
+        raise Refusal(where, message, code="invalid_function_parameters")
+    for name, part in schema.items():
+        for each in part.values() if name == "properties" else [part]:
+            _check_schema(each, where)
 
 
 def _check_strict(schema: object, where: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from nanobot_core import (
     AuthenticationFailed,
@@ -30,7 +31,9 @@ from nanobot_core import (
     ToolDefinition,
     Usage,
 )
+from nanobot_core.providers import FailureReader
 from nanobot_core.testing import (
+    FakeClock,
     FakePluginContext,
     HTTPFaultContract,
     HTTPProviderContract,
@@ -40,6 +43,7 @@ from nanobot_core.testing import (
     ScriptedCall,
 )
 from nanobot_openai.responses import OpenAIService, build_service
+from nanobot_openai.responses_request import ResponsesWire
 from nanobot_openai.settings import OpenAISettings
 from nanobot_openai.vendors import VENDORS
 
@@ -260,6 +264,66 @@ async def test_items_without_deltas_are_read_from_their_end(serving_responses: S
     response = last.response
     assert (response.reasoning, response.content) == ("Look.", "I look.")
     assert [(found.id, found.arguments) for found in response.tool_calls] == [("c1", {"a": 1})]
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["type", "text", "summary", "status"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+_ITEM_EVENTS = (
+    *("output_item.added", "output_item.done", "output_text.delta", "refusal.delta"),
+    *("reasoning_summary_part.added", "reasoning_summary_text.delta", "reasoning_text.delta"),
+    *("function_call_arguments.delta", "function_call_arguments.done", "unknown"),
+)
+_FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["message", "reasoning", "function_call"]) | _VALUES,
+        **dict.fromkeys(
+            ("content", "summary", "encrypted_content", "phase", "name", "arguments"), _VALUES
+        ),
+    },
+)
+_ANY_EVENTS = st.builds(
+    lambda kind, index, item, delta: {
+        "type": f"response.{kind}",
+        "output_index": index,
+        "item": item,
+        "delta": delta,
+    },
+    st.sampled_from(_ITEM_EVENTS),
+    st.integers(0, 2) | _VALUES,
+    _FIELDS | _VALUES,
+    _VALUES,
+)
+_ANY_ENDS = st.builds(
+    lambda kind, response: {"type": f"response.{kind}", "response": response},
+    st.sampled_from(["completed", "incomplete", "failed"]),
+    st.fixed_dictionaries(
+        {"status": st.sampled_from(["completed", "incomplete", "failed"])},
+        optional=dict.fromkeys(("error", "usage", "incomplete_details"), _VALUES)
+        | {"output": st.lists(_FIELDS | _VALUES, max_size=2) | _VALUES},
+    )
+    | _VALUES,
+)
+
+
+@given(st.lists(_ANY_EVENTS, max_size=6), _ANY_ENDS)
+def test_any_events_give_a_response_or_a_typed_error(
+    events: list[dict[str, Any]], end: dict[str, Any]
+) -> None:
+    failures = FailureReader(provider="openai", key_hint="", secrets=(), clock=FakeClock())
+    reader = ResponsesWire("openai").reader(failures)
+    with suppress(ProviderError):
+        for event in [*events, end]:
+            list(reader.feed(event))
+        response = reader.response()
+        history = Message(role="assistant", provider_blocks=response.provider_blocks)
+        ResponsesWire("openai").encode(_request(history), stream=False)
 
 
 async def test_several_messages_and_summaries_are_kept_apart(serving_responses: Serving) -> None:

@@ -128,6 +128,14 @@ def test_options_have_the_names_and_limits_of_this_api() -> None:
     )
 
 
+def test_parameters_of_tools_are_adapted_as_for_chat_completions() -> None:
+    pair: JsonObject = {"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]}
+    schema: JsonObject = {"type": "object", "properties": {"allOf": pair}}
+    tool = ToolDefinition(name="look", description="Look.", parameters=schema)
+    body = _body(Message(role="user", content="hi"), tools=(tool,))
+    assert "items" in body["tools"][0]["parameters"]["properties"]["allOf"]
+
+
 def test_a_schema_without_a_strict_form_is_sent_as_it_is() -> None:
     schema: JsonObject = {"type": "object", "additionalProperties": {"type": "integer"}}
     form = _body(Message(role="user", content="hi"), output_schema=schema)["text"]["format"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from nanobot_core import ChatRequest, LLMProvider, LLMResponse, ModelInfo, StreamEvent
@@ -16,15 +16,15 @@ from nanobot_core.providers import (
     resolve_endpoint,
 )
 from nanobot_openai.provider import OpenAIProvider
-from nanobot_openai.responses_request import ResponsesWire
 from nanobot_openai.words import WORDS
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from nanobot_core import PluginContext, ProviderSpec
     from nanobot_openai.responses_answer import ResponsesReader
+    from nanobot_openai.responses_request import ResponsesWire
     from nanobot_openai.settings import OpenAISettings
+
+API: TypeAlias = Literal["auto", "chat", "responses"]
 
 _NO_OTHER_API = re.compile(r"codex|-pro(-\d|$)|deep-research|computer-use|gpt-daybreak")
 """Models that OpenAI serves only there, by its model pages and Python package in November 2026."""
@@ -33,6 +33,7 @@ _NO_TOOLS_IN_CHAT = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9]|\d\d)(?!.*-chat)")
 
 Services with the same models may accept that, and may not have the other API.
 """
+_CURRENT_MODEL = "gpt-5.6"
 _OPENAI_HOST = re.compile(r"(.+\.)?api\.openai\.com|.+\.openai\.azure\.com")
 
 
@@ -68,21 +69,21 @@ class OpenAIService(LLMProvider):
 
     Args:
         chat: the provider for chat completions.
-        responses: the provider for the Responses API.
+        make_responses: returns the provider for the Responses API, which is made when it is needed.
         api: the API for all requests; ``auto`` chooses by the model.
     """
 
     def __init__(
-        self,
-        chat: OpenAIProvider,
-        responses: ResponsesProvider,
-        api: Literal["auto", "chat", "responses"],
+        self, chat: OpenAIProvider, make_responses: Callable[[], ResponsesProvider], api: API
     ) -> None:
         self.name = chat.name
         self.longest_call_s = chat.longest_call_s
         self._chat = chat
-        self._responses = responses
+        self._make_responses = make_responses
+        self._responses: ResponsesProvider | None = None
         self._api = api
+        host = urlsplit(chat.endpoint.base).hostname or ""
+        self._is_openai = _OPENAI_HOST.fullmatch(host) is not None
 
     def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
         """Make one streamed call; see `LLMProvider.chat_stream`."""
@@ -97,29 +98,32 @@ class OpenAIService(LLMProvider):
         return await self._chat.list_models()
 
     async def warm_up(self) -> None:
-        """Prepare the API that requests will use, as far as that is known before a request."""
-        await (self._responses if self._api == "responses" else self._chat).warm_up()
+        """Prepare the API of the service's current models."""
+        await self.provider_for(_CURRENT_MODEL).warm_up()
 
     async def aclose(self) -> None:
         """Close all connections. May be called again."""
         try:
             await self._chat.aclose()
         finally:
-            await self._responses.aclose()
+            if self._responses is not None:
+                await self._responses.aclose()
 
     def provider_for(self, model: str) -> HTTPProvider:
         """Return the provider that serves `model`."""
         is_for_responses = self._api == "responses"
         if self._api == "auto" and self.name == "openai":
-            host = urlsplit(self._chat.endpoint.base).hostname or ""
-            is_for_responses = _needs_responses(model.lower(), host)
-        return self._responses if is_for_responses else self._chat
+            is_for_responses = self._needs_responses(model.lower())
+        if not is_for_responses:
+            return self._chat
+        if self._responses is None:
+            self._responses = self._make_responses()
+        return self._responses
 
-
-def _needs_responses(model: str, host: str) -> bool:
-    if _NO_OTHER_API.search(model):
-        return True
-    return bool(_NO_TOOLS_IN_CHAT.match(model) and _OPENAI_HOST.fullmatch(host))
+    def _needs_responses(self, model: str) -> bool:
+        if _NO_OTHER_API.search(model):
+            return True
+        return self._is_openai and _NO_TOOLS_IN_CHAT.match(model) is not None
 
 
 def build_service(
@@ -139,10 +143,14 @@ def build_service(
         clock=ctx.clock,
         words=WORDS,
     )
-    account = f"{endpoint.base} {endpoint.headers.get('authorization')}"
-    wire = ResponsesWire(spec.name, account, summary=settings.reasoning_summary)
-    return OpenAIService(
-        OpenAIProvider(spec, endpoint, failures, alternating_roles=settings.alternating_roles),
-        ResponsesProvider(spec, endpoint, failures, wire),
-        settings.api,
-    )
+
+    def make_responses() -> ResponsesProvider:
+        # Most services need no more than chat completions, and the import would delay a request.
+        from nanobot_openai.responses_request import ResponsesWire
+
+        account = f"{endpoint.base} {endpoint.headers.get('authorization')}"
+        wire = ResponsesWire(spec.name, account, summary=settings.reasoning_summary)
+        return ResponsesProvider(spec, endpoint, failures, wire)
+
+    chat = OpenAIProvider(spec, endpoint, failures, alternating_roles=settings.alternating_roles)
+    return OpenAIService(chat, make_responses, settings.api)

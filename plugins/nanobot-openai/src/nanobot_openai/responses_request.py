@@ -25,7 +25,9 @@ from nanobot_core import (
     ToolDefinition,
 )
 from nanobot_core.providers import BodyEncoder
+from nanobot_openai.dialect import dialect_of
 from nanobot_openai.responses_answer import ACCOUNT, OUTPUT, OWNER, TEXT_GAP, ResponsesReader
+from nanobot_openai.schema import adapt_schema
 
 if TYPE_CHECKING:
     from nanobot_core.providers import FailureReader
@@ -182,7 +184,7 @@ def _tool(tool: ToolDefinition) -> JsonObject:
         "type": "function",
         "name": tool.name,
         "description": tool.description,
-        "parameters": tool.parameters,
+        "parameters": adapt_schema(tool.parameters, dialect_of("openai", "").schema),
         # The default is true here, and most schemas do not meet its conditions.
         "strict": False,
     }
