@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,8 +19,10 @@ from nanobot_core.tokens import login_command
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
+    from nanobot_core.cli.local_servers import LocalServer
     from nanobot_core.providers.match import ProviderRow
 
+_SHOWN_MODELS = 5
 HEADER = "# Configuration of nanobot. 'nanobot config schema' describes every key.\n"
 
 
@@ -36,23 +39,36 @@ def onboard(
     api_base: Annotated[
         str | None, typer.Option("--api-base", help="Base URL of the provider.")
     ] = None,
+    *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    no_probe: Annotated[
+        bool, typer.Option("--no-probe", help="Do not look for model servers on this machine.")
+    ] = False,
 ) -> None:
     """Create a configuration and a workspace; what exists is kept.
 
     On a terminal it asks for provider, base URL, model and key. It may be run again at any time.
+    It shows the model servers that run on this machine; --yes alone chooses none of them.
     """
     options = options_of(ctx)
     agent = open_agent(_existing(options), lenient=True)
     rows = {row.spec.name: row for row in agent.models.rows()}
     may_ask = sys.stdin.isatty() and not yes
+    named = _known(provider, rows) if provider else None
+    is_settled = api_base or (named is not None and not named.spec.is_local) or (provider and model)
+    servers = {} if no_probe or is_settled else _find_servers(options, provider)
     if provider is None and may_ask and rows:
-        provider = _ask_provider(agent, rows)
+        provider = _ask_provider(agent, rows, servers)
     row = _known(provider, rows) if provider else None
+    served = servers[provider].models if provider in servers else ()
     if row is not None and may_ask:
         api_base = api_base or _ask_base(row)
-        model = model or _ask_model(agent, row)
+        model = model or _ask_model(agent, row, served)
         api_key = api_key or _ask_key(row)
+    elif row is not None and model is None and len(served) == 1:
+        model = served[0]
+    elif servers:
+        _suggest(next(iter(servers.values())))
     if (api_key or api_base) and row is None:
         fail("--api-key and --api-base need --provider, which says whose they are", 2)
     if row is not None and not api_base and _needs_base(row):
@@ -86,13 +102,45 @@ def _known(name: str, rows: Mapping[str, ProviderRow]) -> ProviderRow:
     return fail(f"no enabled plugin provides '{name}'; {hint}", 2)
 
 
-def _ask_provider(agent: Nanobot, rows: Mapping[str, ProviderRow]) -> str:
+def _find_servers(options: Options, provider: str | None) -> dict[str, LocalServer]:
+    """Return the model servers of this machine by provider, and show them.
+
+    Args:
+        options: of the command.
+        provider: the only provider of interest, or ``None`` for all.
+    """
+    from nanobot_core.cli.local_servers import find_local_servers
+
+    found = run_async(find_local_servers(open_agent(_existing(options), lenient=True)))
+    servers = {each.provider: each for each in found if provider in {None, each.provider}}
+    if servers:
+        typer.echo("Model servers on this machine:\n")
+    for name, server in servers.items():
+        shown = ", ".join(server.models[:_SHOWN_MODELS])
+        more = len(server.models) - _SHOWN_MODELS
+        others = f" and {more} more" if more > 0 else ""
+        typer.echo(f"  {name:<14}{server.base}  {shown}{others}")
+    if servers:
+        typer.echo("")
+    return servers
+
+
+def _suggest(server: LocalServer) -> None:
+    chosen = f"--provider {server.provider} --model {quote(server.models[0])}"
+    typer.echo(f"To use one: nanobot onboard {chosen}\n")
+
+
+def _ask_provider(
+    agent: Nanobot, rows: Mapping[str, ProviderRow], servers: Mapping[str, LocalServer]
+) -> str:
     ready = [name for name, row in rows.items() if row.key]
     typer.echo("Which service should answer?\n")
     for name, row in rows.items():
         note = "  (its key is set)" if name in ready else ""
+        note = "  (runs on this machine)" if name in servers else note
         typer.echo(f"  {name:<14}{row.spec.summary}{note}")
-    default = agent.loaded.settings.agents.defaults.provider or next(iter(ready or rows))
+    configured = agent.loaded.settings.agents.defaults.provider
+    default = configured or next(iter([*ready, *servers, *rows]))
     while (name := str(typer.prompt("\nProvider", default=default))) not in rows:
         typer.echo(f"There is no '{name}' in the list.")
     return name
@@ -109,11 +157,19 @@ def _ask_base(row: ProviderRow) -> str | None:
     return str(typer.prompt("Base URL of the service, such as http://127.0.0.1:8000/v1"))
 
 
-def _ask_model(agent: Nanobot, row: ProviderRow) -> str | None:
+def _ask_model(agent: Nanobot, row: ProviderRow, served: Sequence[str]) -> str | None:
+    """Return the model that the person chooses, by name or by its number in the list."""
     if row.spec.demo:
         return None
     default = agent.loaded.settings.agents.defaults.model
-    return str(typer.prompt("Model, as the service calls it", default=default))
+    if not served:
+        return str(typer.prompt("Model, as the service calls it", default=default))
+    for number, name in enumerate(served, 1):
+        typer.echo(f"  {number:>2}  {name}")
+    first = default if default in served else served[0]
+    chosen = str(typer.prompt("\nModel, its name or number", default=first))
+    is_number = chosen.isdecimal() and chosen not in served and 0 < int(chosen) <= len(served)
+    return served[int(chosen) - 1] if is_number else chosen
 
 
 def _ask_key(row: ProviderRow) -> str | None:

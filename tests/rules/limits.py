@@ -36,7 +36,7 @@ MODULES: Final = {
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models.
     "app": Size(1500, 2730),
-    "cli": Size(2300, 3530),  # sign-in to providers, models and how they are chosen
+    "cli": Size(2300, 3640),  # sign-in to providers, models and their choice, local servers
     "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
     "clock": Size(20, 30),
