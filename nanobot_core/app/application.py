@@ -244,7 +244,7 @@ class Nanobot:
                 self.plugins,
                 sessions,
                 memory,
-                lambda: self.models.match(None).model,
+                self.models,
                 self._losses,
                 ports.controls,
             ),

@@ -5,7 +5,7 @@ No agent and no plugin is started; of plugins only the settings models are impor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ def find_problems(loaded: LoadedConfig, catalogue: Catalogue) -> list[ConfigProb
             *_section_problems(loaded, catalogue),
             *section_names(loaded, catalogue),
             *_provider_problems(loaded, catalogue),
+            *_preset_problems(loaded, catalogue),
             *_owner_problems(loaded),
             *_memory_problems(loaded, catalogue),
             *_prompt_problems(loaded, catalogue),
@@ -111,6 +112,50 @@ def _provider_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[C
     yield loaded.problem(
         path, "expected a provider of an enabled plugin", found=wanted, remedy=remedy
     )
+
+
+def _preset_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    """Yield presets that name another preset as their model, and misspelt names of presets."""
+    presets = loaded.settings.models
+    keywords = [
+        str(word)
+        for _, declaration in catalogue.declared("providers")
+        for word in (declaration.name, *(declaration.detail.get("keywords") or ()))
+    ]
+    sections = loaded.settings.providers.values()
+    # A server of the owner may have a model of any name.
+    may_be_any = loaded.settings.agents.defaults.provider or any(
+        section.get("api_base") or section.get("apiBase") for section in sections
+    )
+    named = [("agents.defaults.model", loaded.settings.agents.defaults.model)]
+    named += _listed("agents.defaults", loaded.settings.agents.defaults.fallback_models)
+    for name in presets:
+        preset, path = loaded.settings.preset(name), f"models.{name}"
+        if name == "default" or preset is None:
+            expected = "expected another name, because '/model default' means the configured model"
+            yield loaded.problem(path, expected)
+            continue
+        own = path if isinstance(presets[name], str) else f"{path}.model"
+        if preset.model in presets:
+            expected = "expected the name of a model, not of a preset"
+            yield loaded.problem(own, expected, found=preset.model)
+        named.append((own, preset.model))
+        named += _listed(path, preset.fallback_models or [])
+    for path, model in named:
+        near = nearest_key(model, presets) if model and model not in presets else None
+        if near and model and not any(word in model.lower() for word in ("/", *keywords)):
+            expected = "expected the name of a model or preset"
+            yield loaded.problem(
+                path,
+                expected,
+                found=model,
+                remedy=f"did you mean '{near}'?",
+                level="warning" if may_be_any else "error",
+            )
+
+
+def _listed(path: str, models: Sequence[str]) -> list[tuple[str, str | None]]:
+    return [(f"{path}.fallback_models[{index}]", model) for index, model in enumerate(models)]
 
 
 def _owner_problems(loaded: LoadedConfig) -> Iterator[ConfigProblem]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.run import Model, ModelChoice
+from nanobot_core.app.model_list import list_models
 from nanobot_core.app.model_table import ModelTable
 from nanobot_core.config.environment import environment
 from nanobot_core.config.models import AgentDefaults, ProviderSettings
@@ -104,6 +105,24 @@ class ConfiguredModels:
             return defaults.model_copy(update={"model": name}) if name else defaults
         return defaults.model_copy(update=preset.model_dump(exclude_none=True))
 
+    @property
+    def default(self) -> str | None:
+        """The configured model or preset."""
+        return self._loaded.settings.agents.defaults.model
+
+    @property
+    def presets(self) -> Mapping[str, str]:
+        """The name of each preset with that of its model."""
+        return {
+            name: preset if isinstance(preset, str) else preset.model
+            for name, preset in self._loaded.settings.models.items()
+        }
+
+    async def names(self) -> Sequence[str]:
+        """Return the names of presets and of all known models that can be used."""
+        listed = await asyncio.to_thread(list_models, self, self._loaded.settings)
+        return [model.name for model in listed if not model.problem]
+
     def key_source(self, row: ProviderRow) -> str:
         """Return where the key of a provider comes from, or an empty string if it has none."""
         section = self._loaded.settings.section(f"providers.{row.spec.name}") or {}
@@ -116,7 +135,7 @@ class ConfiguredModels:
         """Return what a run needs of a model; see `ModelChoices`."""
         self._forget_former_plugins()
         if name not in self._choices:
-            await self._info(name)
+            await self.info(name)
             self._choices[name] = self.known_choice(name)
         return self._choices[name]
 
@@ -134,7 +153,7 @@ class ConfiguredModels:
             context_window_tokens=min(configured, known_window or configured),
         )
 
-    async def _info(self, name: str | None) -> ModelInfo | None:
+    async def info(self, name: str | None) -> ModelInfo | None:
         """Return the facts about a model, or ``None`` if it is unknown or not served."""
         try:
             match = self.match(name)
@@ -161,7 +180,7 @@ class ConfiguredModels:
 
     async def _find(self, name: str | None) -> Model:
         match, defaults = self.match(name), self.defaults_of(name)
-        spec, info = match.row.spec, await self._info(name)
+        spec, info = match.row.spec, await self.info(name)
         provider = await self.provider(match.row)
         overrides: JsonObject = {}
         for part, fields in spec.model_overrides:

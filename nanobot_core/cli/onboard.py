@@ -28,9 +28,7 @@ HEADER = "# Configuration of nanobot. 'nanobot config schema' describes every ke
 
 def onboard(
     ctx: typer.Context,
-    provider: Annotated[
-        str | None, typer.Option("--provider", help="Model provider to use.")
-    ] = None,
+    provider: Annotated[str | None, typer.Option("--provider", help="Provider to use.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Model to use.")] = None,
     api_key: Annotated[
         str | None,

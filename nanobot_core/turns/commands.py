@@ -13,7 +13,6 @@ from nanobot_core.errors import (
     FOREIGN_ERRORS,
     LimitError,
     NanobotError,
-    NoProvider,
     PluginError,
     PluginRejected,
 )
@@ -24,6 +23,7 @@ from nanobot_core.plugins.loader import load_object
 from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.text import nearest
 from nanobot_core.turns.memory import SessionMemory
+from nanobot_core.turns.model_command import KnownModels, ModelCommand
 
 CoreCommand = Callable[[CommandCall, Session], Awaitable[str]]
 CORE_COMMANDS = {
@@ -75,7 +75,7 @@ class Commands:
         host: knows the plugins' commands.
         sessions: sessions that commands change.
         memory: takes up the messages of a session before a new conversation.
-        default_model: returns the name of the configured model; may raise `NoProvider`.
+        models: the models of the configuration.
         losses: returns a line for each passage that the last request of a session lacks.
         controls: the gateway; ``None`` in a program without one.
     """
@@ -85,14 +85,14 @@ class Commands:
         host: PluginHost,
         sessions: Sessions,
         memory: SessionMemory,
-        default_model: Callable[[], str],
+        models: KnownModels,
         losses: Callable[[str], Sequence[str]],
         controls: Controls | None = None,
     ) -> None:
         self._host = host
         self._sessions = sessions
         self._memory = memory
-        self._default_model = default_model
+        self._model = ModelCommand(models, sessions)
         self._losses = losses
         self._controls = controls
         self._core: dict[str, CoreCommand] = {
@@ -100,7 +100,7 @@ class Commands:
             "start": self._start,
             "new": self._new,
             "status": self._status,
-            "model": self._model,
+            "model": self._model.answer,
             "stop": self._stop,
             "approve": self._resolve,
             "deny": self._resolve,
@@ -206,25 +206,12 @@ class Commands:
             [
                 f"nanobot {__version__}",
                 "",
-                f"- Model: {self._model_name(session)}",
+                f"- Model: {self._model.current(session)}",
                 f"- Session: {session.key}, {len(session.messages)} messages in context",
                 f"- Tools: {len(self._host.tools)}",
                 *(["", "Problems:", *problems] if problems else []),
             ]
         )
-
-    async def _model(self, call: CommandCall, session: Session) -> str:
-        if not call.text:
-            return f"Model: {self._model_name(session)}"
-        metadata = {**session.state.metadata, "model": call.text}
-        await self._sessions.append(session, metadata=metadata)
-        return f"This conversation now uses {call.text}."
-
-    def _model_name(self, session: Session) -> str:
-        try:
-            return str(session.state.metadata.get("model") or self._default_model())
-        except NoProvider as error:
-            return str(error)
 
     async def _stop(self, call: CommandCall, session: Session) -> str:
         stopped = await self._gateway().stop_turn(session.key)

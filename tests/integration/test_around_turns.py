@@ -496,6 +496,8 @@ async def test_model_status_and_new_change_the_conversation(start: Start) -> Non
     async with start(script, plugins=(other,)) as bot:
         await say(bot, "one")
         assert (await say(bot, "/model")).reply == "Model: model"
+        refused = (await say(bot, "/model gone/model")).reply or ""
+        assert refused.startswith("gone/model cannot be used: no provider is configured")
         assert (await say(bot, f"/model {other.model}")).reply
         assert (await say(bot, "two")).reply == "second"
         status = (await say(bot, "/status")).reply or ""

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from nanobot_core import InboundMessage, Nanobot
 from nanobot_core.events import NoticeGiven
 from nanobot_core.testing import Reply
+from nanobot_core.turns.pipeline import TurnRequest
 from tests.integration.test_turns_over_http import serving
 from tests.unit.agent.conftest import PIXEL
 
@@ -90,3 +92,37 @@ async def test_a_call_without_a_cost_is_priced_by_the_list(tmp_path: Path) -> No
     async with serving(tmp_path, agents__defaults__model="custom/small") as (bot, _):
         outcome = await bot.run("hi")
     assert outcome.usage.estimated_usd == 20e-6
+
+
+async def test_the_owner_chooses_the_model_of_a_session_until_further_notice(
+    tmp_path: Path,
+) -> None:
+    know(tmp_path, FACTS)
+    settings: dict[str, Any] = {"agents__defaults__model": "strong"}
+    presets = {"strong": "custom/large", "fast": "custom/small"}
+
+    async def say(bot: Nanobot, text: str, *, is_owner: bool = True) -> str | None:
+        message = InboundMessage(channel="t", sender_id="me", chat_id="1", content=text)
+        outcome = await bot.process_direct(TurnRequest(message=message, is_owner=is_owner))
+        return outcome.model or outcome.reply
+
+    async with serving(tmp_path, models=presets, **settings) as (bot, _):
+        assert await say(bot, "/model") == (
+            "Model: strong (custom/large)\n\nPresets (/model NAME):\n- strong: custom/large\n"
+            "- fast: custom/small"
+        )
+        refused = await say(bot, "/model fast", is_owner=False)
+        assert refused == "Only the owner can choose the model of a conversation."
+        assert await say(bot, "/model fast") == (
+            "This conversation now uses fast (custom/small), served by custom, for $1 per million "
+            "tokens of requests and $2 per million of answers."
+        )
+    async with serving(tmp_path, models=presets, **settings) as (bot, _):
+        assert await say(bot, "hi") == "custom/small"
+        assert await say(bot, "/model fsat") == (
+            "This conversation now uses fsat, served by custom. Did you mean fast?"
+        )
+        assert await say(bot, "/model default") == (
+            "This conversation uses the configured model again: strong (custom/large)."
+        )
+        assert await say(bot, "hi") == "custom/large"

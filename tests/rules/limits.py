@@ -35,7 +35,7 @@ MODULES: Final = {
     "agent": Size(1100, 2220),
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models.
-    "app": Size(1500, 2730),
+    "app": Size(1500, 2790),
     "cli": Size(2300, 3640),  # sign-in to providers, models and their choice, local servers
     "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
@@ -67,7 +67,7 @@ MODULES: Final = {
     "tokens": Size(200, 220),
     # Findings of pydantic in our words, the original's form of tools and fragments, strict schemas.
     "tools": Size(600, 1070),
-    "turns": Size(650, 1512),  # memory; processes that share a session; answers that are objects
+    "turns": Size(650, 1570),  # memory; processes that share a session; answers that are objects
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 

@@ -35,6 +35,12 @@ def test_without_any_price_the_cost_is_unknown() -> None:
     assert nano_usd_of("other", USAGE, PRICES) is None
 
 
+def test_the_list_price_counts_after_the_owners() -> None:
+    usage = Usage(prompt_tokens=1_000_000, estimated_usd=0.5)
+    assert nano_usd_of("other", usage, PRICES) == 500_000_000
+    assert nano_usd_of("gpt-small", usage, PRICES) == 1_000_000_000
+
+
 def test_a_service_that_says_it_costs_nothing_is_believed() -> None:
     assert nano_usd_of("gpt-small", Usage(prompt_tokens=9, cost_usd=0.0), PRICES) == 0
 

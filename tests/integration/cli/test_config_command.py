@@ -155,6 +155,23 @@ def test_check_tells_all_problems_at_once_with_file_and_line(packages: Packages)
     assert packages.imported() == set()
 
 
+def test_check_refuses_presets_that_name_presets_or_nothing(bare: CommandLine) -> None:
+    bare.configure(
+        "plugins: {policy: listed}\nagents: {defaults: {model: stong}}\nmodels:\n  fast: fast\n"
+        "  default: openai/x\n  strong: {model: openai/y, fallback_models: [fats, fast]}\n"
+    )
+    lines = bare("config", "check", code=1).stderr.splitlines()
+
+    assert [line.split(": ")[2] for line in lines] == [
+        "agents.defaults.model",
+        "models.fast",
+        "models.default",
+        "models.strong.fallback_models[0]",
+    ]
+    assert lines[0].endswith("did you mean 'strong'?")
+    assert "expected the name of a model, not of a preset, found fast" in lines[1]
+
+
 def test_check_reads_the_prompt_texts_of_the_owner(bare: CommandLine) -> None:
     folder = bare.home / "prompts"
     folder.mkdir()

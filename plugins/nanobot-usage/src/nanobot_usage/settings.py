@@ -26,7 +26,7 @@ class UsageSettings(PluginSettings):
 
     Attributes:
         prices: pattern of model names to price; the longest pattern that matches counts. Used
-            where the service itself reports no cost.
+            if the service itself reports no cost; without one, the list price of the model counts.
         economy_model: model to use once 80% of a budget are spent, or ``None``.
         footer: tokens and cost of a turn are put below its answer.
     """

@@ -33,7 +33,9 @@ class Spent:
 
 
 def nano_usd_of(model: str, usage: Usage, prices: Mapping[str, Price]) -> int | None:
-    """Return what a call cost, or ``None`` where neither service nor owner names a price.
+    """Return what a call cost, or ``None`` if no price is known.
+
+    The service's own figure counts first, then the owner's prices, then the list price.
 
     Args:
         model: name of the model, with or without the provider before it.
@@ -44,7 +46,8 @@ def nano_usd_of(model: str, usage: Usage, prices: Mapping[str, Price]) -> int | 
     names = (model, model.rpartition("/")[2])
     patterns = [each for each in prices if any(fnmatchcase(name, each) for name in names)]
     if not patterns:
-        return None
+        known = usage.estimated_usd
+        return None if known is None else round(known * NANO_PER_USD)
     price = prices[max(patterns, key=len)]
     cached = price.input if price.cached is None else price.cached
     fresh_tokens = max(usage.prompt_tokens - usage.cached_tokens, 0)
