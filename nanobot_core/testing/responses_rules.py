@@ -42,7 +42,6 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _IMAGE: Final = re.compile(r"https?://\S+|data:image/[a-z.+-]+;base64,[A-Za-z0-9+/]+=*")
 _NO_REASONING: Final = re.compile(r"gpt-[34]|chatgpt|.*-chat")
 """Models that refuse what concerns reasoning; the others refuse sampling parameters."""
-_NO_FUNCTIONS: Final = "deep-research"
 
 
 class Refusal(Exception):
@@ -163,12 +162,8 @@ def _is_reasoning(value: object) -> bool:
 
 def _check_tools(body: dict[str, Any]) -> None:
     names: set[str] = set()
-    searches = False
     for index, tool in enumerate(body.get("tools", [])):
         where = f"tools[{index}]"
-        if tool == {"type": "web_search_preview"}:
-            searches = True
-            continue
         if not isinstance(tool, dict) or tool.get("type") != "function":
             raise Refusal(f"{where}.type", "expected a function")
         fields = {"type", "name", "description", "parameters", "strict"}
@@ -183,8 +178,6 @@ def _check_tools(body: dict[str, Any]) -> None:
         _check_schema(schema, f"{where}.parameters")
         if tool.get("strict", True) is not False:
             _check_strict(schema, f"{where}.parameters")
-    if _NO_FUNCTIONS in body["model"] and (names or not searches):
-        raise Refusal("tools", "this model needs a search tool and calls no functions")
     choice = body.get("tool_choice", "auto")
     if choice not in ("auto", "none", "required") or ("tool_choice" in body and not names):
         raise Refusal("tool_choice", f"not supported here: {choice!r}")

@@ -370,7 +370,7 @@ async def test_calls_in_pieces_that_mix_are_put_together(serving_responses: Serv
 @pytest.mark.parametrize(
     ("vendor", "section", "model", "path"),
     [
-        ("openai", {}, "gpt-5.1-codex-max", "/responses"),
+        ("openai", {}, "gpt-5.3-codex", "/responses"),
         ("openai", {}, "o3-pro-2025-06-10", "/responses"),
         ("openai", {}, "gpt-5.5-pro", "/responses"),
         ("openai", {}, "o4-mini-deep-research", "/responses"),
@@ -406,7 +406,7 @@ async def test_both_apis_have_one_key_and_one_list_of_models(build_service: Buil
     async with ResponsesServer(models=["gpt-5.6", "gpt-4o"]) as server, asyncio.timeout(10):
         service = build_service(api_base=server.url)
         assert await service.list_models() == [ModelInfo(name="gpt-5.6"), ModelInfo(name="gpt-4o")]
-        await service.chat(_request(model="gpt-5-codex"))
+        await service.chat(_request(model="gpt-5.3-codex"))
         assert server.requests[0].headers["authorization"] == "Bearer sk-test"
         await service.aclose()
 

@@ -45,7 +45,7 @@ CALL: JsonObject = {"type": "function_call", "call": 0}
 
 
 def _body(*messages: Message, stream: bool = False, **fields: Any) -> dict[str, Any]:
-    request = ChatRequest(messages=messages, **{"model": "gpt-5.1-codex", **fields})
+    request = ChatRequest(messages=messages, **{"model": "gpt-5.3-codex", **fields})
     body = ResponsesWire("openai", "key").body(request, stream=stream)
     rules = ResponsesServer().rules
     rules.issued.update((str(item["encrypted_content"]), item) for item in ISSUED)
@@ -82,7 +82,7 @@ def test_a_plain_request_is_stateless_and_asks_for_the_reasoning() -> None:
     body = _body(Message(role="system", content="Be brief."), Message(role="user", content="hi"))
     assert len(body.pop("prompt_cache_key")) == 32
     assert body == {
-        "model": "gpt-5.1-codex",
+        "model": "gpt-5.3-codex",
         "instructions": "Be brief.",
         "input": [
             {
@@ -147,7 +147,7 @@ def test_a_schema_without_a_strict_form_is_sent_as_it_is() -> None:
     [
         ("gpt-5.6-sol", "none", "none"),
         ("gpt-5", "none", "minimal"),
-        ("gpt-5.1-codex-max", "none", "low"),
+        ("gpt-5.3-codex", "none", "low"),
         ("gpt-5.4-pro", "low", "medium"),
         ("gpt-5-pro", "medium", "high"),
         ("o3-pro", "medium", "medium"),
@@ -181,11 +181,6 @@ def test_a_summary_of_the_reasoning_is_asked_for_if_it_is_wanted() -> None:
     request = ChatRequest(messages=(), model="gpt-5.6", reasoning_effort="low")
     body = ResponsesWire("openai", summary="concise").body(request, stream=False)
     assert body["reasoning"] == {"effort": "low", "summary": "concise"}
-
-
-def test_a_model_for_research_gets_a_search_instead_of_functions() -> None:
-    body = _body(Message(role="user", content="hi"), model="o3-deep-research", tools=(TOOL,))
-    assert body["tools"] == [{"type": "web_search_preview"}]
 
 
 def test_extra_fields_replace_what_is_derived() -> None:
@@ -340,7 +335,7 @@ def _turns(draw: st.DrawFn) -> list[Message]:
     return history
 
 
-@given(_turns(), st.sampled_from(["gpt-5.6", "gpt-4.1", "o3-deep-research"]))
+@given(_turns(), st.sampled_from(["gpt-5.6", "gpt-4.1"]))
 def test_every_history_gives_a_request_that_the_service_accepts(
     history: list[Message], model: str
 ) -> None:

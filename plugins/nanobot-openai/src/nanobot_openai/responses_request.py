@@ -60,7 +60,6 @@ _ENFORCED_KEYWORDS = (
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
 )
 """Rules of JSON Schema that the service enforces in a strict schema besides the structure."""
-_WEB_SEARCH: JsonObject = {"type": "web_search_preview"}
 
 
 class ResponsesWire:
@@ -112,10 +111,7 @@ class ResponsesWire:
             body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens)
         if request.temperature is not None:
             body["temperature"] = request.temperature
-        if "deep-research" in request.model:
-            # These models call no functions, and they need something to search.
-            body["tools"] = [_WEB_SEARCH]
-        elif request.tools:
+        if request.tools:
             body["tools"] = self._encoder.tools(request.tools)
             if request.tool_choice != "auto":
                 body["tool_choice"] = request.tool_choice
