@@ -77,6 +77,10 @@ def onboard(
     made = sync_templates(Folder(agent.loaded.workspace))
     _show_result(agent, path, made)
     _show_checks(options)
+    _show_next(row)
+
+
+def _show_next(row: ProviderRow | None) -> None:
     if row is not None and row.spec.login and row.lacks:
         typer.echo(f"\nFirst sign in: {login_command(row.spec.name)}")
     typer.echo('\nNext: nanobot agent -m "Hello", or nanobot doctor when something is wrong.')
