@@ -1,25 +1,16 @@
-"""The provider before a service that fails, over real connections.
-
-Connections are the same for all providers behind HTTP, and tested with them. Here are the faults
-that take the form of this protocol.
-"""
+"""Faults that take the form of this protocol, and where requests go."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import gzip
 import json
-import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from nanobot_core import (
-    AnswerTooLong,
     AuthenticationFailed,
     BadRequest,
     ChatRequest,
@@ -33,9 +24,8 @@ from nanobot_core import (
     ProviderProtocolError,
     ProviderTimeout,
     RateLimited,
-    Unreachable,
 )
-from nanobot_core.testing import AnthropicServer, FakeClock, Reply, ScriptedCall, anthropic_error
+from nanobot_core.testing import AnthropicServer, FakeClock, Reply, anthropic_error
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +33,6 @@ Serving = Callable[..., AbstractAsyncContextManager[tuple[LLMProvider, Anthropic
 Build = Callable[..., LLMProvider]
 REQUEST = ChatRequest(messages=(Message(role="user", content="hello"),), model="test")
 EVENTS = "text/event-stream"
-BOMB = gzip.compress(b": " + b"x" * 100_000_000, 1)
 START = {"type": "message_start", "message": {"usage": {"input_tokens": 1}}}
 OPEN = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "x"}}
 END = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
@@ -54,10 +43,6 @@ STOP = {"type": "message_stop"}
 async def _bounded() -> AsyncIterator[None]:
     async with asyncio.timeout(20):
         yield
-
-
-def _open_handles() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def _stream(provider: LLMProvider) -> LLMResponse:
@@ -76,69 +61,30 @@ def _error_event(kind: str, message: str = "m") -> dict[str, object]:
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
-FAULTS = [
-    pytest.param(Reply(body=b""), ProviderProtocolError, id="empty body"),
-    pytest.param(Reply(body=b"", content_type=EVENTS), ProviderProtocolError, id="no event"),
-    pytest.param(Reply(body=b"{]"), ProviderProtocolError, id="no JSON"),
-    pytest.param(Reply(body=b"[]"), ProviderProtocolError, id="no object"),
-    pytest.param(Reply(body=b"{}"), ProviderProtocolError, id="no message"),
-    pytest.param(_events("text"), ProviderProtocolError, id="events that are no objects"),
-    pytest.param(_events(START, STOP), ProviderProtocolError, id="nothing but the end"),
-    pytest.param(_events(START, OPEN), ProviderProtocolError, id="no end"),
-    pytest.param(_events(START, OPEN, STOP), ProviderProtocolError, id="no stop reason"),
-    pytest.param(
-        Reply(body=b"data: {]\n\n", content_type=EVENTS), ProviderProtocolError, id="bad event"
-    ),
-    pytest.param(
-        Reply(body=b"x", content_type="image/png"), ProviderProtocolError, id="content type"
-    ),
-    pytest.param(Reply(body=b"x" * 65_536, body_repeat=1_600), AnswerTooLong, id="100 MB of JSON"),
-    pytest.param(
-        Reply(body=b"data: " + b"x" * 65_530, body_repeat=1_600, content_type=EVENTS),
-        AnswerTooLong,
-        id="100 MB in one event",
-    ),
-    pytest.param(
-        Reply(body=BOMB, headers={"content-encoding": "gzip"}, content_type=EVENTS),
-        AnswerTooLong,
-        id="100 MB of events in gzip",
-    ),
-    pytest.param(
-        Reply(calls=tuple(ScriptedCall(name="look", id=f"c{n}") for n in range(3_000))),
-        AnswerTooLong,
-        id="3,000 calls",
-    ),
-    pytest.param(
-        Reply(calls=(ScriptedCall(name="look", arguments="x" * 10_000_000),), chunk_chars=9_999),
-        AnswerTooLong,
-        id="10 MB of arguments",
-    ),
-    pytest.param(
-        _events(START, OPEN, _error_event("overloaded_error")), Overloaded, id="overload within"
-    ),
-    pytest.param(_events(START, _error_event("rate_limit_error")), RateLimited, id="limit within"),
-    pytest.param(_events(_error_event("api_error")), Overloaded, id="failure within"),
-    pytest.param(_events(_error_event("timeout_error")), ProviderTimeout, id="time limit within"),
-    pytest.param(_events(_error_event("invalid_request_error")), BadRequest, id="refusal within"),
-    pytest.param(
-        Reply(body=b'event: error\ndata: {"type": "error"}\n\n', content_type=EVENTS),
-        Overloaded,
-        id="error without words",
-    ),
-    pytest.param(
-        Reply(body=json.dumps(_error_event("authentication_error")).encode()),
-        AuthenticationFailed,
-        id="error as an answer",
-    ),
-    pytest.param(Reply(text="x" * 999, stop_after_bytes=900), Unreachable, id="cut"),
-    pytest.param(
-        Reply(text="x" * 999, stop_after_bytes=900, stop="reset"), Unreachable, id="reset"
-    ),
-    pytest.param(Reply(status=307, body=b"", headers={"location": "/x"}), BadRequest, id="moved"),
-]
-
-
-@pytest.mark.parametrize(("reply", "error"), FAULTS)
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        pytest.param(_events(START, STOP), ProviderProtocolError, id="nothing but the end"),
+        pytest.param(_events(START, OPEN), ProviderProtocolError, id="no end"),
+        pytest.param(_events(START, OPEN, STOP), ProviderProtocolError, id="no stop reason"),
+        pytest.param(
+            _events(START, OPEN, _error_event("overloaded_error")), Overloaded, id="overload"
+        ),
+        pytest.param(_events(START, _error_event("rate_limit_error")), RateLimited, id="limit"),
+        pytest.param(_events(_error_event("api_error")), Overloaded, id="failure"),
+        pytest.param(_events(_error_event("timeout_error")), ProviderTimeout, id="time limit"),
+        pytest.param(
+            Reply(body=b'event: error\ndata: {"type": "error"}\n\n', content_type=EVENTS),
+            Overloaded,
+            id="error without words",
+        ),
+        pytest.param(
+            Reply(body=json.dumps(_error_event("authentication_error")).encode()),
+            AuthenticationFailed,
+            id="error as an answer",
+        ),
+    ],
+)
 async def test_a_failing_service_gives_a_typed_error(
     serving: Serving, reply: Reply, error: type[ProviderError]
 ) -> None:
@@ -146,21 +92,6 @@ async def test_a_failing_service_gives_a_typed_error(
         with pytest.raises(ProviderError) as raised:
             await _stream(provider)
     assert type(raised.value) is error
-
-
-async def test_failures_leave_nothing_open(serving: Serving) -> None:
-    replies = [case.values[0] for case in FAULTS]
-    small = [reply for reply in replies if isinstance(reply, Reply) and reply.body_repeat == 1]
-    async with serving(*small) as (provider, server):
-        handles, tasks = _open_handles(), len(asyncio.all_tasks())
-        for _ in small:
-            with pytest.raises(ProviderError):
-                await _stream(provider)
-        await provider.aclose()
-        await server.wait_for_connections(0)
-        gc.collect()
-        assert _open_handles() <= handles
-        assert len(asyncio.all_tasks()) <= tasks
 
 
 @pytest.mark.parametrize(
@@ -232,17 +163,6 @@ async def test_the_service_says_how_long_to_wait(
     assert raised.value.retryable is retryable
 
 
-@pytest.mark.parametrize("stop_after_bytes", [0, 600])
-async def test_a_silent_service_is_left_after_the_time_limit(
-    serving: Serving, stop_after_bytes: int
-) -> None:
-    reply = Reply(text="x" * 999, stop_after_bytes=stop_after_bytes, stop="stall")
-    async with serving(reply, timeout_s=0.1) as (provider, server):
-        with pytest.raises(ProviderTimeout):
-            await _stream(provider)
-        await server.requests[0].disconnected.wait()
-
-
 @pytest.mark.parametrize(
     "reply",
     [
@@ -269,19 +189,6 @@ async def test_an_answer_that_is_complete_in_its_own_way_is_taken(
         assert (await _stream(provider)).content == "x"
 
 
-@pytest.mark.parametrize("write_bytes", [1, 7, 64])
-async def test_any_division_of_the_stream_gives_the_same_answer(
-    serving: Serving, write_bytes: int
-) -> None:
-    call = ScriptedCall(name="look", arguments='{"at": "Köln 🦀"}')
-    reply = Reply(text="Grüße 🦀", reasoning="hm", calls=(call,), write_bytes=write_bytes)
-    async with serving(reply) as (provider, _):
-        response = await _stream(provider)
-    assert (response.content, response.reasoning) == ("Grüße 🦀", "hm")
-    assert response.tool_calls[0].arguments == {"at": "Köln 🦀"}
-    assert response.usage.total_tokens == 15
-
-
 async def test_a_service_that_never_ends_the_stream_does_not_hold_the_answer(
     serving: Serving,
 ) -> None:
@@ -290,27 +197,6 @@ async def test_a_service_that_never_ends_the_stream_does_not_hold_the_answer(
     async with serving(reply) as (provider, server):
         assert (await _stream(provider)).content == "x"
         await server.requests[0].disconnected.wait()
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        anthropic_error(401, "authentication_error", "sk-canary-1"),
-        anthropic_error(400, "invalid_request_error", "you sent sk-canary-1 and hd-canary-2"),
-        Reply(body=b"x", content_type="sk-canary-1"),
-        Reply(body=json.dumps(_error_event("hd-canary-2", "sk-canary-1")).encode()),
-        Reply(text="x", stop_after_bytes=0),
-    ],
-)
-async def test_no_secret_is_in_an_error_or_its_traceback(serving: Serving, reply: Reply) -> None:
-    section = {"api_key": "sk-canary-1", "extra_headers": {"X-Key": "hd-canary-2"}}
-    async with serving(reply, **section) as (provider, server):
-        with pytest.raises(ProviderError) as raised:
-            await _stream(provider)
-        assert server.requests[0].headers["x-api-key"] == "sk-canary-1"
-        assert server.requests[0].headers["x-key"] == "hd-canary-2"
-    text = "".join(traceback.format_exception(raised.value)) + repr(raised.value)
-    assert "canary" not in text
 
 
 @pytest.mark.parametrize(
