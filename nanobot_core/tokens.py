@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 RENEWAL_LIMIT_S: Final = 30.0
 """Seconds that one renewal may take, and that others wait for it."""
+_BRIEF_S: Final = 1.0
+"""Seconds to wait for another process while the access token is valid."""
 _RETRY_S: Final = 30.0
 """Seconds until a renewal that failed is tried again, while the access token is valid."""
 
@@ -136,7 +138,9 @@ def read_sign_in(file: PrivateFile) -> SignIn | None:
         return None
     ends_at = None
     if tokens.expires_at is not None and not tokens.refresh:
-        ends_at = datetime.fromtimestamp(tokens.expires_at, UTC)
+        # A service may name any number.
+        with suppress(ValueError, OverflowError, OSError):
+            ends_at = datetime.fromtimestamp(tokens.expires_at, UTC)
     return SignIn(account=tokens.account, ends_at=ends_at)
 
 
@@ -207,10 +211,12 @@ class TokenSource:
         tokens = await self._read()
         if not self._is_due(tokens):
             return tokens
-        if self._is_valid(tokens) and self._clock.monotonic_s() < self._pause_until_s:
+        is_paused = self._renewing.locked() or self._clock.monotonic_s() < self._pause_until_s
+        if self._is_valid(tokens) and is_paused:
             return tokens
+        limit_s = _BRIEF_S if self._is_valid(tokens) else RENEWAL_LIMIT_S
         async with self._renewing:
-            return await finish_within(self._renewed(), WORK_END_S)
+            return await finish_within(self._renewed(limit_s), WORK_END_S)
 
     def reject(self, tokens: Tokens) -> bool:
         """Note that the service does not accept an access token although it has not expired.
@@ -224,10 +230,10 @@ class TokenSource:
         self._rejected = tokens.access
         return True
 
-    async def _renewed(self) -> Tokens:
-        """Renew the tokens, unless another process has done it."""
+    async def _renewed(self, limit_s: float) -> Tokens:
+        """Renew the tokens, unless another process does it, which has `limit_s` seconds."""
         try:
-            async with self._file.locked(RENEWAL_LIMIT_S):
+            async with self._file.locked(limit_s):
                 tokens = await self._read()
                 if not self._is_due(tokens):
                     return tokens

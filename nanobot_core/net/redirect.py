@@ -41,8 +41,11 @@ class RedirectListener:
         Returns:
             Why it is refused, or an empty string.
         """
-        parts = urlsplit(address)
-        given = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        try:
+            query = parse_qs(urlsplit(address).query)
+        except ValueError:
+            query = {}
+        given = {key: values[0] for key, values in query.items()}
         if "state" not in given or not given.keys() & {"code", "error"}:
             return "this is not the address that the login ends at"
         if self._state is not None and given["state"] != self._state:

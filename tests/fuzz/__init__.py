@@ -16,6 +16,7 @@ TARGETS: Final = {
     "webhook_request": "nanobot_webhook",
     "shell_command": "nanobot_shell",
     "skill_file": "nanobot_skills",
+    "sign_in": "nanobot_openai",
 }
 """Name of a module beside this one, which has `fuzz_one`, `seeds` and `TOKENS`, to the plugin that
 it needs, or an empty string."""

@@ -49,7 +49,7 @@ MODULES: Final = {
     "media": Size(80, 90),
     "messages": Size(200, 240),
     "ids": Size(5, 10),
-    "net": Size(450, 664),
+    "net": Size(450, 667),
     "paths": Size(200, 260),
     "plugins": Size(2700, 3673),
     "private_file": Size(100, 133),

@@ -102,8 +102,8 @@ async def test_a_valid_token_is_used_and_concealed(bench: Bench) -> None:
     assert bench.ctx.concealed == {"codex_like": {"access-0", "refresh-0"}}
 
 
-async def test_a_token_is_renewed_once_before_it_expires(bench: Bench) -> None:
-    await bench.sign_in(lasts_s=200)
+async def test_a_token_is_renewed_once_for_all_who_need_it(bench: Bench) -> None:
+    await bench.sign_in(lasts_s=0)
     bench.service.gate.clear()
     sources = [bench.source(), bench.source()]  # as of two processes
     async with asyncio.TaskGroup() as group:
@@ -117,6 +117,20 @@ async def test_a_token_is_renewed_once_before_it_expires(bench: Bench) -> None:
     assert stored is not None
     assert (stored.refresh, stored.account) == ("refresh-1", "a@b.c")
     assert "access-1" not in repr(stored)
+
+
+async def test_others_use_a_valid_token_while_it_is_renewed(bench: Bench) -> None:
+    await bench.sign_in(lasts_s=200)
+    bench.service.gate.clear()
+    source = bench.source()
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(source.current())
+        await bench.service.asked.wait()
+        assert (await source.current()).access == "access-0"
+        bench.service.gate.set()
+
+    assert first.result().access == "access-1", "renewed before it expires"
+    assert (await source.current()).access == "access-1"
 
 
 async def test_nobody_signed_in_is_an_error_with_a_remedy(bench: Bench) -> None:

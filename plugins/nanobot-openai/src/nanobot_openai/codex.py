@@ -50,7 +50,7 @@ class CodexWire(ResponsesWire):
         for name in _REFUSED_FIELDS:
             body.pop(name, None)
         body.setdefault("instructions", _INSTRUCTIONS)
-        body |= {"stream": True, "store": False, "include": ["reasoning.encrypted_content"]}
+        body |= {"stream": True, "store": False}
         return body
 
 
@@ -58,8 +58,8 @@ class CodexAccount(ResponsesProvider):
     """The backend for one account.
 
     Args:
+        wire: the form of requests and answers, for the account.
         source: gives the tokens.
-        tokens: of the account.
     """
 
     # The service answers with a form of the list that a client of this version can read.

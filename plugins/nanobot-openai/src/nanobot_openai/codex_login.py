@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from nanobot_core import ProviderError, ProviderLogin, Tokens, login_command, token_file
 from nanobot_openai.signin import (
@@ -25,7 +25,7 @@ from nanobot_openai.signin import (
     keep,
     poll,
 )
-from nanobot_openai.signin_http import AuthAnswer, AuthServer, auth_server
+from nanobot_openai.signin_http import AuthAnswer, AuthServer, auth_server, text_of, token_of
 
 if TYPE_CHECKING:
     from nanobot_core import Clock, LoginFlow, LoginPrompt, PluginContext, ProviderSpec
@@ -94,7 +94,7 @@ class CodexLogin(ProviderLogin):
                 "state": proof.state,
                 "originator": ORIGINATOR,
             }
-            return f"{self._server.base}/oauth/authorize?{urlencode(query)}"
+            return f"{self._server.base}/oauth/authorize?{urlencode(query, quote_via=quote)}"
 
         code, redirect = await code_from_browser(
             self._server,
@@ -187,7 +187,8 @@ def tokens_of(
         ProviderProtocolError: there are none.
         AuthenticationFailed: the account cannot use the service.
     """
-    access, refresh = answer.text("access_token"), answer.text("refresh_token")
+    access = token_of(answer.payload, "access_token")
+    refresh = answer.text("refresh_token")
     if answer.status != 200 or not access or not (refresh or former):
         raise server.unusable(answer)
     claims = {**read_claims(access), **read_claims(answer.text("id_token"))}
@@ -200,7 +201,7 @@ def tokens_of(
         refresh=refresh or (former.refresh if former else ""),
         expires_at=float(ends_at) if isinstance(ends_at, int | float) else None,
         account=_account(claims) or (former.account if former else ""),
-        details={ACCOUNT_ID: _text(_object(claims, _AUTH_CLAIMS), "chatgpt_account_id")},
+        details={ACCOUNT_ID: token_of(_object(claims, _AUTH_CLAIMS), "chatgpt_account_id")},
     )
     if not found.details[ACCOUNT_ID]:
         if former is None:
@@ -224,14 +225,9 @@ def read_claims(token: str) -> Mapping[str, Any]:
 
 
 def _account(claims: Mapping[str, Any]) -> str:
-    return _text(claims, "email") or _text(_object(claims, _PROFILE_CLAIMS), "email")
+    return text_of(claims, "email") or text_of(_object(claims, _PROFILE_CLAIMS), "email")
 
 
 def _object(claims: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = claims.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def _text(claims: Mapping[str, Any], name: str) -> str:
-    found = claims.get(name)
-    return found if isinstance(found, str) else ""

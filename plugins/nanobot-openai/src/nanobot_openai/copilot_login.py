@@ -18,7 +18,7 @@ from nanobot_openai.signin import (
     keep,
     poll,
 )
-from nanobot_openai.signin_http import AuthAnswer, AuthServer, auth_server, is_https
+from nanobot_openai.signin_http import AuthAnswer, AuthServer, auth_server, is_https, token_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,7 +116,7 @@ class CopilotLogin(ProviderLogin):
             interval_s=interval_s,
             limit_s=limit_s,
         )
-        token = answer.text("access_token")
+        token = token_of(answer.payload, "access_token")
         if answer.status != 200 or not token:
             raise server.unusable(answer)
         return token
@@ -136,7 +136,7 @@ async def renew(api: AuthServer, clock: Clock, tokens: Tokens) -> Tokens:
         raise api.failure(f"GitHub has ended the sign-in; {remedy}")
     if answer.status in (403, 404):
         raise api.failure(f"the account '{tokens.account}' has no access to Copilot")
-    access = answer.text("token")
+    access = token_of(answer.payload, "token")
     if answer.status != 200 or not access:
         raise api.unusable(answer)
     refresh_s, ends_at = answer.seconds("refresh_in"), answer.seconds("expires_at")

@@ -64,9 +64,8 @@ class AuthAnswer:
         return f"HTTP {self.status}" + (f", {self.error}" if self.error else "")
 
     def text(self, name: str) -> str:
-        """Return a field that is a text, or an empty string."""
-        found = self.payload.get(name)
-        return found if isinstance(found, str) else ""
+        """Return a field that is a text on one line, or an empty string."""
+        return text_of(self.payload, name)
 
     def seconds(self, name: str) -> float | None:
         """Return a field that is a positive number, also as a text; otherwise ``None``."""
@@ -76,6 +75,18 @@ class AuthAnswer:
         except ValueError:
             return None
         return number if 0 < number < float("inf") else None
+
+
+def text_of(payload: Mapping[str, Any], name: str) -> str:
+    """Return a field that is a text which terminals can show, or an empty string."""
+    found = payload.get(name)
+    return found if isinstance(found, str) and found.isprintable() else ""
+
+
+def token_of(payload: Mapping[str, Any], name: str) -> str:
+    """Return a field that can be sent in a header, or an empty string."""
+    found = text_of(payload, name)
+    return found if found.isascii() else ""
 
 
 class AuthServer:
