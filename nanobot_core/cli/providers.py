@@ -103,4 +103,5 @@ def _condition(row: ProviderRow) -> str:
     if spec.needs_key:
         where = f"set providers.{spec.name}.api_key"
         return f"no, {where}" + (f" or {spec.api_key_env[0]}" if spec.api_key_env else "")
-    return "yes, needs no key" if row.base or spec.default_base else "no, set its api_base"
+    has_base = row.base or spec.default_base is not None
+    return "yes, needs no key" if has_base else "no, set its api_base"

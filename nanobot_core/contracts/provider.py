@@ -220,7 +220,8 @@ class ProviderSpec:
         settings: dotted name of the settings model, a subclass of ``ProviderSettings``.
         keywords: parts of model names that belong to this provider.
         api_key_env: environment variables with its key; the first that is set applies.
-        default_base: base URL if the settings have none, or ``None``.
+        default_base: base URL if the settings have none, or ``None``; empty if the provider finds
+            it by itself.
         needs_key: it cannot be used without a key.
         is_local: it runs on the owner's machine and serves any model name.
         is_gateway: it serves the models of others.

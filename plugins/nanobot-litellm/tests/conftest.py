@@ -12,6 +12,7 @@ import pytest
 
 from nanobot_core import LLMProvider
 from nanobot_core.testing import (
+    AnthropicServer,
     FakePluginContext,
     GeminiServer,
     ModelServer,
@@ -23,14 +24,11 @@ from nanobot_litellm.provider import build_provider
 from nanobot_litellm.settings import LiteLLMSettings
 from nanobot_litellm.vendors import VENDORS
 
-_SERVICES: Mapping[type[ModelServer], str] = {GeminiServer: "gemini", OpenAIServer: "openai"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Importing LiteLLM takes seconds, so that one worker runs all of these tests."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group("litellm"))
+_SERVICES: Mapping[type[ModelServer], str] = {
+    AnthropicServer: "anthropic",
+    GeminiServer: "gemini",
+    OpenAIServer: "openai",
+}
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +73,9 @@ def serving(
         async with kind(replies, default=default) as server:
             # The model of the tests has no name that LiteLLM knows.
             options = {"custom_llm_provider": _SERVICES[kind]}
-            known = {"api_base": server.url, "api_key": "sk-test", "options": options}
+            # LiteLLM adds the version only for this one.
+            base = server.origin if kind is AnthropicServer else server.url
+            known = {"api_base": base, "api_key": "sk-test", "options": options}
             provider = build(**known | section)
             try:
                 yield provider, server

@@ -22,10 +22,18 @@ from nanobot_core import (
     LLMProvider,
     LLMResponse,
     Message,
+    ProviderError,
     TextBlock,
     ToolDefinition,
 )
-from nanobot_core.testing import GeminiServer, ModelServer, OpenAIServer, Reply, ScriptedCall
+from nanobot_core.testing import (
+    AnthropicServer,
+    GeminiServer,
+    ModelServer,
+    OpenAIServer,
+    Reply,
+    ScriptedCall,
+)
 from nanobot_litellm.answer import Answer
 from nanobot_litellm.library import Library
 from nanobot_litellm.mapping import arguments_of
@@ -82,7 +90,7 @@ def _results(response: LLMResponse) -> list[Message]:
     ]
 
 
-@pytest.mark.parametrize("kind", [GeminiServer, OpenAIServer])
+@pytest.mark.parametrize("kind", [AnthropicServer, GeminiServer, OpenAIServer])
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_a_conversation_with_tools_images_and_thinking_is_accepted(
     serving: Serving, kind: type[ModelServer], streamed: bool
@@ -93,7 +101,7 @@ async def test_a_conversation_with_tools_images_and_thinking_is_accepted(
     )
     script = [
         Reply(text="I look.", reasoning="Where?", calls=calls),
-        Reply(calls=calls[:1]),
+        Reply(calls=(replace(calls[0], id="again"),)),
         Reply(text="A dot."),
     ]
     async with serving(*script, kind=kind) as (provider, server):
@@ -143,16 +151,16 @@ async def test_usage_is_counted_and_priced_for_a_known_model(serving: Serving) -
         unknown = (await provider.chat(_request(ASK, model="test"))).usage
     assert (streamed.prompt_tokens, streamed.cached_tokens) == (1_000_000, 400_000)
     assert (streamed.completion_tokens, streamed.reasoning_tokens) == (300, 200)
-    assert streamed.cost_usd is not None
-    assert 0 < streamed.cost_usd < 1
+    assert streamed.estimated_usd is not None
+    assert 0 < streamed.estimated_usd < 1
     assert whole == streamed
-    assert unknown == replace(streamed, cost_usd=None)
+    assert unknown == replace(streamed, estimated_usd=None)
 
 
 async def test_an_answer_without_usage_counts_nothing(serving: Serving) -> None:
     async with serving(Reply(text="x", usage=None)) as (provider, _):
         usage = (await _stream(provider, _request(ASK))).usage
-    assert (usage.total_tokens, usage.cost_usd) == (0, None)
+    assert (usage.total_tokens, usage.estimated_usd) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -175,12 +183,13 @@ def test_claude_gets_marks_for_its_cache_and_other_models_none() -> None:
     assert "cache_control" not in str(plain)
 
 
-def test_streamed_thinking_is_joined_and_handed_back_with_its_signature() -> None:
+@pytest.mark.parametrize("last", ["", "one two"])
+def test_streamed_thinking_is_joined_and_handed_back_with_its_signature(last: str) -> None:
     answer = Answer("litellm")
     for block in (
         {"type": "thinking", "thinking": "one ", "signature": ""},
         {"type": "thinking", "thinking": "two", "signature": ""},
-        {"type": "thinking", "thinking": "", "signature": "sig"},
+        {"type": "thinking", "thinking": last, "signature": "sig"},
         {"type": "redacted_thinking", "data": "xyz"},
         {"type": "thinking", "thinking": "unsigned"},
     ):
@@ -207,14 +216,18 @@ async def test_what_litellm_is_given_is_not_the_requests_own() -> None:
 
 async def test_a_model_of_no_known_service_is_refused_with_the_reason(build: Build) -> None:
     provider = build()
-    with pytest.raises(BadRequest, match=r"LiteLLM cannot make the request: .*nonsense"):
+    with pytest.raises(
+        ProviderError, match=r"LiteLLM cannot make the request: .*nonsense"
+    ) as raised:
         await _stream(provider, _request(ASK, model="nonsense"))
+    # Another model is tried after it.
+    assert not isinstance(raised.value, BadRequest)
     await provider.aclose()
 
 
 async def test_a_missing_key_is_reported_with_a_remedy(build: Build) -> None:
     provider = build(options={"custom_llm_provider": "azure", "api_version": "2025-01-01"})
-    with pytest.raises(BadRequest, match="Missing credentials"):
+    with pytest.raises(ProviderError, match="Missing credentials"):
         await _stream(provider, _request(ASK, model="gpt-5"))
     await provider.aclose()
     with pytest.raises(ConfigError, match=r"set providers\.azure\.api_key or AZURE_API_KEY"):

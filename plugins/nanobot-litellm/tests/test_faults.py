@@ -6,6 +6,7 @@ import asyncio
 import gc
 import gzip
 import json
+import re
 import socket
 import traceback
 from collections.abc import AsyncIterator, Callable
@@ -34,6 +35,7 @@ from nanobot_core import (
     Unreachable,
 )
 from nanobot_core.testing import (
+    AnthropicServer,
     GeminiServer,
     ModelServer,
     OpenAIServer,
@@ -197,7 +199,7 @@ async def test_a_failing_service_gives_a_typed_error_and_leaves_nothing_open(
 
 
 @pytest.mark.parametrize("stop", ["close", "reset"])
-@pytest.mark.parametrize("kind", [GeminiServer, OpenAIServer])
+@pytest.mark.parametrize("kind", [AnthropicServer, GeminiServer, OpenAIServer])
 async def test_no_call_of_a_cut_stream_is_returned_wherever_it_is_cut(
     serving: Serving, kind: type[ModelServer], stop: Literal["close", "reset"]
 ) -> None:
@@ -206,7 +208,7 @@ async def test_no_call_of_a_cut_stream_is_returned_wherever_it_is_cut(
     # The stream without its last event, in any number of pieces.
     request = RecordedRequest(method="POST", path="/", headers={}, body={}, received_at_s=0)
     events = list(kind().render_events(whole, request))
-    end = next(n for n, event in enumerate(events) if '"finish' in event)
+    end = next(n for n, event in enumerate(events) if re.search(r'"(finish|stop_)\w*": ?"', event))
     length = len("\n\n".join(events[:end]))
     async with serving(whole, kind=kind) as (provider, server):
         assert (await _stream(provider)).tool_calls

@@ -55,9 +55,9 @@ class Answer:
             self._reason = _FINISH_REASONS.get(str(choice.get("finish_reason")), self._reason)
             yield from self._take(choice["delta"])
 
-    def response(self, cost_usd: float | None) -> LLMResponse:
+    def response(self, estimated_usd: float | None) -> LLMResponse:
         """Return the complete answer."""
-        usage = read_usage(self.usage, cost_usd)
+        usage = read_usage(self.usage, estimated_usd)
         return self._builder.response(self._reason, usage, tuple(self._blocks()))
 
     def _take(self, delta: dict[str, Any]) -> Iterator[StreamEvent]:
@@ -88,11 +88,16 @@ class Answer:
             yield opened
 
     def _keep_thoughts(self, blocks: object) -> None:
-        """Join the streamed pieces of thinking; a block is whole with its signature."""
+        """Join the streamed pieces of thinking; a block is whole with its signature.
+
+        With the signature some services send nothing else, and some the whole text again.
+        """
         for block in blocks if isinstance(blocks, list) else ():
             last = self._thoughts[-1] if self._thoughts else {}
             if block.get("type") == last.get("type") == "thinking" and not last.get("signature"):
-                thinking = _text(last.get("thinking")) + _text(block.get("thinking"))
+                before, added = _text(last.get("thinking")), _text(block.get("thinking"))
+                is_whole = bool(block.get("signature")) and added.startswith(before)
+                thinking = added if is_whole else before + added
                 self._thoughts[-1] = {**last, **block, "thinking": thinking}
             else:
                 self._thoughts.append(dict(block))
@@ -114,7 +119,7 @@ class Answer:
             yield {BLOCK_OWNER: self._provider, **place, "provider_specific_fields": fields}
 
 
-def read_usage(usage: dict[str, Any], cost_usd: float | None) -> Usage:
+def read_usage(usage: dict[str, Any], estimated_usd: float | None) -> Usage:
     """Return LiteLLM's usage object in our terms."""
     return Usage(
         prompt_tokens=count_of(usage, "prompt_tokens"),
@@ -122,7 +127,7 @@ def read_usage(usage: dict[str, Any], cost_usd: float | None) -> Usage:
         cached_tokens=count_of(usage, "prompt_tokens_details", "cached_tokens")
         or count_of(usage, "cache_read_input_tokens"),
         reasoning_tokens=count_of(usage, "completion_tokens_details", "reasoning_tokens"),
-        cost_usd=cost_usd if usage else None,
+        estimated_usd=estimated_usd if usage else None,
     )
 
 

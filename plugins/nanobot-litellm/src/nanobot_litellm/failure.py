@@ -25,6 +25,8 @@ WORDS = FailureWords(
 )
 """How the services report what their HTTP status does not say."""
 
+_OF_LITELLM = (None, 400, 404, 422, 500)
+"""Statuses that LiteLLM gives a request that it has not sent."""
 _EXTRAS = {"google": "pip install 'nanobot-litellm[vertex]'"}
 """Top-level module to how it is installed."""
 
@@ -46,20 +48,22 @@ def failure_of(error: Exception, failures: FailureReader, *, is_answered: bool) 
             reason = f"its answer cannot be read ({name})"
             return ProviderProtocolError(failures.provider, reason)
         return failures.from_error({"error": {"code": status, "message": said}})
-    headers = getattr(error, "litellm_response_headers", None)
-    # With 500 it means that something failed before there was a request.
-    found = failures.from_status(
-        400 if status in (None, 500) else status,
-        {str(key).lower(): str(value) for key, value in dict(headers or {}).items()},
-        json.dumps({"error": {"message": said}}).encode(),
-    )
     reason = f"LiteLLM cannot make the request: {failures.clean(said)}"
-    if isinstance(found, AuthenticationFailed):
-        reason += f"; {failures.key_hint}"
-    elif missing := next((one for one in _causes(error) if isinstance(one, ImportError)), None):
+    if missing := next((one for one in _causes(error) if isinstance(one, ImportError)), None):
         package = (missing.name or "").partition(".")[0]
         remedy = _EXTRAS.get(package, "install it")
         reason = f"LiteLLM needs the package '{package}' for this model; {remedy}"
+    if status in _OF_LITELLM:
+        # Not `BadRequest`: what this provider cannot send, another one perhaps can.
+        return ProviderError(failures.provider, reason, status=status)
+    headers = getattr(error, "litellm_response_headers", None)
+    found = failures.from_status(
+        status,
+        {str(key).lower(): str(value) for key, value in dict(headers or {}).items()},
+        json.dumps({"error": {"message": said}}).encode(),
+    )
+    if isinstance(found, AuthenticationFailed):
+        reason += f"; {failures.key_hint}"
     return type(found)(failures.provider, reason, status=status, retry_after_s=found.retry_after_s)
 
 

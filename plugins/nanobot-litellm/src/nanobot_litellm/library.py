@@ -93,7 +93,7 @@ class Library:
         finally:
             await wrapper.aclose()
 
-    def cost_usd(self, model: str, usage: dict[str, Any]) -> float | None:
+    def price_usd(self, model: str, usage: dict[str, Any]) -> float | None:
         """Return the price of one call in US dollars, or ``None`` if it is not known.
 
         Args:
@@ -159,7 +159,7 @@ def _guard(module: Any) -> None:  # noqa: ANN401 - LiteLLM itself
     handlers.AsyncHTTPHandler.create_client = open_guarded
     module.aclient_session = client
     if getattr(handlers.AsyncHTTPHandler(), "client", None) is not client:
-        msg = "this version of LiteLLM is not supported; install another with pip"
+        msg = "its version is not supported"
         raise ImportError(msg)
     open_blocking: Callable[..., httpx.Client] = handlers.HTTPHandler.create_client
 

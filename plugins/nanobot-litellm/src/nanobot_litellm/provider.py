@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from nanobot_core import (
     ChatRequest,
     Completed,
-    ConfigError,
     JsonObject,
     LLMProvider,
     LLMResponse,
@@ -150,7 +149,7 @@ class LiteLLMProvider(LLMProvider):
     def _complete(self, opened: _Open, answer: Answer, request: ChatRequest) -> LLMResponse:
         if not answer.begun:
             raise ProviderProtocolError(self.name, "its answer holds no choice")
-        return answer.response(opened.library.cost_usd(request.model, answer.usage))
+        return answer.response(opened.library.price_usd(request.model, answer.usage))
 
 
 def build_provider(
@@ -192,7 +191,7 @@ def _open(endpoint: Endpoint, failures: FailureReader) -> _Open:
     """Import LiteLLM and open the connections, in a thread.
 
     Raises:
-        ConfigError: LiteLLM cannot be imported.
+        ProviderError: LiteLLM cannot be imported.
     """
     from nanobot_litellm.exchange import Connections
     from nanobot_litellm.library import Library
@@ -200,6 +199,6 @@ def _open(endpoint: Endpoint, failures: FailureReader) -> _Open:
     try:
         library = Library()
     except ImportError as error:
-        msg = f"provider '{failures.provider}' cannot import LiteLLM: {error}"
-        raise ConfigError(msg) from error
+        reason = f"LiteLLM cannot be imported ({error}); install nanobot-litellm again"
+        raise ProviderError(failures.provider, reason) from error
     return _Open(library, Connections(endpoint, failures))

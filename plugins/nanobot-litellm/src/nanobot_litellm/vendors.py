@@ -14,7 +14,8 @@ VENDORS: tuple[ProviderSpec, ...] = (
         settings=_SETTINGS,
         summary="any model that LiteLLM knows, as litellm/<service>/<model>",
         api_key_env=("LITELLM_API_KEY",),
-        # LiteLLM finds the key of each service in that service's own variable.
+        # LiteLLM finds the address of each service, and its key in that service's own variable.
+        default_base="",
         needs_key=False,
         prompt_cache=True,
     ),
@@ -25,6 +26,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
         summary="Amazon Bedrock, with the credentials of the AWS tools",
         keywords=("bedrock",),
         api_key_env=("AWS_BEARER_TOKEN_BEDROCK",),
+        default_base="",
         needs_key=False,
         add_prefix="bedrock/",
         prompt_cache=True,
@@ -36,6 +38,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
         summary="Google Vertex AI, with Google's application default credentials",
         keywords=("vertex",),
         # The credentials are a file, which Google's library finds.
+        default_base="",
         needs_key=False,
         add_prefix="vertex_ai/",
         prompt_cache=True,
@@ -56,6 +59,7 @@ VENDORS: tuple[ProviderSpec, ...] = (
         summary="Cohere, Command models",
         keywords=("cohere", "command-"),
         api_key_env=("COHERE_API_KEY", "CO_API_KEY"),
+        default_base="",
         add_prefix="cohere/",
     ),
 )
