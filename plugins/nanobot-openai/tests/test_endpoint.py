@@ -36,6 +36,9 @@ def _resolve(
         ("https://h/v1/v1", "https://h/v1/chat/completions"),
         ("https://h/v1/v1/chat/completions", "https://h/v1/chat/completions"),
         ("https://h/v1?api-version=2", "https://h/v1/chat/completions?api-version=2"),
+        ("https://h/v1/chat/completions/?v=2", "https://h/v1/chat/completions?v=2"),
+        ("https://h/a/gpt/chat/completions?v=2", "https://h/a/gpt/chat/completions?v=2"),
+        ("https://h/v1#fragment", "https://h/v1/chat/completions"),
     ],
 )
 def test_a_base_with_or_without_its_version_leads_to_the_same_place(

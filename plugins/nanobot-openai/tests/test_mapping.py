@@ -200,6 +200,28 @@ def test_a_choice_that_a_service_refuses_is_expressed_otherwise() -> None:
     assert "tools" not in _body(**offer, tool_choice="none")
 
 
+@pytest.mark.parametrize(
+    ("model", "effort", "is_sent"),
+    [
+        ("qwen-max", None, True),
+        ("qwen-plus", "high", False),
+        ("qwen3-32b", None, False),
+        ("qwen3-32b", "none", True),
+    ],
+)
+def test_a_tool_can_be_required_unless_the_model_thinks(
+    model: str, effort: Literal["none", "high"] | None, is_sent: bool
+) -> None:
+    body = _body(
+        vendor="dashscope",
+        model=model,
+        reasoning_effort=effort,
+        tools=(TOOL,),
+        tool_choice="required",
+    )
+    assert ("tool_choice" in body) is is_sent
+
+
 def test_thinking_is_off_in_an_answer_in_one_piece_where_it_needs_a_stream() -> None:
     asked: dict[str, Any] = {
         "vendor": "dashscope",

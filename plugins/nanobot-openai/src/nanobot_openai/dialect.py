@@ -43,6 +43,7 @@ class Dialect:
         whole_answer: body fields of a request for an answer in one piece, or ``None``.
         tool_choices: accepted values of ``tool_choice``.
         thinking_choices: the same while the model thinks.
+        thinks_unasked: it thinks if the request has no effort.
         return_reasoning: which messages of the model hand its thinking back as
             ``reasoning_content``: none, those with tool calls, or all.
         absent_reasoning: what those of them hand back that have no thinking, such as messages of
@@ -64,6 +65,7 @@ class Dialect:
     whole_answer: JsonObject | None = field(default=None, hash=False)
     tool_choices: frozenset[str] = frozenset({"auto", "none", "required"})
     thinking_choices: frozenset[str] = frozenset({"auto", "none", "required"})
+    thinks_unasked: bool = True
     return_reasoning: Literal["none", "calls", "all"] = "none"
     absent_reasoning: str | None = None
     call_id: str = ".*"
@@ -201,7 +203,12 @@ _XAI = Dialect(efforts=_NO_EFFORT, schema=_XAI_SCHEMA)
 _GROQ = Dialect(efforts=_NO_EFFORT)
 # gh:langchain4j/langchain4j#3974, gh:QuantumNous/new-api#1109 (thinking only in a stream),
 # gh:cloudwego/eino#994 (tool_choice).
-_DASHSCOPE = Dialect(efforts=_FLAG, thinking_choices=_AUTO_OR_NONE, return_reasoning="calls")
+_DASHSCOPE = Dialect(
+    efforts=_FLAG,
+    thinking_choices=_AUTO_OR_NONE,
+    thinks_unasked=False,
+    return_reasoning="calls",
+)
 # gh:CherryHQ/cherry-studio#14782, gh:CherryHQ/cherry-studio#6642 (which models take the flag).
 _SILICONFLOW = Dialect(efforts=_NO_EFFORT, return_reasoning="calls")
 # ai.google.dev/gemini-api/docs/openai, gh:kaitranntt/ccs#25 (names).
@@ -313,7 +320,12 @@ _VARIANTS: Mapping[str, tuple[tuple[str, Dialect], ...]] = {
         (r"gemini-2\.5-pro", replace(_GEMINI, efforts=_EFFORT_OR_LOW)),
         (r"gemini-2\.5", replace(_GEMINI, efforts=_EFFORT)),
     ),
-    "dashscope": (("qwen3", replace(_DASHSCOPE, whole_answer={"enable_thinking": False})),),
+    "dashscope": (
+        (
+            "qwen3",
+            replace(_DASHSCOPE, thinks_unasked=True, whole_answer={"enable_thinking": False}),
+        ),
+    ),
     "siliconflow": (
         ("instruct|coder|-vl|deepseek-r1", _SILICONFLOW),
         (

@@ -144,7 +144,8 @@ def _offer(request: ChatRequest, dialect: Dialect, tools: list[JsonValue]) -> Js
     A service without ``none`` gets no tools instead; one without ``required`` chooses itself.
     """
     choice, accepted = request.tool_choice, dialect.tool_choices
-    if request.reasoning_effort != "none":
+    effort = request.reasoning_effort
+    if dialect.thinks_unasked if effort is None else effort != "none":
         accepted &= dialect.thinking_choices
     if choice == "none" and choice not in accepted:
         return {}

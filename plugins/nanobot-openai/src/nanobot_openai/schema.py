@@ -21,9 +21,15 @@ _MAX_NESTED = 20
 _MAX_RESOLVED = 5_000
 """References inside each other, and schemas in all, that a resolved schema may hold."""
 _BOUNDS = ("minLength", "maxLength", "minItems", "maxItems")
-_UNTYPED: tuple[JsonObject, ...] = tuple(
-    {"type": kind} for kind in ("string", "number", "boolean", "object")
+_UNTYPED: tuple[JsonObject, ...] = (
+    {"type": "string"},
+    {"type": "number"},
+    {"type": "boolean"},
+    {"type": "object"},
+    {"type": "null"},
+    {"type": "array", "items": {"type": "string"}},
 )
+"""What stands for any value where each schema must name its type."""
 _OWN_SCOPE = {"properties", "$defs", "definitions"}
 """Keywords whose value maps names to schemas."""
 
@@ -79,7 +85,10 @@ def _flat(schema: JsonObject) -> JsonObject:
             continue
         properties = dict(_dict(root.get("properties")))
         for branch in branches:
-            properties = {**_dict(branch.get("properties")), **properties}
+            for name, each in _dict(branch.get("properties")).items():
+                known = properties.setdefault(name, each)
+                if known != each and key != "allOf":
+                    properties[name] = {"anyOf": [known, each]}
         root["properties"] = properties
         required = [set(map(str, _list(branch.get("required")))) for branch in branches]
         common = set.union(*required) if key == "allOf" else set.intersection(*required)
@@ -244,15 +253,6 @@ _KINDS = {
 
 def _united(node: JsonObject, rules: SchemaRules) -> JsonObject:
     """Return `node` with its alternatives in the form of the service, and with a type."""
-    if rules.unions == "nullable" and "anyOf" in node:
-        branches = _list(node["anyOf"])
-        others = [each for each in branches if each != {"type": "null"}]
-        if len(others) < len(branches):
-            node["nullable"] = True
-        node["anyOf"] = others or [{"type": "string"}]
-        if len(others) == 1 and isinstance(others[0], dict):
-            del node["anyOf"]
-            node = {**others[0], **node}
     if rules.typed and not {"type", "anyOf", "$ref"} & node.keys():
         if "properties" in node:
             node["type"] = "object"
@@ -262,11 +262,20 @@ def _united(node: JsonObject, rules: SchemaRules) -> JsonObject:
             rest = _taken(node, node.keys() - _BESIDE_A_UNION)
             node["anyOf"] = list[JsonValue](_UNTYPED)
             node = _with_notes(node, [_note(key, value) for key, value in rest.items()])
+    if rules.unions == "nullable" and "anyOf" in node:
+        branches = _list(node["anyOf"])
+        others = [each for each in branches if each != {"type": "null"}]
+        if len(others) < len(branches):
+            node["nullable"] = True
+        node["anyOf"] = others or [{"type": "string"}]
+        if len(others) == 1 and isinstance(others[0], dict):
+            del node["anyOf"]
+            node = {**others[0], **node}
     return node
 
 
 class _Resolver:
-    """Puts definitions in the place of references; what would grow without end is an object."""
+    """Puts definitions in the place of references; what would grow without end stays open."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
@@ -289,7 +298,8 @@ class _Resolver:
         target = _target(reference, self._root)
         is_endless = reference in inside or len(inside) == _MAX_NESTED or self._left < 0
         if is_endless or not isinstance(target, dict):
-            return {"type": "object", **beside}
+            kinds = _dict(target).get("type")
+            return {"type": kinds, **beside} if isinstance(kinds, str) else beside
         found = self.resolved(target, (*inside, reference))
         return {**found, **beside} if isinstance(found, dict) else beside
 
