@@ -80,7 +80,7 @@ _CHANNELS = (
     "websocket wecom weixin whatsapp"
 )
 _PROVIDERS = (
-    "anthropic ant_ling assemblyai atomic_chat azure_openai bedrock byteplus byteplus_coding_plan "
+    "ant_ling assemblyai atomic_chat azure_openai bedrock byteplus byteplus_coding_plan "
     "edenai github_copilot huggingface kimi_coding lm_studio longcat minimax_anthropic modelscope "
     "novita nvidia openai_codex opencode opencode_go opencode_zen orcarouter ovms qianfan skywork "
     "stepfun volcengine_coding_plan xai_grok xiaomi_mimo"
