@@ -37,9 +37,8 @@ class CoolDown:
     remaining_s: float
 
     def __str__(self) -> str:
-        which = f" (only {self.model})" if self.model else ""
-        remaining = f"left out for {self.remaining_s:.0f} s more"
-        return f"provider {self.provider}{which}: {remaining}, {self.reason}"
+        which = f", only {self.model}," if self.model else ""
+        return f"left out{which} for {self.remaining_s:.0f} s more: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,11 @@ class CoolDowns:
             if remaining_s > 0:
                 yield CoolDown(provider, model, failure.reason, remaining_s)
 
-    def of(self, model: Model) -> CoolDown | None:
-        """Return why a model is left out now, or ``None`` if it is not."""
-        places = _places(model)
-        found = (each for each in self.current() if (each.provider, each.model) in places)
-        return next(found, None)
+    def has(self, model: Model) -> bool:
+        """Whether a model is left out now."""
+        now_s = self._clock.monotonic_s()
+        found = map(self._failures.get, _places(model))
+        return any(failure is not None and failure.until_s > now_s for failure in found)
 
     def begin_trial(self, model: Model) -> bool:
         """Whether the next call tries a model whose time is over; others still leave it out."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from nanobot_core.agent.cool_down import CoolDown, CoolDowns
+from nanobot_core.agent.cool_down import CoolDowns
 from nanobot_core.agent.run import AgentRunSpec, Model, ModelSource, Shape, unshaped
 from nanobot_core.agent.shortening import without_images
 from nanobot_core.clock import Clock
@@ -118,7 +118,7 @@ class ModelCaller:
         failed: Model | None = None
         failure: ProviderError | PluginError | None = None
         refused: set[str] = set()
-        cooling: list[tuple[Model, CoolDown]] = []
+        cooling: list[Model] = []
         async with aclosing(self._chain(await self._chosen(iteration), cooling)) as chain:
             async for model in chain:
                 if model.provider_name in refused:
@@ -126,10 +126,9 @@ class ModelCaller:
                 if failed is not None and failure is not None:
                     await attempt.restart(failure.reason)
                     await self._notice_once(failed.name, f"{failure.reason}; trying {model.name}")
-                elif cooling and model is not cooling[0][0]:
-                    first, cool_down = cooling[0]
-                    said = f"{first.name} failed a moment ago ({cool_down.reason})"
-                    await self._notice_once(first.name, f"{said}; trying {model.name}")
+                elif cooling and model is not cooling[0]:
+                    text = f"{cooling[0].name} failed a moment ago; trying {model.name}"
+                    await self._notice_once(cooling[0].name, text)
                 try:
                     request = self._request(model, messages, tools)
                     return await self._call_one(model, attempt, shape(model, request))
@@ -143,9 +142,7 @@ class ModelCaller:
         assert failure is not None  # noqa: S101 - the first name has returned, raised or failed
         raise failure
 
-    async def _chain(
-        self, chosen: str | None, cooling: list[tuple[Model, CoolDown]]
-    ) -> AsyncGenerator[Model]:
+    async def _chain(self, chosen: str | None, cooling: list[Model]) -> AsyncGenerator[Model]:
         """Yield the models to call in order, each once; those that cool down come last.
 
         Args:
@@ -165,12 +162,11 @@ class ModelCaller:
             if (key := (model.provider_name, model.wire_name)) in seen:
                 continue
             seen.add(key)
-            cool_down = self._cool_downs.of(model) if len(names) > 1 else None
-            if cool_down is not None:
-                cooling.append((model, cool_down))
+            if len(names) > 1 and self._cool_downs.has(model):
+                cooling.append(model)
             else:
                 yield model
-        for model, _ in cooling:
+        for model in cooling:
             yield model
 
     def _request(

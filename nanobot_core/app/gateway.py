@@ -213,7 +213,7 @@ class Gateway:
                 for item in status.running
                 if item.state != "running"
             ),
-            *map(str, self.bot.cool_downs.current()),
+            *(f"provider {each.provider}: {each}" for each in self.bot.cool_downs.current()),
             *(f"a damaged file is kept as {file}" for file in damaged_files(self.bot.loaded.home)),
         ]
 

@@ -69,9 +69,7 @@ def explain_model(agent: Nanobot, name: str | None, cooling: Sequence[CoolDown])
         "overrides": overrides,
         "known": describe_info(info) if info else None,
         "price": (describe_price(info) if info else "") or None,
-        "left_out": f"for {left_out[0].remaining_s:.0f} s more, {left_out[0].reason}"
-        if left_out
-        else None,
+        "left_out": str(left_out[0]) if left_out else None,
     }
 
 
@@ -104,7 +102,7 @@ def render_model(explained: dict[str, Any]) -> Iterator[str]:
         yield f"  always sent: {', '.join(fields)}"
     yield f"  known: {_known(explained)}"
     if explained["left_out"]:
-        yield f"  left out: {explained['left_out']}"
+        yield f"  {explained['left_out']}"
 
 
 def _key(agent: Nanobot, row: ProviderRow) -> str:

@@ -110,5 +110,6 @@ class ModelCommand:
         )
 
     async def _suggestion(self, name: str) -> str:
-        close = nearest(name, await self._models.names())
+        known = await self._models.names()
+        close = nearest(name, known) if name not in known else []
         return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -41,3 +41,26 @@ def test_a_model_has_its_window_if_the_service_reports_it(
 )
 def test_what_is_no_list_of_models_is_empty(payload: object) -> None:
     assert model_list(payload) == []
+
+
+def test_a_gateway_reports_prices_and_abilities() -> None:
+    row = {
+        "id": "vendor/model",
+        "context_length": 200_000,
+        "top_provider": {"max_completion_tokens": 32_000},
+        "pricing": {"prompt": "0.000003", "completion": "0.000015", "input_cache_read": "x"},
+        "architecture": {"input_modalities": ["text", "image"]},
+        "supported_parameters": ["tools", "top_p"],
+    }
+    router = {"id": "router", "pricing": {"prompt": "-1", "completion": "-1"}}
+    assert model_list({"data": [row, router]}) == [
+        ModelInfo(
+            name="vendor/model",
+            window_tokens=200_000,
+            max_answer_tokens=32_000,
+            input_usd=3,
+            output_usd=15,
+            abilities=frozenset({"images", "tools"}),
+        ),
+        ModelInfo(name="router"),
+    ]

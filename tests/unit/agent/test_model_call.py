@@ -160,7 +160,7 @@ async def test_a_provider_that_failed_is_left_out_and_then_tried_once(bench: Ben
     assert await answer() == ("back", 6)
     assert await answer() == ("still back", 7)
     assert [event.text for event in bench.told(NoticeGiven)][2] == (
-        "main failed a moment ago (down); trying other"
+        "main failed a moment ago; trying other"
     )
 
 
