@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -266,6 +267,7 @@ def test_a_budget_is_left_out_when_the_answer_began_without_thinking(body: Body)
     history = (user("x"), calls("a"), result("a"))
     fields: dict[str, Any] = {"model": "claude-haiku-4-5", "reasoning_effort": "high"}
     assert "thinking" not in body(*history, **fields)
+    assert "thinking" not in body(*history, user(" "), **fields)
     assert "thinking" in body(*history, user("and?"), **fields)
 
 
@@ -468,3 +470,35 @@ def test_any_history_becomes_a_request_that_the_service_accepts(
     for message in history:
         if message.role != "assistant":
             assert all(line.strip() in sent for line in message.text.splitlines())
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if "claude" in model])
+def test_no_request_of_a_conversation_that_is_edited_is_refused(build: Build, model: str) -> None:
+    """Results are left out, prompts change, and the process starts again, with thinking around."""
+    rng, server, provider = random.Random(model), AnthropicServer(), build()
+    history = [Message(role="system", content="s"), user("x")]
+    for step in range(40):
+        request = ChatRequest(
+            messages=tuple(history), model=model, tools=(LOOKUP,), reasoning_effort="high"
+        )
+        asked = recorded(accepted(provider, request))
+        found = [ScriptedCall(name="lookup", id=f"c{step}_{n}") for n in range(rng.randint(0, 2))]
+        reply = Reply(reasoning=rng.choice(["", "hm"]), text="ok", calls=tuple(found))
+        reader = provider.reader() if isinstance(provider, HTTPProvider) else None
+        assert reader is not None
+        list(reader.feed(server.render(reply, asked)))
+        ids = [call.id for call in found]
+        history.append(calls(*ids, text="ok", provider_blocks=reader.response().provider_blocks))
+        history += [result(call_id) for call_id in ids] or [user("and?")]
+        edit = rng.randrange(12)
+        if edit == 0:
+            history[0] = Message(role="system", content=f"s{step}")
+        elif edit == 1:
+            history = [
+                replace(message, content="[omitted]") if message.role == "tool" else message
+                for message in history
+            ]
+        elif edit == 2:
+            provider = build()
+        elif edit == 3 and len(history) > 9:
+            history = [history[0], user("summary"), *history[-3:]]

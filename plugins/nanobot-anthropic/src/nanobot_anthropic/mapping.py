@@ -141,7 +141,10 @@ class _TurnBuilder:
             self._add_result(message)
         else:
             self._close()
-            self._extend("user", content_blocks(message.content)).is_asked = True
+            blocks = list(content_blocks(message.content))
+            turn = self._extend("user", blocks)
+            # An empty message says nothing beside results.
+            turn.is_asked = turn.is_asked or bool(blocks) or not turn.blocks
 
     def turns(self) -> list[Turn]:
         """Return the turns so far, with what makes them a complete request."""
