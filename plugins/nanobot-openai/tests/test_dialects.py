@@ -50,7 +50,10 @@ _SAID = st.sampled_from(["hi", "two\nlines", "é\U0001f600"])
 _IMAGES = st.sampled_from([_PIXEL, ImageBlock("image/jpeg", "", "a.jpg")])
 _BLOCKS = st.lists(st.builds(TextBlock, _TEXTS) | _IMAGES, min_size=1, max_size=3).map(tuple)
 _NAMES = st.sampled_from(["look", "ls", "2nd_try", "x__y", "mcp_files_read-file", "n" * 60])
-_IDS = st.from_regex("[a-zA-Z0-9_-]{1,64}", fullmatch=True)
+_IDS = st.one_of(
+    st.from_regex("[a-zA-Z0-9_-]{1,9}", fullmatch=True),
+    st.from_regex("[a-zA-Z0-9_-]{41,64}", fullmatch=True),
+)
 _SIGNED: list[JsonObject] = [
     {"provider": "gemini", "call": 0, "extra_content": {"google": {"thought_signature": "s"}}},
     {"provider": "openrouter", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
