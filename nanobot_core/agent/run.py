@@ -105,6 +105,9 @@ class ModelChoices(Protocol):
     def known_choice(self, name: str | None) -> ModelChoice:
         """Return the same as far as it is known without reading a file."""
 
+    def warm_up(self, name: str | None) -> None:
+        """Prepare the provider of a model in the background, while its request is being built."""
+
 
 async def ignore_event(event: RunEvent) -> None:
     """Ignore the events of a run."""

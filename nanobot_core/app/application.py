@@ -111,7 +111,9 @@ class Nanobot:
             agent=lambda plugin: PluginTasks(plugin, self._running),
         )
         self.cool_downs: CoolDowns = CoolDowns(self._clock)
-        self.models: ConfiguredModels = ConfiguredModels(self.plugins, self.loaded, environ)
+        self.models: ConfiguredModels = ConfiguredModels(
+            self.plugins, self.loaded, environ, spawn=self._tasks.spawn
+        )
         self._pipeline: TurnPipeline | None = None
         self._workspace = Folder(self.loaded.workspace)
         self._results = ResultFiles(self._workspace)

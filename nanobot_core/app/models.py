@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from nanobot_core.config.models import AgentDefaults, ProviderSettings
 from nanobot_core.config.validation import validate_section
 from nanobot_core.contracts.login import ProviderLogin
 from nanobot_core.contracts.provider import LLMProvider, ModelInfo, ProviderSpec
-from nanobot_core.errors import NoProvider, PluginRejected
+from nanobot_core.errors import FOREIGN_ERRORS, NoProvider, PluginRejected
 from nanobot_core.plugins.examine import settings_model
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.providers.match import ProviderMatch, ProviderRow, match_provider
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nanobot_core.messages import JsonObject
     from nanobot_core.plugins.context import HostContext
     from nanobot_core.plugins.host import PluginHost
+    from nanobot_core.tasks import Spawn
 
 
 class ConfiguredModels:
@@ -37,6 +39,7 @@ class ConfiguredModels:
         host: the plugins, which contribute providers.
         loaded: the present configuration.
         environ: environment variables; ``None`` means those of the process.
+        spawn: starts tasks that the application owns.
 
     Attributes:
         table: what is known of models.
@@ -47,8 +50,11 @@ class ConfiguredModels:
         host: PluginHost,
         loaded: LoadedConfig,
         environ: Mapping[str, str] | None = None,
+        *,
+        spawn: Spawn,
     ) -> None:
         self._host = host
+        self._spawn = spawn
         self._loaded = loaded
         self._environ = environ
         self.table: ModelTable = ModelTable(loaded.home / "models")
@@ -56,6 +62,7 @@ class ConfiguredModels:
         """Name to provider, with the context of the plugin instance that created it."""
         self._models: dict[str | None, Model] = {}
         self._choices: dict[str | None, ModelChoice] = {}
+        self._warmed_up: set[str | None] = set()
         self._found_for: Hooks | None = None
         self._creating = asyncio.Lock()
 
@@ -153,6 +160,19 @@ class ConfiguredModels:
             context_window_tokens=min(configured, known_window or configured),
         )
 
+    def warm_up(self, name: str | None) -> None:
+        """Prepare the provider of a model, once; see `ModelChoices`."""
+        self._forget_former_plugins()
+        if name not in self._warmed_up:
+            self._warmed_up.add(name)
+            self._spawn(self._warm_up(name), name="provider warm-up")
+
+    async def _warm_up(self, name: str | None) -> None:
+        # What fails here fails again in the model call, which reports it.
+        with suppress(*FOREIGN_ERRORS):
+            model = await self.model(name)
+            await model.provider.warm_up()
+
     async def info(self, name: str | None) -> ModelInfo | None:
         """Return the facts about a model, or ``None`` if it is unknown or not served."""
         try:
@@ -204,11 +224,12 @@ class ConfiguredModels:
         # Each generation of plugins has its own table of providers.
         if self._found_for is not self._host.hooks:
             self._models, self._choices, self._found_for = {}, {}, self._host.hooks
+            self._warmed_up = set()
 
     def reconfigure(self, loaded: LoadedConfig) -> None:
         """Use another configuration from the next model call on."""
         self._loaded = loaded
-        self._models, self._choices = {}, {}
+        self._models, self._choices, self._warmed_up = {}, {}, set()
         self.table.forget()
 
     async def provider(self, row: ProviderRow) -> LLMProvider:

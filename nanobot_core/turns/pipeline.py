@@ -315,6 +315,7 @@ class TurnPipeline:
             reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
             if reply is not None:
                 return TurnOutcome(turn=turn, reply=reply)
+            self.setup.models.warm_up(choice.name)
             await self.memory.make_room(session, turn, *self._room(choice))
             message = await self._stored_form(request.message, turn)
             start = Resumption(message=message, before=align(session.messages))

@@ -20,6 +20,7 @@ from nanobot_core import (
     ConfigInvalid,
     Consolidated,
     ContentReady,
+    ContextRequested,
     ContextTooLong,
     HistorySpan,
     InboundMessage,
@@ -47,6 +48,34 @@ from tests.integration.conftest import KEY, Start, agent, call, started
 from tests.scripted_provider import ScriptedPlugin
 
 pytestmark = pytest.mark.anyio
+
+
+# --- the provider ----------------------------------------------------------------------------
+
+
+async def test_a_provider_warms_up_once_while_the_context_is_gathered(start: Start) -> None:
+    script = ScriptedPlugin("first", "second")
+    warm = asyncio.Event()
+    warmed_up: list[str] = []
+
+    async def warm_up() -> None:
+        warmed_up.append(script.provider.name)
+        warm.set()
+        raise ModuleNotFoundError("the call reports it")
+
+    script.provider.warm_up = warm_up  # type: ignore[method-assign]
+
+    class Patient:
+        @on.gather_context
+        async def gather_context(self, event: ContextRequested) -> None:
+            async with asyncio.timeout(5):
+                await warm.wait()
+
+    async with start(script, plugins=[Patient()]) as bot:
+        replies = [(await bot.run(text)).reply for text in ("one", "two")]
+
+    assert replies == ["first", "second"]
+    assert warmed_up == [script.provider.name]
 
 
 # --- compaction ------------------------------------------------------------------------------

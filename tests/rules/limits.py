@@ -35,7 +35,7 @@ MODULES: Final = {
     "agent": Size(1100, 2220),
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models.
-    "app": Size(1500, 2790),
+    "app": Size(1500, 2810),
     "cli": Size(2300, 3640),  # sign-in to providers, models and their choice, local servers
     "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
