@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _nothing_to_collect() -> None:
+def _nothing_to_collect() -> Iterator[None]:
     """Collect what other tests have left, for that may format tracebacks.
 
     Those parse too, and CPython 3.11 fails when that happens while something is parsed: "AST
-    constructor recursion depth mismatch".
+    constructor recursion depth mismatch". Trees have no cycles, and looking for cycles in them
+    takes longer than parsing.
     """
     gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

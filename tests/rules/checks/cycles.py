@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from tests.rules.checks.source import Source, product_sources
@@ -47,16 +47,16 @@ def _imported(source: Source, known: Mapping[str, object]) -> Iterator[str]:
                         yield name
 
 
-def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk the tree without the bodies of ``if TYPE_CHECKING``."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            for statement in child.orelse:
-                yield statement
-                yield from _running(statement)
-        else:
-            yield child
-            yield from _running(child)
+def _running(tree: ast.AST) -> Iterator[ast.AST]:
+    """Walk the statements of a tree without the bodies of ``if TYPE_CHECKING``."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        children: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            children = node.orelse
+        pending += [child for child in children if not isinstance(child, ast.expr)]
 
 
 def _reachable(start: str, graph: Mapping[str, set[str]]) -> set[str]:

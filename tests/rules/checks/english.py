@@ -6,7 +6,8 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -79,22 +80,29 @@ NO_NOUN: Final = re.compile(
 
 def idiom_findings(path: str, text: str) -> list[str]:
     """Report each idiom in the prose of a file, with the plain term for it."""
-    is_test = "tests/" in path
+    idioms = IDIOMS if "tests/" in path else {**IDIOMS, **IDIOMS_OF_PRODUCT}
+    prose = prose_of(path, text)
+    # All at once: a file has hundreds of passages, and most files have no idiom.
+    whole = "\n".join(passage for _, passage in prose).lower()
+    if not re.search("|".join(idioms), whole):
+        return []
     return [
         f"{path}:{line}: '{match[0]}'; write: {plain}"
-        for line, prose in prose_of(path, text)
-        for pattern, plain in (IDIOMS if is_test else {**IDIOMS, **IDIOMS_OF_PRODUCT}).items()
-        for match in re.finditer(pattern, prose, re.IGNORECASE)
+        for line, passage in prose
+        for pattern, plain in idioms.items()
+        for match in re.finditer(pattern, passage, re.IGNORECASE)
     ]
 
 
-def prose_of(path: str, text: str) -> Iterator[tuple[int, str]]:
-    """Give the prose of a page or a module: (line, text) with the white space made single."""
+@cache
+def prose_of(path: str, text: str) -> Sequence[tuple[int, str]]:
+    """Return the prose of a page or a module: (line, text) with the white space made single."""
     if path.endswith(".py"):
-        yield from _prose_of_module(text)
-        return
-    for match in re.finditer(r"(?:[^\n]+\n?)+", text):
-        yield text.count("\n", 0, match.start()) + 1, " ".join(match[0].split())
+        return list(_prose_of_module(text))
+    return [
+        (text.count("\n", 0, match.start()) + 1, " ".join(match[0].split()))
+        for match in re.finditer(r"(?:[^\n]+\n?)+", text)
+    ]
 
 
 def files(root: Path, *patterns: str) -> Iterator[tuple[str, str]]:
@@ -110,6 +118,8 @@ def _prose_of_module(text: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.lineno, " ".join(node.value.split())
+    if "#" not in text:
+        return
     block: list[str] = []
     first = last = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
