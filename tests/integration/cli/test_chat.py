@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-from pathlib import Path
 
 from tests.distributions import manifest_of, write_plugin
 from tests.integration.cli.conftest import CONFIG, CommandLine
@@ -105,9 +104,9 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(nanobot: Comman
         terminal.expect("a]0;titleb")
 
 
-def test_a_plugin_that_blocks_the_loop_is_named(nanobot: CommandLine, tmp_path: Path) -> None:
+def test_a_plugin_that_blocks_the_loop_is_named(nanobot: CommandLine) -> None:
     manifest = manifest_of("slow", hooks={"finalize_content": 1})
-    write_plugin(tmp_path / "installed", "slow", code=BLOCKS, manifest=manifest)
+    write_plugin(nanobot.own_site(), "slow", code=BLOCKS, manifest=manifest)
     nanobot.configure(CONFIG.replace("extras", "slow"))
     with nanobot.on_terminal("agent") as terminal:
         terminal.expect(">")
@@ -119,11 +118,9 @@ def test_a_plugin_that_blocks_the_loop_is_named(nanobot: CommandLine, tmp_path: 
         assert terminal.wait() == 0
 
 
-def test_a_plugin_that_did_not_start_is_named_at_the_prompt(
-    nanobot: CommandLine, tmp_path: Path
-) -> None:
+def test_a_plugin_that_did_not_start_is_named_at_the_prompt(nanobot: CommandLine) -> None:
     manifest = manifest_of("broken", hooks={"finalize_content": 1})
-    write_plugin(tmp_path / "installed", "broken", code="import absent_module\n", manifest=manifest)
+    write_plugin(nanobot.own_site(), "broken", code="import absent_module\n", manifest=manifest)
     nanobot.configure(CONFIG.replace("extras", "broken"))
     with nanobot.on_terminal("agent") as terminal:
         terminal.expect("plugin 'broken' is ")

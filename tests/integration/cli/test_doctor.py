@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +17,13 @@ LISTENS = "@on.before_turn\ndef listen(event): ...\n"
 
 
 @pytest.fixture
-def install(nanobot: CommandLine, tmp_path: Path) -> Install:
+def install(nanobot: CommandLine) -> Install:
     """Install and enable one more plugin: its id, its code, and fields of its manifest."""
     enabled = ["scripted", "extras"]
 
     def add(plugin_id: str, code: str, **manifest: object) -> None:
         described = manifest_of(plugin_id, **manifest)
-        write_plugin(tmp_path / "installed", plugin_id, code=HEAD + code, manifest=described)
+        write_plugin(nanobot.own_site(), plugin_id, code=HEAD + code, manifest=described)
         enabled.append(plugin_id)
         nanobot.configure(CONFIG.replace("scripted, extras", ", ".join(enabled)))
 

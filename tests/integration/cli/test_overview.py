@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -80,11 +79,9 @@ def test_a_hook_is_explained_with_kind_arguments_fields_result_and_limit(
     assert (facts["returns"], facts["limit"]) == ("Decision | None", "15 s")
 
 
-def test_hooks_that_plugins_declare_are_listed_and_explained(
-    nanobot: CommandLine, tmp_path: Path
-) -> None:
-    write_plugin(tmp_path / "installed", "bakery", code=BAKERY)
-    write_plugin(tmp_path / "installed", "cakes", code=CAKES)
+def test_hooks_that_plugins_declare_are_listed_and_explained(nanobot: CommandLine) -> None:
+    write_plugin(nanobot.own_site(), "bakery", code=BAKERY)
+    write_plugin(nanobot.own_site(), "cakes", code=CAKES)
     nanobot.configure(CONFIG.replace("extras]", "extras, bakery, cakes]"))
 
     rows = {row["hook"]: row for row in json.loads(nanobot("plugins", "hooks", "--json").stdout)}

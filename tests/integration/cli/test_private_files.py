@@ -8,16 +8,16 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tests.integration.cli.conftest import CONFIG, CommandLine
 from tests.integration.cli.test_gateway import running
 
-UMASKS = ["000", "022", "077"]
+UMASK = "000"
+"""It takes no right away, so that whatever is left to the umask is open to everyone."""
 
 
-def with_umask(nanobot: CommandLine, umask: str) -> CommandLine:
-    shell = ("/bin/sh", "-c", f'umask {umask}; exec "$@"', "sh")
+def careless(nanobot: CommandLine) -> CommandLine:
+    """Return the command line of someone whose files are open to everyone."""
+    shell = ("/bin/sh", "-c", f'umask {UMASK}; exec "$@"', "sh")
     return replace(nanobot, command=(*shell, *nanobot.command))
 
 
@@ -32,27 +32,22 @@ def loose(home: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("umask", UMASKS)
-def test_onboarding_and_a_gateway_leave_nothing_open(nanobot: CommandLine, umask: str) -> None:
+def test_onboarding_and_a_gateway_leave_nothing_open(nanobot: CommandLine) -> None:
     shutil.rmtree(nanobot.home)
-    careless = with_umask(nanobot, umask)
 
-    careless("onboard", "--yes")
+    careless(nanobot)("onboard", "--yes")
     assert loose(nanobot.home) == {}
-    with running(careless):
+    with running(careless(nanobot)):
         nanobot("agent", "-m", "call it")
         assert loose(nanobot.home) == {}
 
 
-@pytest.mark.parametrize("umask", UMASKS)
-def test_a_single_answer_without_onboarding_leaves_nothing_open(
-    nanobot: CommandLine, umask: str
-) -> None:
+def test_a_single_answer_without_onboarding_leaves_nothing_open(nanobot: CommandLine) -> None:
     config = nanobot.home.with_name("config.yaml")
     config.write_text(CONFIG)
     shutil.rmtree(nanobot.home)
 
-    with_umask(nanobot, umask)("--config", str(config), "agent", "-m", "call it")
+    careless(nanobot)("--config", str(config), "agent", "-m", "call it")
 
     assert (nanobot.home / "cache").is_dir()
     assert loose(nanobot.home) == {}
