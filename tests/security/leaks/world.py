@@ -278,7 +278,11 @@ def _configuration(workspace: Path, services: Background) -> dict[str, Any]:
     server = REPOSITORY / "tests" / "security" / "leaks" / "mcp_server.py"
     return {
         "agents": {"defaults": {"model": "custom/obedient", "workspace": str(workspace)}},
-        "plugins": {"policy": "listed", "enabled": list(PLUGINS)},
+        "plugins": {
+            "policy": "listed",
+            "enabled": [*PLUGINS, "hurry"],
+            "local": [str(REPOSITORY / "tests" / "security" / "leaks" / "hurry.py")],
+        },
         "logging": {"level": "TRACE", "json": True},
         "gateway": {"port": 0, "secret": PLANTED["secret of the gateway"]},
         "owner": ["webhook:owner"],
