@@ -38,7 +38,8 @@ class Model:
         provider_name: name of the provider.
         plugin: id of the plugin that contributes the provider.
         overrides: request fields that are forced for it.
-        json_schema: it can be made to answer by a JSON Schema, `ChatRequest.output_schema`.
+        json_schema: its service can be made to answer by a JSON Schema; `info` may say that the
+            model cannot.
         info: what is known of it, or ``None``.
         max_tokens: most tokens of one answer, or ``None`` for as many as the run allows.
         temperature: sampling temperature, or ``None``.

@@ -85,7 +85,7 @@ class AnswerForm:
 
     def shape(self, model: Model, request: ChatRequest) -> ChatRequest:
         """Return `request` in the form in which `model` can be made to give the object."""
-        if model.json_schema:
+        if _answers_by_schema(model):
             tools = tuple(tool for tool in request.tools if tool.name != self.name)
             return replace(request, tools=tools, output_schema=self._schema)
         return replace(request, tool_choice="required") if self.is_last else request
@@ -168,6 +168,11 @@ def answer_schema(model: object) -> JsonObject:
         return model_schema(model)
     msg = f"output must be a subclass of pydantic's BaseModel, found {model!r}; wrap it in one"
     raise TypeError(msg)
+
+
+def _answers_by_schema(model: Model) -> bool:
+    abilities = model.info.abilities if model.info else None
+    return model.json_schema and (abilities is None or "json_schema" in abilities)
 
 
 def _text_of(call: ToolCall) -> str:
