@@ -132,6 +132,11 @@ class Usage:
         """Tokens sent and received."""
         return self.prompt_tokens + self.completion_tokens
 
+    @property
+    def known_usd(self) -> float | None:
+        """The price as the service names it and by list prices, or ``None`` if none is known."""
+        return _sum(self.cost_usd, self.estimated_usd)
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,

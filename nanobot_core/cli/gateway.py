@@ -133,7 +133,7 @@ def status(
                 "calls": totals.model_calls,
                 "tokens sent": f"{usage.prompt_tokens:,}",
                 "received": f"{usage.completion_tokens:,}",
-                "US dollars, as far as known": f"{usage.cost_usd or 0:.4f}",
+                "US dollars, as far as known": f"{usage.known_usd or 0:.4f}",
             },
             "waiting": {"in": depth.inbound, "out": depth.outbound, "dead": depth.dead},
             "trouble": [

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from nanobot_core import Nanobot
+from nanobot_core import AuthenticationFailed, Nanobot
 from nanobot_core.agent.run import ignore_event
 from nanobot_core.app import client as client_module, control, wire
 from nanobot_core.app.client import ControlClient
@@ -20,6 +20,7 @@ from nanobot_core.app.wire import ControlError
 from nanobot_core.events import RunEvent, TextStreamed, ToolCallStarted
 from nanobot_core.messages import JsonObject
 from tests.gateways import GatewayProcess, Platform, running, turn_begun, until, write_config
+from tests.scripted_provider import ScriptedPlugin
 
 pytestmark = pytest.mark.anyio
 ASK = {"approval": [{"tool": "*", "action": "ask"}]}
@@ -63,6 +64,24 @@ async def test_status_tells_how_the_gateway_is(tmp_path: Path) -> None:
         assert isinstance(found, dict)
         assert (found["ready"], found["turns"]) == (True, 0)
         assert found["depth"] == {"inbound": 0, "outbound": 0, "dead": 0}
+
+
+async def test_a_provider_that_is_left_out_is_reported(tmp_path: Path) -> None:
+    dead = ScriptedPlugin(AuthenticationFailed("p", "wrong key"))
+    preset: JsonObject = {"model": dead.model, "fallback_models": ["chatty/model"]}
+    async with gateway(tmp_path, models={"strong": preset}) as (bot, client):
+        await bot.plugins.register(dead, "dead")
+        outcome = await bot.run("hi", model="strong")
+        found = await client.call("cool_downs")
+        status = (await bot.run("/status")).reply or ""
+
+    name = dead.provider.name
+    assert outcome.model == "chatty/model"
+    assert isinstance(found, list)
+    (entry,) = found
+    assert isinstance(entry, dict)
+    assert (entry["provider"], entry["model"], entry["reason"]) == (name, None, "wrong key")
+    assert f"- provider {name}: left out for " in status
 
 
 async def test_commands_name_those_of_the_gateway_too(tmp_path: Path) -> None:

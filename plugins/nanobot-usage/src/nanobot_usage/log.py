@@ -74,7 +74,7 @@ class TurnLog:
             duration_s=event.duration_s,
             iterations=event.iterations,
             tokens=event.usage.total_tokens,
-            cost_usd=event.usage.cost_usd,
+            cost_usd=event.usage.known_usd,
             stop_reason=event.stop_reason,
         )
         bound.info("turn {} after {:.2f} s", event.stop_reason, event.duration_s)
