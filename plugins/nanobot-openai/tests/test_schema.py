@@ -124,6 +124,21 @@ def test_a_refused_keyword_is_expressed_otherwise(
     assert root["properties"] == {"v": given_}
 
 
+def test_alternatives_of_all_parameters_become_optional_parameters() -> None:
+    text: JsonObject = {"properties": {"at": {"type": "string"}}, "required": ["at"]}
+    number: JsonObject = {"properties": {"at": {"type": "integer"}, "by": {"type": "integer"}}}
+    adapted = adapt_schema({"type": "object", "anyOf": [text, number]}, dialect_of("m", "m").schema)
+    assert adapted == {
+        "type": "object",
+        "properties": {
+            "at": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+            "by": {"type": "integer"},
+        },
+        "required": [],
+        "description": "(requires one of these: at; nothing more)",
+    }
+
+
 @pytest.mark.parametrize("vendor", strict_dialects())
 def test_a_hostile_schema_stays_small(vendor: str) -> None:
     """Guards against definitions that grow exponentially when they replace references."""
