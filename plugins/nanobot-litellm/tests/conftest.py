@@ -34,9 +34,9 @@ _SERVICES: Mapping[type[ModelServer], str] = {
 @pytest.fixture(scope="session")
 def library() -> Iterator[None]:
     """Import LiteLLM before the tests whose limits of time do not allow for it."""
-    from nanobot_litellm.library import Library
+    from nanobot_litellm.library import load_library
 
-    Library()
+    load_library()
     # The collector would go through all of LiteLLM's objects in each test that calls it.
     gc.freeze()
     yield

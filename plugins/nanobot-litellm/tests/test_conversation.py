@@ -216,9 +216,7 @@ async def test_what_litellm_is_given_is_not_the_requests_own() -> None:
 
 async def test_a_model_of_no_known_service_is_refused_with_the_reason(build: Build) -> None:
     provider = build()
-    with pytest.raises(
-        ProviderError, match=r"LiteLLM cannot make the request: .*nonsense"
-    ) as raised:
+    with pytest.raises(ProviderError, match=r"litellm/<service>/<model>") as raised:
         await _stream(provider, _request(ASK, model="nonsense"))
     # Another model is tried after it.
     assert not isinstance(raised.value, BadRequest)

@@ -49,6 +49,8 @@ def failure_of(error: Exception, failures: FailureReader, *, is_answered: bool) 
             return ProviderProtocolError(failures.provider, reason)
         return failures.from_error({"error": {"code": status, "message": said}})
     reason = f"LiteLLM cannot make the request: {failures.clean(said)}"
+    if said.startswith("LLM Provider NOT provided"):
+        reason = "LiteLLM does not know the model; name its service: litellm/<service>/<model>"
     if missing := next((one for one in _causes(error) if isinstance(one, ImportError)), None):
         package = (missing.name or "").partition(".")[0]
         remedy = _EXTRAS.get(package, "install it")

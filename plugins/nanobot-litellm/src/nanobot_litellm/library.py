@@ -13,6 +13,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from nanobot_core import JsonObject
@@ -42,13 +43,19 @@ _PER_CALL: Final[JsonObject] = {
 _END: Final = object()
 
 
-class Library:
-    """LiteLLM, ready for use. To be made in a thread.
+@cache
+def load_library() -> Library:
+    """Import LiteLLM and return it, ready for use; call it in a thread.
 
     Raises:
         ImportError: it cannot be imported, or its version sends requests in a way that this plugin
             does not know.
     """
+    return Library()
+
+
+class Library:
+    """LiteLLM, which is one for the process."""
 
     def __init__(self) -> None:
         with _variables(_FOR_THE_IMPORT):
@@ -81,13 +88,16 @@ class Library:
             return
         try:
             pieces = await exchange.run(wrapper.fetch_stream())
-            pieces = aiter(pieces if hasattr(pieces, "__aiter__") else wrapper)
+            # Some services have a blocking stream, which the wrapper reads in a thread; of what it
+            # returns the end is not to be trusted.
+            is_wrapped = not hasattr(pieces, "__aiter__")
+            pieces = aiter(wrapper if is_wrapped else pieces)
             while (piece := await exchange.run(anext(pieces, _END))) is not _END:
                 if not (piece is None or isinstance(piece, dict) or hasattr(piece, "choices")):
                     # Some services have a format of their own, which only the wrapper reads.
                     piece = wrapper.chunk_creator(piece)
                 if piece is not None:
-                    exchange.is_finished |= says_why_it_ends(piece)
+                    exchange.is_finished |= not is_wrapped and says_why_it_ends(piece)
                     yield payload_of(piece)
             exchange.is_finished |= wrapper.received_finish_reason is not None
         finally:

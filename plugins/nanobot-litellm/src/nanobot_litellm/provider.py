@@ -194,10 +194,10 @@ def _open(endpoint: Endpoint, failures: FailureReader) -> _Open:
         ProviderError: LiteLLM cannot be imported.
     """
     from nanobot_litellm.exchange import Connections
-    from nanobot_litellm.library import Library
+    from nanobot_litellm.library import load_library
 
     try:
-        library = Library()
+        library = load_library()
     except ImportError as error:
         reason = f"LiteLLM cannot be imported ({error}); install nanobot-litellm again"
         raise ProviderError(failures.provider, reason) from error
