@@ -90,14 +90,14 @@ def usable_rows(models: ConfiguredModels, settings: Settings) -> list[ProviderRo
 def list_models(models: ConfiguredModels, settings: Settings) -> list[ListedModel]:
     """Return the models that can be used, presets first. Reads files, and no network."""
     default = settings.agents.defaults.model
-    named = list(dict.fromkeys([*settings.models, *([default] if default else [])]))
-    first = [_named(name, models, settings) for name in named]
+    names = dict.fromkeys([*settings.models, *([default] if default else [])])
+    first = [_named(name, models, settings) for name in names]
+    taken = {each.name for each in first}
     found = [
         ListedModel(name=name, model=name, provider=row.spec.name, info=info)
         for row in usable_rows(models, settings)
         for info in models.table.models(row.spec).values()
-        if (name := f"{row.spec.name}/{info.name}")
-        not in {each.name for each in first if not each.is_preset}
+        if (name := f"{row.spec.name}/{info.name}") not in taken
     ]
     return [*first, *found]
 
@@ -116,9 +116,9 @@ def _named(name: str, models: ConfiguredModels, settings: Settings) -> ListedMod
             is_default=is_default,
             problem=error.remedy,
         )
-    full = model if preset is None and "/" not in model else f"{match.row.spec.name}/{match.model}"
+    full = f"{match.row.spec.name}/{match.model}"
     return ListedModel(
-        name=name if preset or "/" not in name else full,
+        name=name if preset else full,
         model=full,
         provider=match.row.spec.name,
         is_preset=preset is not None,
