@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 
@@ -49,6 +49,10 @@ print(json.dumps(manifest_to_json(examine_plugin(sys.argv[1]))))
 """
 
 
+_manifests: dict[tuple[str, str], str] = {}
+"""By id and code of a plugin."""
+
+
 @dataclass(frozen=True)
 class Packages:
     """A folder of plugins, and a command line that knows them.
@@ -85,7 +89,12 @@ class Packages:
             f"[nanobot.manifest]\n{plugin_id} = nanobot_{plugin_id}:nanobot-plugin.json\n"
         )
         if described:
-            self._derive(plugin_id, package)
+            manifest = package / "nanobot-plugin.json"
+            # Equal code has equal manifests, and to derive one takes a process.
+            if (plugin_id, code) not in _manifests:
+                _manifests[plugin_id, code] = self._derived(plugin_id)
+                (package / "imported").unlink()
+            manifest.write_text(_manifests[plugin_id, code])
 
     def remove(self, plugin_id: str) -> None:
         """Take a plugin away, as an upgrade does before it installs the next version."""
@@ -98,7 +107,7 @@ class Packages:
             marker.parent.name.removeprefix("nanobot_") for marker in self.folder.glob("*/imported")
         }
 
-    def _derive(self, plugin_id: str, package: Path) -> None:
+    def _derived(self, plugin_id: str) -> str:
         child = subprocess.run(
             [sys.executable, "-c", _DERIVE, plugin_id],
             env=dict(self.nanobot.environ),
@@ -108,15 +117,14 @@ class Packages:
             check=False,
         )
         assert child.returncode == 0, child.stderr
-        (package / "nanobot-plugin.json").write_text(child.stdout)
-        (package / "imported").unlink()
+        return child.stdout
 
 
 def packages_for(bare: CommandLine, folder: Path) -> Packages:
     """Return an empty set of packages that `bare` is extended by."""
     folder.mkdir()
     path = os.pathsep.join([bare.environ["PYTHONPATH"], str(folder)])
-    return Packages(folder, CommandLine(bare.home, {**bare.environ, "PYTHONPATH": path}))
+    return Packages(folder, replace(bare, environ={**bare.environ, "PYTHONPATH": path}))
 
 
 SETTINGS = """

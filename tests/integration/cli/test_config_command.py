@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -316,7 +317,7 @@ def test_edit_opens_the_file_and_checks_it_afterwards(bare: CommandLine, tmp_pat
     editor = tmp_path / "editor"
     editor.write_text("#!/bin/sh\nprintf 'agents: {defaults: {max_tokens: x}}' > \"$1\"\n")
     editor.chmod(0o700)
-    edited = CommandLine(bare.home, bare.environ, changes={"EDITOR": str(editor)})
+    edited = replace(bare, changes={"EDITOR": str(editor)})
 
     done = edited("config", "edit", code=1)
 
@@ -329,7 +330,7 @@ def test_edit_opens_the_file_and_checks_it_afterwards(bare: CommandLine, tmp_pat
 )
 def test_an_editor_that_fails_is_told(bare: CommandLine, editor: str, told: str) -> None:
     bare.configure("owner: [me]\n")
-    edited = CommandLine(bare.home, bare.environ, changes={"VISUAL": editor})
+    edited = replace(bare, changes={"VISUAL": editor})
 
     assert told in edited("config", "edit", code=1).stderr
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_an_agent_brings_the_templates_that_are_missing(fresh: CommandLine) -> N
 
 
 def test_an_unknown_user_in_a_path_is_part_of_the_name(fresh: CommandLine) -> None:
-    inside = CommandLine(fresh.home, fresh.environ, fresh.command, folder=fresh.home)
+    inside = replace(fresh, folder=fresh.home)
     inside("--config", "~nobody-here.yaml", "onboard", "--yes")
 
     assert (fresh.home / "~nobody-here.yaml").exists()

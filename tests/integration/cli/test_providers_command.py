@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_list_tells_which_providers_can_be_used_and_what_is_missing(nanobot: Com
 
 
 def test_a_key_in_the_environment_makes_a_provider_usable(nanobot: CommandLine) -> None:
-    keyed = CommandLine(nanobot.home, nanobot.environ, changes={"CLOUD_KEY": "of-the-test"})
+    keyed = replace(nanobot, changes={"CLOUD_KEY": "of-the-test"})
 
     rows = json.loads(keyed("providers", "list", "--json").stdout)
     explained = json.loads(keyed("providers", "explain", "nimbus-2", "--json").stdout)
@@ -75,7 +76,7 @@ def test_explain_follows_a_preset_and_its_fallbacks(nanobot: CommandLine) -> Non
     file = nanobot.home / "config.yaml"
     preset = "{model: near/small, max_tokens: 900, fallback_models: [nimbus-2]}"
     file.write_text(file.read_text() + f"models: {{fast: {preset}}}\n")
-    keyed = CommandLine(nanobot.home, nanobot.environ, changes={"CLOUD_KEY": "of-the-test"})
+    keyed = replace(nanobot, changes={"CLOUD_KEY": "of-the-test"})
 
     explained = json.loads(keyed("providers", "explain", "fast", "--json").stdout)
 
@@ -95,7 +96,7 @@ def test_another_model_keeps_the_configured_provider(nanobot: CommandLine) -> No
 
     assert "served by 'near'" in nanobot("providers", "explain", "large").stdout
     assert "served by 'near'" in nanobot("providers", "explain", "cloud/large").stdout
-    keyed = CommandLine(nanobot.home, nanobot.environ, changes={"CLOUD_KEY": "of-the-test"})
+    keyed = replace(nanobot, changes={"CLOUD_KEY": "of-the-test"})
     assert "served by 'cloud'" in keyed("providers", "explain", "cloud/large").stdout
 
 
