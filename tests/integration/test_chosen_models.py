@@ -10,7 +10,7 @@ import pytest
 
 from nanobot_core import InboundMessage, Nanobot
 from nanobot_core.events import NoticeGiven
-from nanobot_core.testing import Reply
+from nanobot_core.testing import OpenAIServer, Reply
 from nanobot_core.turns.pipeline import TurnRequest
 from tests.integration.test_turns_over_http import serving
 from tests.unit.agent.conftest import PIXEL
@@ -126,3 +126,18 @@ async def test_the_owner_chooses_the_model_of_a_session_until_further_notice(
             "This conversation uses the configured model again: strong (custom/large)."
         )
         assert await say(bot, "hi") == "custom/large"
+
+
+async def test_a_service_that_refuses_the_key_is_left_out_of_later_turns(tmp_path: Path) -> None:
+    preset = {"model": "openai/gpt-5", "fallback_models": ["custom/small"]}
+    async with OpenAIServer(default=Reply(status=401, body=b"{}")) as refusing:
+        settings: dict[str, Any] = {
+            "agents__defaults__model": "strong",
+            "providers__openai__api_base": refusing.url,
+            "providers__openai__api_key": "key-of-the-test-7",
+        }
+        async with serving(tmp_path, models={"strong": preset}, **settings) as (bot, server):
+            outcomes = [await bot.run(text) for text in ("one", "two")]
+    assert [outcome.model for outcome in outcomes] == ["custom/small"] * 2
+    assert (len(refusing.requests), len(server.requests)) == (1, 2)
+    assert "authorization" not in server.requests[0].headers
