@@ -14,6 +14,7 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "content_filter": "content_filter",
 }
 """Other reasons are a plain end; whether tools were called is seen in the answer."""
+_THOUGHT_FIELDS = ("type", "thinking", "signature", "data")
 _ID_END = "__thought__"
 """LiteLLM appends the signature of a call to its id behind this; here it is kept in a block."""
 
@@ -92,7 +93,8 @@ class Answer:
 
         With the signature some services send nothing else, and some the whole text again.
         """
-        for block in blocks if isinstance(blocks, list) else ():
+        for piece in blocks if isinstance(blocks, list) else ():
+            block = {name: piece[name] for name in _THOUGHT_FIELDS if name in piece}
             last = self._thoughts[-1] if self._thoughts else {}
             if block.get("type") == last.get("type") == "thinking" and not last.get("signature"):
                 before, added = _text(last.get("thinking")), _text(block.get("thinking"))
@@ -100,7 +102,7 @@ class Answer:
                 thinking = added if is_whole else before + added
                 self._thoughts[-1] = {**last, **block, "thinking": thinking}
             else:
-                self._thoughts.append(dict(block))
+                self._thoughts.append(block)
 
     def _keep_signatures(self, position: int | None, fields: object) -> None:
         """Keep Gemini's signatures; the other fields are not needed again."""

@@ -10,6 +10,7 @@ import importlib
 import logging
 import math
 import os
+import warnings
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -147,6 +148,9 @@ def _make_quiet(module: Any) -> None:  # noqa: ANN401 - LiteLLM itself
     """Keep LiteLLM from writing to the terminal and from reporting to anyone."""
     module.suppress_debug_info = True
     module.telemetry = False
+    warnings.filterwarnings("ignore", module="litellm")
+    # Pydantic's, of LiteLLM's own classes, when a service's module is imported at its first call.
+    warnings.filterwarnings("ignore", message=".*Pydantic will not protect items")
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [logging.NullHandler()]
