@@ -68,6 +68,7 @@ class Tokens:
 
         Raises:
             ValueError: `record` is not such a result.
+            OverflowError: its time of expiry is too large for a number with a point.
         """
         details = record.get("details")
         expires_at = record.get("expires_at")
@@ -122,7 +123,7 @@ def read_tokens(file: PrivateFile) -> Tokens | None:
         return None
     try:
         return Tokens.from_json(record)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise PrivateFileRefused(file.path, f"it is damaged: {error}") from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from nanobot_core.app.model_table import credible_models
 from nanobot_core.errors import (
     FOREIGN_ERRORS,
     AuthenticationFailed,
@@ -132,7 +133,8 @@ async def ask_service(models: ConfiguredModels, row: ProviderRow) -> ServiceList
     try:
         async with asyncio.timeout(SERVICE_LIMIT_S):
             provider = await models.provider(row)
-            return ServiceList(row, tuple(await provider.list_models()))
+            listed = await provider.list_models()
+        return ServiceList(row, await asyncio.to_thread(credible_models, listed))
     except TimeoutError:
         text = f"no answer within {SERVICE_LIMIT_S:g} seconds; check the network"
         return ServiceList(row, error=text)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from nanobot_core.contracts.provider import Ability, ModelInfo
 from nanobot_core.disk import replace_file
+from nanobot_core.folder import require_regular
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -22,6 +24,12 @@ _VERSION = re.compile(r"(?:[-@:](?:\d{3,}|v\d+|latest|preview|exp|free)(?:-\d\d)
 """The end of a name that dates or labels a release of the model before it."""
 _COUNTS = ("window_tokens", "max_answer_tokens")
 _PRICES = ("input_usd", "cached_usd", "output_usd")
+_MAX_MODELS = 10_000
+_NAME_CHARS = 300
+_MAX_TOKENS = 1 << 40
+_MAX_USD = 1e6
+"""More than any service can mean; larger figures break what calculates with them."""
+_MAX_FILE_BYTES = 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,10 @@ class ModelTable:
     def store(self, spec: ProviderSpec, models: Iterable[ModelInfo]) -> None:
         """Keep what a service has reported.
 
+        Args:
+            spec: its provider.
+            models: result of `credible_models`.
+
         Raises:
             OSError: it cannot be written; the previous data is unchanged.
         """
@@ -90,6 +102,16 @@ class ModelTable:
 
     def _file(self, provider: str) -> Path:
         return self._folder / f"{provider}.json"
+
+
+def credible_models(models: Iterable[ModelInfo]) -> tuple[ModelInfo, ...]:
+    """Return what can be used of a service's list, which may hold anything.
+
+    Models are left out whose names are too long or cannot be shown on one line, and those beyond
+    the first ten thousand; of the others, figures that cannot be true.
+    """
+    found = (_model_info(_fields_of(model)) for model in models)
+    return tuple(islice((model for model in found if model is not None), _MAX_MODELS))
 
 
 def _nearest(name: str, known: Mapping[str, ModelInfo]) -> ModelInfo | None:
@@ -138,7 +160,7 @@ def _packaged(resource: str) -> Path | None:
 
 def _read_json(path: Path | None) -> object:
     try:
-        return json.loads(path.read_text("utf-8")) if path else None
+        return json.loads(_content_of(path)) if path else None
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -148,24 +170,47 @@ def _read_json(path: Path | None) -> object:
         return None
 
 
+def _content_of(path: Path) -> bytes:
+    """Return the bytes of a regular file; opening a pipe would wait for its other end."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        require_regular(os.fstat(handle), path)
+        data = file.read(_MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
+        msg = f"it is longer than {_MAX_FILE_BYTES:,} bytes"
+        raise ValueError(msg)
+    return data
+
+
 def _parse(content: object, provider: str) -> dict[str, ModelInfo]:
     rows = content.get(provider) if isinstance(content, dict) else content
-    found = [_model_info(row) for row in rows] if isinstance(rows, list) else []
+    found = [_model_info(row) for row in rows[:_MAX_MODELS]] if isinstance(rows, list) else []
     return {model.name: model for model in found if model is not None}
 
 
 def _model_info(row: object) -> ModelInfo | None:
-    """Return the facts in one row of a file, without those of a wrong type."""
-    if not isinstance(row, dict) or not isinstance(row.get("name"), str) or not row["name"]:
+    """Return the facts in one row, without those of a wrong type or size."""
+    name = row.get("name") if isinstance(row, dict) else None
+    if not isinstance(row, dict) or not isinstance(name, str) or not _is_name(name):
         return None
-    fields: dict[str, Any] = {key: row[key] for key in _PRICES if _is_amount(row.get(key))}
-    fields |= {key: int(row[key]) for key in _COUNTS if _is_amount(row.get(key)) and row[key] >= 1}
+    fields: dict[str, Any] = {
+        key: row[key] for key in _PRICES if _is_amount(row.get(key), _MAX_USD)
+    }
+    fields |= {
+        key: int(row[key])
+        for key in _COUNTS
+        if _is_amount(row.get(key), _MAX_TOKENS) and row[key] >= 1
+    }
     if isinstance(abilities := row.get("abilities"), list):
         fields["abilities"] = frozenset(each for each in get_args(Ability) if each in abilities)
-    return ModelInfo(name=row["name"], **fields)
+    return ModelInfo(name=name, **fields)
 
 
-def _is_amount(value: object) -> bool:
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _NAME_CHARS and text.isprintable()
+
+
+def _is_amount(value: object, limit: float) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return 0 <= value < math.inf
+    return 0 <= value < limit

@@ -59,7 +59,7 @@ def retry_after_s(value: str, now: datetime) -> float | None:
 def _seconds_until(date: str, now: datetime) -> float:
     try:
         moment = parsedate_to_datetime(date)
-    except ValueError:
+    except (ValueError, OverflowError):  # the offset from UTC can be any number
         return math.nan
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -147,10 +147,11 @@ class FailureReader:
         return found(self.provider, reason, status=report.status)
 
     def clean(self, text: str) -> str:
-        """Return `text` on one line, without secrets, of bounded length."""
+        """Return `text` on one line, without secrets and control characters, of bounded length."""
         for secret in self.secrets:
             text = text.replace(secret, "[secret]")
-        return shorten(text, _MESSAGE_LIMIT_CHARS)
+        line = shorten(text, _MESSAGE_LIMIT_CHARS)
+        return "".join(char if char.isprintable() else " " for char in line)
 
     def _quote(self, report: _Report) -> str:
         codes = ", ".join(sorted(report.codes))

@@ -87,7 +87,8 @@ class HTTPProvider(LLMProvider):
     def read_models(self, payload: object) -> Sequence[ModelInfo]:
         """Return the models in the service's list, by default in OpenAI's form."""
         found = payload.get("data") if isinstance(payload, dict) else None
-        ids = [row.get("id") for row in found or () if isinstance(row, dict)]
+        rows = found if isinstance(found, list) else ()
+        ids = [row.get("id") for row in rows if isinstance(row, dict)]
         return [ModelInfo(name=name) for name in ids if isinstance(name, str) and name]
 
     async def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -111,5 +112,6 @@ class ModelCommand:
 
     async def _suggestion(self, name: str) -> str:
         known = await self._models.names()
-        close = nearest(name, known) if name not in known else []
+        # A gateway lists thousands of names, and comparing spellings takes a while.
+        close = [] if name in known else await asyncio.to_thread(nearest, name, known)
         return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -255,6 +255,14 @@ async def test_a_file_that_is_refused_says_why(bench: Bench, spoil: Callable[[Pa
         await bench.source().current()
 
 
+async def test_a_time_of_expiry_that_is_no_time_is_reported(bench: Bench) -> None:
+    bench.file.replace({**Tokens(access="a").to_json(), "expires_at": 10**400})
+    found = read_sign_in(bench.file)
+
+    assert found is not None
+    assert "damaged" in found.problem
+
+
 async def test_an_account_is_shown_with_the_end_of_what_cannot_be_renewed(bench: Bench) -> None:
     bench.file.replace(Tokens(access="a", expires_at=1_000_000.0, account="me").to_json())
     found = read_sign_in(bench.file)

@@ -59,7 +59,9 @@ def test_abilities_are_those_that_the_service_lists(build: Callable[..., Any]) -
     (found,) = provider.read_models({"data": [row, {"id": "old", "lifecycle": "retired"}, 5]})
     assert sorted(found.abilities or ()) == ["images", "tools"]
     assert found.window_tokens is None
-    assert provider.read_models([]) == []
+    odds: list[object] = [[], {"data": 5}, {"data": [{"id": 5}]}]
+    for odd in odds:
+        assert provider.read_models(odd) == []
 
 
 def test_the_first_request_needs_no_library_that_others_do_not_need() -> None:

@@ -117,6 +117,11 @@ def test_the_services_message_is_shortened_and_free_of_secrets() -> None:
     assert len(text) < 500
 
 
+def test_the_services_message_cannot_control_a_terminal() -> None:
+    text = str(_error(400, {"error": {"message": "a\x1b]0;b\x07\r\nc\u202e"}}))
+    assert text.isprintable()
+
+
 @pytest.mark.parametrize(
     ("payload", "expected"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import urllib.error
 import urllib.request
@@ -28,6 +29,7 @@ from nanobot_core import (
 from nanobot_core.testing import FakeClock, FakePluginContext
 from nanobot_openai.codex_login import CodexLogin
 from nanobot_openai.copilot_login import CopilotLogin
+from nanobot_openai.signin_http import AuthAnswer
 from nanobot_openai.signin_settings import CodexSettings, CopilotSettings
 from nanobot_openai.testing import ChatGPTStandIn, GitHubStandIn
 from nanobot_openai.vendors import VENDORS
@@ -304,6 +306,37 @@ async def test_an_unusable_answer_is_a_typed_error_and_stores_nothing(
     assert "secret" not in str(caught.value)
     assert person.shown == []
     assert not list(desk.ctx.data_dir.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"verification_uri": "javascript:alert(1)"},
+        {"verification_uri": "https://github.com\x1b]0;x\x07/login"},
+        {"verification_uri": "https://[half"},
+        {"verification_uri": "https://github.com/" + "x" * 600},
+        {"verification_uri": "http://elsewhere.example/login"},
+        {"user_code": "A\x1b[2J"},
+        {"user_code": "A" * 600},
+    ],
+)
+async def test_nothing_is_shown_that_a_person_should_not_open(
+    desk: Desk, odd: dict[str, str]
+) -> None:
+    begun = {
+        "device_code": "d",
+        "user_code": "A-1",
+        "verification_uri": f"{desk.github.url}/login/device",
+    }
+    desk.github.garbage = (200, {}, json.dumps({**begun, **odd}).encode())
+    person = Person()
+    with pytest.raises(ProviderProtocolError):
+        await desk.copilot().log_in(person, None)
+    assert person.shown == []
+
+
+def test_a_number_of_any_size_can_be_read() -> None:
+    assert AuthAnswer(200, {"expires_in": 10**400}).seconds("expires_in") is None
 
 
 @pytest.mark.parametrize("base", ["http://example.org", "ftp://x", "https://user@x", "x"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from nanobot_core import ModelInfo, ProviderSpec
-from nanobot_core.app.model_table import ModelTable
+from nanobot_core.app.model_table import ModelTable, credible_models
 
 SPEC = ProviderSpec(name="acme", factory="a:b", models="acme_models:models.json")
 SHIPPED = [
@@ -77,3 +78,41 @@ def test_a_damaged_file_of_a_service_counts_as_none(
     (tmp_path / "models" / "acme.json").write_text(content)
 
     assert "acme-1" in table.models(SPEC)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "huge"])
+def test_what_is_no_file_of_a_service_counts_as_none(
+    table: ModelTable, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "models").mkdir()
+    place = tmp_path / "models" / "acme.json"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "folder":
+        place.mkdir()
+    elif kind == "device":
+        place.symlink_to("/dev/zero")
+    else:
+        with place.open("wb") as file:
+            file.truncate(1 << 40)
+
+    assert "acme-1" in table.models(SPEC)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x" * 301, "red\x1b[31m", "two\nlines", "\ud800", "a\u202eb", "tab\t"]
+)
+def test_a_listed_name_that_cannot_be_shown_is_left_out(name: str) -> None:
+    assert credible_models([ModelInfo(name=name), ModelInfo(name="x")]) == (ModelInfo(name="x"),)
+
+
+def test_figures_that_no_service_can_mean_are_left_out(table: ModelTable) -> None:
+    wild = ModelInfo(
+        name="wild", window_tokens=10**400, max_answer_tokens=-1, input_usd=1e300, output_usd=-1
+    )
+    found = credible_models([wild, *(ModelInfo(name=f"m{i}") for i in range(20_000))])
+
+    assert found[0] == ModelInfo(name="wild")
+    assert len(found) == 10_000
+    table.store(SPEC, found)
+    assert len(table.models(SPEC)) == 10_000

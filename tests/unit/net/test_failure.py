@@ -46,6 +46,7 @@ def test_every_error_of_the_http_library_has_one_of_ours(kind: type[Exception]) 
         ("Thu, 01 Jan 2026 00:01:00 -0000", 60.0),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
         ("Thu, 99 Foo", None),
+        ("Thu, 01 Jan 2026 00:01:00 +99999999999999", None),
         ("soon", None),
         ("", None),
     ],

@@ -88,8 +88,12 @@ class AnthropicProvider(HTTPProvider):
     def read_models(self, payload: object) -> Sequence[ModelInfo]:
         """Return the models in the service's list, with their limits and abilities."""
         rows = payload.get("data") if isinstance(payload, dict) else None
-        found = [row for row in rows or () if isinstance(row, dict)]
-        return [_model_info(row) for row in found if row.get("lifecycle") != "retired"]
+        found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        return [
+            _model_info(row["id"], row)
+            for row in found
+            if isinstance(row.get("id"), str) and row.get("lifecycle") != "retired"
+        ]
 
 
 def build_provider(
@@ -113,7 +117,7 @@ def build_provider(
     return AnthropicProvider(spec, endpoint, failures)
 
 
-def _model_info(row: dict[str, Any]) -> ModelInfo:
+def _model_info(name: str, row: dict[str, Any]) -> ModelInfo:
     known = row.get("capabilities")
     abilities: frozenset[Ability] | None = None
     if isinstance(known, dict):
@@ -121,7 +125,7 @@ def _model_info(row: dict[str, Any]) -> ModelInfo:
         listed: list[Ability] = [ours for key, ours in _ABILITIES if _has(known, key)]
         abilities = frozenset(["tools", *listed])
     return ModelInfo(
-        name=str(row.get("id", "")),
+        name=name,
         window_tokens=_tokens(row.get("max_input_tokens")),
         max_answer_tokens=_tokens(row.get("max_tokens")),
         abilities=abilities,

@@ -25,7 +25,14 @@ from nanobot_openai.signin import (
     keep,
     poll,
 )
-from nanobot_openai.signin_http import AuthAnswer, AuthServer, auth_server, text_of, token_of
+from nanobot_openai.signin_http import (
+    AuthAnswer,
+    AuthServer,
+    auth_server,
+    seconds_of,
+    text_of,
+    token_of,
+)
 
 if TYPE_CHECKING:
     from nanobot_core import Clock, LoginFlow, LoginPrompt, PluginContext, ProviderSpec
@@ -111,7 +118,7 @@ class CodexLogin(ProviderLogin):
         begun = await server.post_json(
             "/api/accounts/deviceauth/usercode", {"client_id": CLIENT_ID}
         )
-        code = begun.text("user_code") or begun.text("usercode")
+        code = begun.shown("user_code") or begun.shown("usercode")
         device = begun.text("device_auth_id")
         if begun.status == 404:
             reason = "the account's workspace does not allow codes; sign in with --browser"
@@ -192,14 +199,14 @@ def tokens_of(
     if answer.status != 200 or not access or not (refresh or former):
         raise server.unusable(answer)
     claims = {**read_claims(access), **read_claims(answer.text("id_token"))}
-    ends_at = read_claims(access).get("exp")
+    ends_at = seconds_of(read_claims(access), "exp")
     lasts_s = answer.seconds("expires_in")
-    if not isinstance(ends_at, int | float) and lasts_s is not None:
+    if ends_at is None and lasts_s is not None:
         ends_at = clock.now().timestamp() + lasts_s
     found = Tokens(
         access=access,
         refresh=refresh or (former.refresh if former else ""),
-        expires_at=float(ends_at) if isinstance(ends_at, int | float) else None,
+        expires_at=ends_at,
         account=_account(claims) or (former.account if former else ""),
         details={ACCOUNT_ID: token_of(_object(claims, _AUTH_CLAIMS), "chatgpt_account_id")},
     )

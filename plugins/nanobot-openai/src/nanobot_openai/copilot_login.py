@@ -83,8 +83,8 @@ class CopilotLogin(ProviderLogin):
         server = self._server
         form = {"client_id": CLIENT_ID, "scope": "read:user"}
         begun = await server.post_form("/login/device/code", form)
-        code, device = begun.text("user_code"), begun.text("device_code")
-        page = begun.text("verification_uri")
+        code, device = begun.shown("user_code"), begun.text("device_code")
+        page = begun.shown("verification_uri")
         if begun.error:
             raise server.failure(_ENDED.get(begun.error, f"refused ({begun.summary})"))
         if begun.status != 200 or not (code and device and is_https(page, server.base)):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 REQUEST_LIMIT_S: Final = 20.0
 _MAX_BYTES: Final = 262_144
+_MAX_SHOWN_CHARS: Final = 500
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _CODE: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 """Codes of errors; longer texts may quote what was sent."""
@@ -67,20 +68,30 @@ class AuthAnswer:
         """Return a field that is a text on one line, or an empty string."""
         return text_of(self.payload, name)
 
+    def shown(self, name: str) -> str:
+        """Return the same if a person can be asked to read it, or an empty string."""
+        found = self.text(name)
+        return found if len(found) <= _MAX_SHOWN_CHARS else ""
+
     def seconds(self, name: str) -> float | None:
         """Return a field that is a positive number, also as a text; otherwise ``None``."""
-        found = self.payload.get(name)
-        try:
-            number = float(found) if isinstance(found, str | int | float) else 0.0
-        except ValueError:
-            return None
-        return number if 0 < number < float("inf") else None
+        return seconds_of(self.payload, name)
 
 
 def text_of(payload: Mapping[str, Any], name: str) -> str:
     """Return a field that is a text which terminals can show, or an empty string."""
     found = payload.get(name)
     return found if isinstance(found, str) and found.isprintable() else ""
+
+
+def seconds_of(payload: Mapping[str, Any], name: str) -> float | None:
+    """Return a field that is a positive number, also as a text; otherwise ``None``."""
+    found = payload.get(name)
+    try:
+        number = float(found) if isinstance(found, str | int | float) else 0.0
+    except (ValueError, OverflowError):
+        return None
+    return number if 0 < number < float("inf") else None
 
 
 def token_of(payload: Mapping[str, Any], name: str) -> str:
@@ -183,7 +194,10 @@ def auth_server(
 
 def is_https(address: str, like: str) -> bool:
     """Whether `address` is ``https``, or ``http`` on the loopback as `like` is."""
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
     if parts.scheme == "https":
         return bool(parts.hostname) and not parts.username
     return parts.scheme == "http" and {parts.hostname, urlsplit(like).hostname} <= set(_LOOPBACK)
