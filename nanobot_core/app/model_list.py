@@ -138,8 +138,10 @@ async def ask_service(models: ConfiguredModels, row: ProviderRow) -> ServiceList
     except TimeoutError:
         text = f"no answer within {SERVICE_LIMIT_S:g} seconds; check the network"
         return ServiceList(row, error=text)
-    except BadRequest:  # the service is there, and has no list
-        return ServiceList(row)
+    except BadRequest as error:
+        # Otherwise the service is there, and has no list.
+        is_elsewhere = 300 <= (error.status or 0) < 400
+        return ServiceList(row, error=error.reason if is_elsewhere else "")
     except ProviderError as error:
         refused = isinstance(error, AuthenticationFailed)
         return ServiceList(row, error=error.reason, is_refused=refused)
@@ -150,16 +152,19 @@ async def ask_service(models: ConfiguredModels, row: ProviderRow) -> ServiceList
 
 
 async def refresh_models(models: ConfiguredModels, rows: list[ProviderRow]) -> list[ServiceList]:
-    """Ask all services at the same time, and store what they list.
-
-    Raises:
-        OSError: a list cannot be written.
-    """
+    """Ask all services at the same time, and store what they list."""
     lists = await asyncio.gather(*(ask_service(models, row) for row in rows))
-    for found in lists:
+    return [await _stored(models, found) for found in lists]
+
+
+async def _stored(models: ConfiguredModels, found: ServiceList) -> ServiceList:
+    try:
         if found.models:
             await asyncio.to_thread(models.table.store, found.row.spec, found.models)
-    return lists
+    except OSError as error:
+        reason = f"cannot store its list in '{error.filename2 or error.filename}': {error.strerror}"
+        return ServiceList(found.row, error=reason)
+    return found
 
 
 def silent_providers(models: ConfiguredModels, settings: Settings) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
@@ -11,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 import httpx
 
 from nanobot_core.errors import AnswerTooLong, ProviderError, ProviderProtocolError
-from nanobot_core.net import HTTPX_ERRORS, failure_of, unpacked_body
+from nanobot_core.net import HTTPX_ERRORS, unpacked_body
 from nanobot_core.providers.answer import parse_payload
 from nanobot_core.providers.endpoint import Endpoint
 from nanobot_core.providers.failure import FailureReader
@@ -43,13 +42,11 @@ class ServiceClient:
         self._failures = failures
         self._endpoint = endpoint
         self._urls: dict[str, httpx.URL] = {}
-        self._url = httpx.URL(endpoint.base)
-        self._proxy = None if endpoint.proxy is None else httpx.URL(endpoint.proxy)
         self._headers = httpx.Headers({**_HEADERS, **endpoint.headers})
         self._limits = httpx.Timeout(
             endpoint.timeout_s, connect=min(_CONNECT_LIMIT_S, endpoint.timeout_s), pool=None
         ).as_dict()
-        self._transport = _transport(self._url, endpoint.proxy)
+        self._transport = _transport(httpx.URL(endpoint.base), endpoint.proxy)
 
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str]
@@ -105,30 +102,7 @@ class ServiceClient:
 
     def failure_of(self, error: Exception) -> ProviderError:
         """Return our error for one of httpx."""
-        kind, reason = failure_of(error)
-        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            reason = self._not_connected(error)
-        return kind(self._failures.provider, self._failures.clean(reason))
-
-    def _not_connected(self, error: Exception) -> str:
-        """Return why there is no connection, with the host by its name, and what to do."""
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, OSError):
-            cause = cause.__cause__
-        url, key = (self._url, "api_base") if self._proxy is None else (self._proxy, "proxy")
-        setting = f"providers.{self._failures.provider}.{key}"
-        host = f"{url.host}:{url.port}" if url.port else url.host
-        match cause:
-            case socket.gaierror():
-                return f"the host '{url.host}' is not found; check the network and {setting}"
-            case ConnectionRefusedError():
-                return f"{host} refuses the connection; start the service there or set {setting}"
-            case TimeoutError():
-                return f"{host} does not answer in time; check the network and {setting}"
-            case ssl.SSLError():
-                return f"no secure connection to {host}: {cause}; check {setting}"
-        why = (cause and cause.strerror) or type(error).__name__
-        return f"no connection to {host} ({why}); check the network and {setting}"
+        return self._failures.from_httpx(error, self._endpoint.base, self._endpoint.proxy)
 
     async def aclose(self) -> None:
         """Close all connections. May be called again."""

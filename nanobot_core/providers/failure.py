@@ -7,10 +7,13 @@ long, its documented sentence decides; these words are data that a provider supp
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import socket
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 from nanobot_core.clock import Clock
 from nanobot_core.errors import (
@@ -122,6 +125,23 @@ class FailureReader:
             # OpenAI's own clients obey it.
             retryable=_SHOULD_RETRY.get(headers.get("x-should-retry", "").strip().lower()),
         )
+
+    def from_httpx(self, error: Exception, base: str, proxy: str | None) -> ProviderError:
+        """Return the error for one of `HTTPX_ERRORS`.
+
+        Args:
+            base: address of the service.
+            proxy: address of the proxy that stands before it, if any.
+        """
+        import httpx
+
+        from nanobot_core.net import failure_of
+
+        kind, reason = failure_of(error)
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            setting = f"providers.{self.provider}.{'api_base' if proxy is None else 'proxy'}"
+            reason = _not_connected(error, urlsplit(proxy or base), setting)
+        return kind(self.provider, self.clean(reason))
 
     def from_payload(self, payload: object) -> ProviderError | None:
         """Return the error that a JSON answer of status 200 reports, or ``None``."""
@@ -245,6 +265,36 @@ class FailureReader:
             ),
             status=numbers[0] if numbers else None,
         )
+
+
+def _not_connected(error: Exception, place: SplitResult, setting: str) -> str:
+    """Return why there is no connection, with the host by its name, and what to do."""
+    host = f"{place.hostname}:{place.port}" if place.port else place.hostname
+    why = type(error).__name__
+    for cause in _causes(error):
+        match cause:
+            case socket.gaierror():
+                return f"the host '{place.hostname}' is not found; check the network and {setting}"
+            case ConnectionRefusedError():
+                return f"{host} refuses the connection; start the service there or set {setting}"
+            case TimeoutError():
+                return f"{host} does not answer in time; check the network and {setting}"
+            case ssl.SSLError():
+                return f"no secure connection to {host}: {cause}; check {setting}"
+            case OSError(strerror=str(text)):
+                why = text
+    return f"no connection to {host} ({why}); check the network and {setting}"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield `error` and what caused it; the attempts for the addresses of a host are a group."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        if isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        else:
+            found = found.__cause__ or found.__context__
 
 
 def _parse(body: bytes) -> object:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-from nanobot_core import FinishReason, JsonObject, LLMResponse, StreamEvent, Usage
+from nanobot_core import FinishReason, JsonObject, JsonValue, LLMResponse, StreamEvent, Usage
 from nanobot_core.providers import AnswerBuilder, count_of
 from nanobot_litellm.mapping import BLOCK_OWNER
 
@@ -17,6 +18,40 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 _THOUGHT_FIELDS = ("type", "thinking", "signature", "data")
 _ID_END = "__thought__"
 """LiteLLM appends the signature of a call to its id behind this; here it is kept in a block."""
+
+
+@dataclass(slots=True)
+class _Thought:
+    """One block of thinking.
+
+    Attributes:
+        fields: all but its text.
+        pieces: of its text.
+    """
+
+    fields: JsonObject
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more of it can follow: it is whole with its signature."""
+        return self.fields.get("type") == "thinking" and not self.fields.get("signature")
+
+    def add(self, block: JsonObject) -> None:
+        """Add a streamed piece.
+
+        With the signature some services send nothing else, and some the whole text again.
+        """
+        added = _text(block.get("thinking"))
+        if block.get("signature") and added.startswith("".join(self.pieces)):
+            self.pieces = []
+        self.pieces.append(added)
+        self.fields |= {name: value for name, value in block.items() if name != "thinking"}
+
+    def to_json(self) -> JsonObject:
+        """Return it as the service gets it back."""
+        text: JsonObject = {"thinking": "".join(self.pieces)} if self.pieces else {}
+        return self.fields | text
 
 
 class Answer:
@@ -37,7 +72,7 @@ class Answer:
         self._builder = AnswerBuilder(provider)
         self._reason: FinishReason = "stop"
         self._positions: dict[int, int] = {}
-        self._thoughts: list[JsonObject] = []
+        self._thoughts: list[_Thought] = []
         self._fields: dict[int | None, JsonObject] = {}
         """Position of a call, or ``None`` for the message, to what belongs to it."""
 
@@ -89,20 +124,16 @@ class Answer:
             yield opened
 
     def _keep_thoughts(self, blocks: object) -> None:
-        """Join the streamed pieces of thinking; a block is whole with its signature.
-
-        With the signature some services send nothing else, and some the whole text again.
-        """
+        """Join the streamed pieces of thinking."""
         for piece in blocks if isinstance(blocks, list) else ():
             block = {name: piece[name] for name in _THOUGHT_FIELDS if name in piece}
-            last = self._thoughts[-1] if self._thoughts else {}
-            if block.get("type") == last.get("type") == "thinking" and not last.get("signature"):
-                before, added = _text(last.get("thinking")), _text(block.get("thinking"))
-                is_whole = bool(block.get("signature")) and added.startswith(before)
-                thinking = added if is_whole else before + added
-                self._thoughts[-1] = {**last, **block, "thinking": thinking}
+            is_thinking = block.get("type") == "thinking"
+            if not (is_thinking and self._thoughts and self._thoughts[-1].is_open):
+                self._thoughts.append(_Thought({}))
+            if is_thinking:
+                self._thoughts[-1].add(block)
             else:
-                self._thoughts.append(block)
+                self._thoughts[-1].fields |= block
 
     def _keep_signatures(self, position: int | None, fields: object) -> None:
         """Keep Gemini's signatures; the other fields are not needed again."""
@@ -113,9 +144,13 @@ class Answer:
     def _blocks(self) -> Iterator[JsonObject]:
         """Yield what must be handed back unchanged."""
         # A service refuses thinking without its signature.
-        kept = [one for one in self._thoughts if one.get("signature") or one.get("data")]
+        kept: list[JsonValue] = [
+            thought.to_json()
+            for thought in self._thoughts
+            if thought.fields.get("signature") or thought.fields.get("data")
+        ]
         if kept:
-            yield {BLOCK_OWNER: self._provider, "thinking_blocks": list(kept)}
+            yield {BLOCK_OWNER: self._provider, "thinking_blocks": kept}
         for position, fields in self._fields.items():
             place: JsonObject = {} if position is None else {"call": position}
             yield {BLOCK_OWNER: self._provider, **place, "provider_specific_fields": fields}

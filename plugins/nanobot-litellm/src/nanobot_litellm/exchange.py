@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import TypeVar
@@ -44,13 +43,13 @@ class Connections:
 
     def __init__(self, endpoint: Endpoint, failures: FailureReader) -> None:
         self.failures = failures
-        self._proxy = None if endpoint.proxy is None else httpx.Proxy(endpoint.proxy)
+        self._proxy = endpoint.proxy
         self._timeouts = httpx.Timeout(
             endpoint.timeout_s, connect=min(_CONNECT_LIMIT_S, endpoint.timeout_s), pool=None
         ).as_dict()
         self._transport = httpx.AsyncHTTPTransport(
             verify=httpx.create_ssl_context(),
-            proxy=self._proxy,
+            proxy=None if endpoint.proxy is None else httpx.Proxy(endpoint.proxy),
             limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEPALIVE_S),
             trust_env=False,
         )
@@ -68,28 +67,11 @@ class Connections:
         try:
             return await self._transport.handle_async_request(request)
         except HTTPX_ERRORS as error:
-            kind, reason = failure_of(error)
-            if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-                reason = self._not_connected(error, request.url)
-            raise kind(self.failures.provider, self.failures.clean(reason)) from error
+            raise self.failures.from_httpx(error, str(request.url), self._proxy) from error
 
     async def aclose(self) -> None:
         """Close all connections. May be called again."""
         await self._transport.aclose()
-
-    def _not_connected(self, error: Exception, url: httpx.URL) -> str:
-        """Return why there is no connection, with the host by its name, and what to do."""
-        key = "api_base"
-        if self._proxy is not None:
-            url, key = self._proxy.url, "proxy"
-        host = f"{url.host}:{url.port}" if url.port else url.host
-        setting = f"providers.{self.failures.provider}.{key}"
-        causes = list(_causes(error))
-        if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-            return f"{host} refuses the connection; start the service there or set {setting}"
-        if any(isinstance(cause, socket.gaierror) for cause in causes):
-            return f"the host '{url.host}' is not found; check the network and {setting}"
-        return f"no connection to {host} ({causes[-1]}); check the network and {setting}"
 
 
 class Exchange:
@@ -225,17 +207,6 @@ class _Client(httpx.AsyncClient):
 def open_client() -> httpx.AsyncClient:
     """Return a client for LiteLLM, whose requests pass through the exchange of their call."""
     return _Client(transport=_Switch(), follow_redirects=False, trust_env=False)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and what caused it; an attempt for each address of a host is a group."""
-    found: BaseException | None = error
-    while found is not None:
-        yield found
-        if isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]
-        else:
-            found = found.__cause__ or found.__context__
 
 
 async def _read_beginning(answer: httpx.Response) -> bytes:
