@@ -24,12 +24,13 @@ providers: {%s}
 
 
 @asynccontextmanager
-async def refusing() -> AsyncIterator[str]:
-    """Serve a base URL that refuses every key."""
+async def refusing(status: str = "401 No") -> AsyncIterator[str]:
+    """Serve a base URL that answers with `status`, by default that it refuses the key."""
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 401 No\r\ncontent-length: 2\r\n\r\n{}")
+        head = f"HTTP/1.1 {status}\r\nlocation: http://localhost:9/\r\ncontent-length: 2"
+        writer.write(f"{head}\r\n\r\n{{}}".encode())
         await writer.drain()
         writer.close()
 
@@ -77,3 +78,16 @@ async def test_services_are_asked_and_one_that_fails_keeps_its_data(bare: Comman
     assert found["provider vllm"]["remedy"] == (
         "set a valid key in providers.vllm.api_key or VLLM_API_KEY"
     )
+
+
+async def test_a_list_that_cannot_be_had_or_stored_says_why(bare: CommandLine) -> None:
+    async with OpenAIServer(models=["house-1"]) as server, refusing("302 Moved") as moved:
+        bare.configure(
+            CONFIG % f"vllm: {{api_base: '{server.url}'}}, ollama: {{api_base: '{moved}'}}"
+        )
+        (bare.home / "models" / "vllm.json").mkdir(parents=True)
+        done = await asyncio.to_thread(bare, "models", "refresh", code=1)
+
+    notes = dict(line.split("\t\t") for line in done.stdout.splitlines()[1:])
+    assert notes["ollama"] == "HTTP 302: it answers from another address; correct api_base"
+    assert notes["vllm"].startswith(f"cannot store its list in '{bare.home}/models/vllm.json'")

@@ -44,7 +44,6 @@ _PER_CALL: Final[JsonObject] = {
 _END: Final = object()
 
 
-@cache
 def load_library() -> Library:
     """Import LiteLLM and return it, ready for use; call it in a thread.
 
@@ -52,6 +51,16 @@ def load_library() -> Library:
         ImportError: it cannot be imported, or its version sends requests in a way that this plugin
             does not know.
     """
+    library = _library()
+    # Again for each provider, because the filters belong to the process, and others reset them.
+    warnings.filterwarnings("ignore", module="litellm")
+    # Pydantic's, of LiteLLM's own classes, when a service's module is imported at its first call.
+    warnings.filterwarnings("ignore", message=".*Pydantic will not protect items")
+    return library
+
+
+@cache
+def _library() -> Library:
     return Library()
 
 
@@ -148,9 +157,6 @@ def _make_quiet(module: Any) -> None:  # noqa: ANN401 - LiteLLM itself
     """Keep LiteLLM from writing to the terminal and from reporting to anyone."""
     module.suppress_debug_info = True
     module.telemetry = False
-    warnings.filterwarnings("ignore", module="litellm")
-    # Pydantic's, of LiteLLM's own classes, when a service's module is imported at its first call.
-    warnings.filterwarnings("ignore", message=".*Pydantic will not protect items")
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [logging.NullHandler()]
