@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _VERSION = re.compile(r"(?:[-@:](?:\d{3,}|v\d+|latest|preview|exp|free)(?:-\d\d){0,2})+(?::\d+)?")
 """The end of a name that dates or labels a release of the model before it."""
-_COUNTS = ("window_tokens", "max_answer_tokens")
+_COUNTS = {"window_tokens": 512, "max_answer_tokens": 1}
+"""Counts with the least that a service can mean: history is summarised to fit a window."""
 _PRICES = ("input_usd", "cached_usd", "output_usd")
 _MAX_MODELS = 10_000
 _NAME_CHARS = 300
@@ -198,8 +199,8 @@ def _model_info(row: object) -> ModelInfo | None:
     }
     fields |= {
         key: int(row[key])
-        for key in _COUNTS
-        if _is_amount(row.get(key), _MAX_TOKENS) and row[key] >= 1
+        for key, least in _COUNTS.items()
+        if _is_amount(row.get(key), _MAX_TOKENS) and row[key] >= least
     }
     if isinstance(abilities := row.get("abilities"), list):
         fields["abilities"] = frozenset(each for each in get_args(Ability) if each in abilities)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from nanobot_core.cli.output import printable
+from nanobot_core.app.model_table import credible_models
 from nanobot_core.errors import FOREIGN_ERRORS
 from nanobot_core.record import dataclass
 
@@ -93,5 +93,5 @@ async def _models(agent: Nanobot, row: ProviderRow) -> tuple[str, ...]:
     # Isolation point: whatever listens there may send anything, and providers are plugins.
     except FOREIGN_ERRORS:
         return ()
-    names = (printable(model.name) for model in found)
-    return tuple(name for name in names if 0 < len(name) <= _NAME_CHARS)[:_MAX_MODELS]
+    names = [model.name for model in credible_models(found)]
+    return tuple(name for name in names if len(name) <= _NAME_CHARS)[:_MAX_MODELS]

@@ -117,11 +117,12 @@ def _find_servers(options: Options, provider: str | None) -> dict[str, LocalServ
     servers = {each.provider: each for each in found if provider in {None, each.provider}}
     if servers:
         typer.echo("Model servers on this machine:\n")
+    width = max(map(len, servers), default=0) + 2
     for name, server in servers.items():
         shown = ", ".join(server.models[:_SHOWN_MODELS])
         more = len(server.models) - _SHOWN_MODELS
         others = f" and {more} more" if more > 0 else ""
-        typer.echo(f"  {name:<14}{server.base}  {shown}{others}")
+        typer.echo(f"  {name:<{width}}{server.base}  {shown}{others}")
     if servers:
         typer.echo("")
     return servers
@@ -137,10 +138,11 @@ def _ask_provider(
 ) -> str:
     ready = [name for name, row in rows.items() if row.key]
     typer.echo("Which service should answer?\n")
+    width = max(map(len, rows), default=0) + 2
     for name, row in rows.items():
         note = "  (its key is set)" if name in ready else ""
         note = "  (runs on this machine)" if name in servers else note
-        typer.echo(f"  {name:<14}{row.spec.summary}{note}")
+        typer.echo(f"  {name:<{width}}{row.spec.summary}{note}")
     configured = agent.loaded.settings.agents.defaults.provider
     default = configured or next(iter([*ready, *servers, *rows]))
     while (name := str(typer.prompt("\nProvider", default=default))) not in rows:

@@ -88,9 +88,10 @@ class ModelCommand:
         if name and (model := self._models.presets.get(name)):
             return f"{name} ({model})"
         try:
-            return name if name and name != default else self._models.match(None).model
+            model = self._models.match(name).model
         except NoProvider as error:
             return str(error)
+        return name or model
 
     async def _store(self, session: Session, name: str | None) -> None:
         metadata = {key: value for key, value in session.state.metadata.items() if key != KEY}

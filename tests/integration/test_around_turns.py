@@ -524,7 +524,7 @@ async def test_model_status_and_new_change_the_conversation(start: Start) -> Non
     script, other = ScriptedPlugin("first", "third"), ScriptedPlugin("second")
     async with start(script, plugins=(other,)) as bot:
         await say(bot, "one")
-        assert (await say(bot, "/model")).reply == "Model: model"
+        assert (await say(bot, "/model")).reply == f"Model: {script.model}"
         refused = (await say(bot, "/model gone/model")).reply or ""
         assert refused.startswith("gone/model cannot be used: no provider is configured")
         assert (await say(bot, f"/model {other.model}")).reply

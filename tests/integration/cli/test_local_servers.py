@@ -15,7 +15,7 @@ from tests.integration.cli.conftest import CommandLine
 
 pytest.importorskip("nanobot_openai")
 
-MODELS = ["tiny:1b", "big\x1b[31m:70b"]
+MODELS = ["tiny:1b", "big\x1b[31m:70b", "two\nlines", "big:70b"]
 SERVERS = ("ollama", "vllm", "llama_cpp", "lm_studio")
 
 
@@ -91,7 +91,8 @@ def test_a_server_is_offered_and_its_model_answers_at_once(
     with _http(_Service) as port:
         _configure(nanobot, {"ollama": port}, closed_port)
         with nanobot.on_terminal("onboard") as terminal:
-            terminal.expect(f"ollama        http://127.0.0.1:{port}/v1  tiny:1b, big[31m:70b")
+            terminal.expect(f"  ollama  http://127.0.0.1:{port}/v1  tiny:1b, big:70b\r\n")
+            terminal.expect("github_copilot  the models")
             terminal.expect("(runs on this machine)")
             terminal.expect("Provider [ollama]: ")
             terminal.send("\r")

@@ -110,9 +110,10 @@ def test_figures_that_no_service_can_mean_are_left_out(table: ModelTable) -> Non
     wild = ModelInfo(
         name="wild", window_tokens=10**400, max_answer_tokens=-1, input_usd=1e300, output_usd=-1
     )
-    found = credible_models([wild, *(ModelInfo(name=f"m{i}") for i in range(20_000))])
+    small = ModelInfo(name="small", window_tokens=2)
+    found = credible_models([wild, small, *(ModelInfo(name=f"m{i}") for i in range(20_000))])
 
-    assert found[0] == ModelInfo(name="wild")
+    assert found[:2] == (ModelInfo(name="wild"), ModelInfo(name="small"))
     assert len(found) == 10_000
     table.store(SPEC, found)
     assert len(table.models(SPEC)) == 10_000

@@ -59,9 +59,11 @@ _HOW_TO_CALL = 'Write one as `tool {"argument": "value"}`; join several with `th
 _HOW_TO_GET_A_MODEL = """\
 To talk to a model, do one of these:
 
-- install a provider, such as `python3 -m pip install nanobot-openai`;
 - run `nanobot onboard`, which asks for provider, model and key;
 - or set `agents.defaults.model` and `providers.<name>.api_key` in the configuration.
+
+`nanobot providers list` shows the providers that are installed; to install one, run for example
+`python3 -m pip install nanobot-openai`.
 
 Until then, `help` lists the tools that I can run for you."""
 _CONTEXT_BLOCK = re.compile(
