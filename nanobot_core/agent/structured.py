@@ -18,7 +18,7 @@ from nanobot_core.errors import ToolInputError
 from nanobot_core.events import ToolDefinition
 from nanobot_core.messages import JsonObject, Message, ToolCall
 from nanobot_core.record import dataclass
-from nanobot_core.text import repair_json_object
+from nanobot_core.text import repair_json_object, shorten
 from nanobot_core.tools.casting import cast_params
 from nanobot_core.tools.model import model_schema, read_model
 from nanobot_core.tools.registry import ToolRegistry
@@ -36,6 +36,7 @@ REJECTED = "Your answer is not valid: {findings}."
 CORRECT = "Correct it, and answer with the whole object and nothing else."
 CUT = "it was cut off, because it was too long; leave out what is not needed"
 EMPTY = "it is empty"
+MAX_FINDINGS_CHARS = 4_000
 NOT_AN_OBJECT = "it is not a JSON object"
 TWICE = "{name} was called {count} times; call it once, with the whole answer"
 
@@ -126,7 +127,8 @@ class AnswerForm:
             calls: its calls, with ids that every provider accepts.
             findings: what is wrong with it.
         """
-        text = f"{REJECTED.format(findings='; '.join(findings))} {CORRECT}"
+        listed = shorten("; ".join(findings), MAX_FINDINGS_CHARS)
+        text = f"{REJECTED.format(findings=listed)} {CORRECT}"
         content = response.content or ""
         if not calls or response.finish_reason == "length":
             said = [Message(role="assistant", content=content)] if content else []

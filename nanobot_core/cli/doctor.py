@@ -214,6 +214,7 @@ def _service(found: ServiceList) -> Finding:
         return Finding("core", name, "error", found.error)
     if not found.models:
         message = "the service does not list its models, so its key cannot be checked without a "
-        return Finding("core", name, "warning", f"{message}paid call", 'try nanobot agent -m "Hi"')
+        remedy = f'try nanobot agent --model {spec.name}/MODEL -m "Hi"'
+        return Finding("core", name, "warning", f"{message}paid call", remedy)
     amount = "1 model" if len(found.models) == 1 else f"{len(found.models)} models"
     return Finding("core", name, "ok", f"the service answers and offers {amount}")

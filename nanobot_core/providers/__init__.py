@@ -13,6 +13,9 @@ import importlib
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nanobot_core.providers.answer import (
+        MAX_ANSWER_BYTES as MAX_ANSWER_BYTES,
+        MAX_EVENT_BYTES as MAX_EVENT_BYTES,
+        MAX_STREAM_BYTES as MAX_STREAM_BYTES,
         AnswerBuilder as AnswerBuilder,
         AnswerReader as AnswerReader,
         count_of as count_of,
@@ -37,7 +40,8 @@ if TYPE_CHECKING:
 _HOMES = {
     name: f"nanobot_core.providers.{module}"
     for module, names in {
-        "answer": "AnswerBuilder AnswerReader count_of",
+        "answer": "MAX_ANSWER_BYTES MAX_EVENT_BYTES MAX_STREAM_BYTES "
+        "AnswerBuilder AnswerReader count_of",
         "encoding": "BodyEncoder",
         "endpoint": "Endpoint key_hint resolve_endpoint",
         "failure": "FailureReader FailureWords",

@@ -27,6 +27,12 @@ _NO_ARGUMENTS = ("", "null")
 """Arguments that models write for a tool without parameters, apart from an empty object."""
 _REPAIR_CHARS = 100_000
 """The arguments of one answer are repaired up to this length in all, because it takes time."""
+MAX_ANSWER_BYTES: Final = 16_000_000
+"""Longest answer in one piece, unpacked."""
+MAX_STREAM_BYTES: Final = 64_000_000
+"""Longest streamed answer, unpacked."""
+MAX_EVENT_BYTES: Final = 8_000_000
+"""Longest event of a stream."""
 MAX_COUNT: Final = 1 << 53
 """Tokens or dollars that no service can mean; larger numbers do not fit into what counts them."""
 
@@ -114,7 +120,7 @@ class AnswerBuilder:
     def add_to_call(
         self, position: int, *, call_id: str = "", name: str = "", arguments: str = ""
     ) -> ToolCallDelta | None:
-        """Add what became known of a call; return a delta when that is its name.
+        """Add parts of a call; return a delta when the name is among them.
 
         The first id and the first name count, and pieces of arguments are joined.
 

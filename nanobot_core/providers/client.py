@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 
 import httpx
 
-from nanobot_core.errors import AnswerTooLong, ProviderError, ProviderProtocolError
+from nanobot_core.errors import AnswerTooLong, ProviderProtocolError
 from nanobot_core.net import HTTPX_ERRORS, unpacked_body
-from nanobot_core.providers.answer import parse_payload
+from nanobot_core.providers.answer import MAX_ANSWER_BYTES, MAX_STREAM_BYTES, parse_payload
 from nanobot_core.providers.endpoint import Endpoint
 from nanobot_core.providers.failure import FailureReader
 from nanobot_core.providers.transport import DirectTransport
@@ -28,8 +28,6 @@ _HEADERS = {
     "content-type": "application/json",
     "user-agent": "nanobot",
 }
-_WHOLE_ANSWER_BYTES = 16_000_000
-_STREAM_BYTES = 64_000_000
 
 
 class ServiceClient:
@@ -57,7 +55,7 @@ class ServiceClient:
     def get(
         self, path: str, headers: Mapping[str, str]
     ) -> AbstractAsyncContextManager[ServiceResponse]:
-        """Give the response of `path` once its head has come with a status of 200.
+        """Give the response of `path` after its head has arrived with a status of 200.
 
         Every failure of the connection is raised as ours, those within the block included.
 
@@ -98,11 +96,8 @@ class ServiceClient:
                     )
                 yield response
         except HTTPX_ERRORS as error:
-            raise self.failure_of(error) from error
-
-    def failure_of(self, error: Exception) -> ProviderError:
-        """Return our error for one of httpx."""
-        return self._failures.from_httpx(error, self._endpoint.base, self._endpoint.proxy)
+            base, proxy = self._endpoint.base, self._endpoint.proxy
+            raise self._failures.from_httpx(error, base, proxy) from error
 
     async def aclose(self) -> None:
         """Close all connections. May be called again."""
@@ -131,7 +126,7 @@ class ServiceResponse:
     def __init__(self, answer: httpx.Response, provider: str) -> None:
         self._provider = provider
         # Not asked for, but some proxies pack what they pass on.
-        self._bytes = unpacked_body(answer, _STREAM_BYTES)
+        self._bytes = unpacked_body(answer, MAX_STREAM_BYTES)
         self._received_bytes = 0
         self.media_type: str = (
             answer.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -145,7 +140,7 @@ class ServiceResponse:
         """
         piece = await anext(self._bytes, b"")
         self._received_bytes += len(piece)
-        self._check_size(self._received_bytes, _STREAM_BYTES)
+        self._check_size(self._received_bytes, MAX_STREAM_BYTES)
         return piece
 
     async def read_json(self) -> object:
@@ -158,7 +153,7 @@ class ServiceResponse:
         body = bytearray()
         async for chunk in self._bytes:
             body += chunk
-            self._check_size(len(body), _WHOLE_ANSWER_BYTES)
+            self._check_size(len(body), MAX_ANSWER_BYTES)
         try:
             parsed = parse_payload(body)
         except (ValueError, RecursionError):

@@ -131,7 +131,7 @@ class FailureReader:
 
         Args:
             base: address of the service.
-            proxy: address of the proxy that stands before it, if any.
+            proxy: address of the proxy on the way to it, if any.
         """
         import httpx
 

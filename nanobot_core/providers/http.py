@@ -18,7 +18,7 @@ from nanobot_core.contracts.provider import (
     StreamEvent,
 )
 from nanobot_core.errors import AnswerTooLong, ProviderProtocolError
-from nanobot_core.providers.answer import AnswerReader, parse_payload
+from nanobot_core.providers.answer import MAX_EVENT_BYTES, AnswerReader, parse_payload
 from nanobot_core.providers.sse import EventParser, EventTooLargeError, ServerEvent
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from nanobot_core.providers.endpoint import Endpoint
     from nanobot_core.providers.failure import FailureReader
 
-_EVENT_BYTES = 8_000_000
 _LONGEST_CALL = 10
 """Times the limit on silence that one answer may take, however little comes at a time."""
 _DONE = "[DONE]"
@@ -99,7 +98,7 @@ class HTTPProvider(LLMProvider):
         headers = await self.request_headers(request)
         async with client.post(self.path, body, headers) as response:
             if response.media_type in ("text/event-stream", ""):
-                parser = EventParser(_EVENT_BYTES)
+                parser = EventParser(MAX_EVENT_BYTES)
                 has_ended = False
                 while not has_ended and (piece := await response.read_piece()):
                     for payload in self._payloads(parser, piece):

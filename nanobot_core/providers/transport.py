@@ -24,7 +24,7 @@ _MAX_IDLE = 100
 _HEAD_BYTES = 100 * 1024
 _UNREAD_BYTES = 256 * 1024
 _PARTS_AT_ONCE = 256
-"""What has come is taken without waiting; others get their turn in between."""
+"""Bytes that have arrived are read without waiting; other tasks run in between."""
 _ATTEMPT_DELAY_S = 0.25
 """Until a host's next address is tried beside the first one, RFC 8305 section 5."""
 
@@ -75,7 +75,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
 
     def release(self, connection: _Connection) -> None:
         """Take a connection back whose response is done with, whatever has been read of it."""
-        if self._is_closed or len(self._idle) >= _MAX_IDLE or not connection.begin_anew():
+        if self._is_closed or len(self._idle) >= _MAX_IDLE or not connection.start_next():
             connection.abort()
         else:
             connection.free_since_s = time.monotonic()
@@ -216,7 +216,7 @@ class _Connection(asyncio.Protocol):
         event = await self._event(limit_s)
         return bytes(event.data) if isinstance(event, h11.Data) else b""
 
-    def begin_anew(self) -> bool:
+    def start_next(self) -> bool:
         """Get ready for another request; False unless the answer was read to its end."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
@@ -224,7 +224,7 @@ class _Connection(asyncio.Protocol):
         return self.is_quiet()
 
     def is_quiet(self) -> bool:
-        """Whether the service has neither closed the connection nor sent anything unasked."""
+        """Whether the service has neither closed the connection nor sent anything more."""
         return not (self._has_ended or self._received or self._http.trailing_data[0])
 
     def abort(self) -> None:
@@ -237,7 +237,7 @@ class _Connection(asyncio.Protocol):
         return event
 
     async def _receive(self, limit_s: float | None) -> None:
-        """Hand on what has come, once something has."""
+        """Wait for bytes and pass them to the parser."""
         while not self._received and not self._has_ended:
             try:
                 await self._news(limit_s)
@@ -250,7 +250,7 @@ class _Connection(asyncio.Protocol):
         elif self._failure is not None:
             raise httpx.ReadError(str(self._failure)) from self._failure
         elif self._http.their_state is h11.SEND_RESPONSE:
-            raise httpx.RemoteProtocolError("the service hung up without an answer")
+            raise httpx.RemoteProtocolError("the service closed the connection without an answer")
         else:
             self._http.receive_data(b"")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel
 
-from nanobot_core import Ability, ChatRequest, ModelInfo, ToolRegistry
+from nanobot_core import Ability, ChatRequest, LLMResponse, ModelInfo, ToolRegistry
 from nanobot_core.agent.run import Model
 from nanobot_core.agent.structured import AnswerForm
 from nanobot_core.testing import FakeProvider
@@ -39,3 +39,13 @@ def test_a_model_that_is_known_to_lack_schemas_gets_the_tool(
 
     assert (shaped.output_schema is not None) == has_schema
     assert (shaped.tools == ()) == has_schema
+
+
+def test_what_a_model_reads_about_an_invalid_answer_is_bounded() -> None:
+    findings = [f"{'x' * 1_000}.{number} is unknown" for number in range(1_000)]
+    response = LLMResponse(content="{}")
+
+    (_, asked) = AnswerForm(Answer).correction(response, (), findings)
+
+    assert isinstance(asked.content, str)
+    assert len(asked.content) < 5_000

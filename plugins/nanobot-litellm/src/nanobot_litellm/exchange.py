@@ -18,7 +18,15 @@ import httpx
 
 from nanobot_core import AnswerTooLong, ProviderError, ProviderProtocolError
 from nanobot_core.net import HTTPX_ERRORS, failure_of, unpacked_body
-from nanobot_core.providers import Endpoint, EventParser, EventTooLargeError, FailureReader
+from nanobot_core.providers import (
+    MAX_ANSWER_BYTES,
+    MAX_EVENT_BYTES,
+    MAX_STREAM_BYTES,
+    Endpoint,
+    EventParser,
+    EventTooLargeError,
+    FailureReader,
+)
 
 _T = TypeVar("_T")
 
@@ -26,9 +34,6 @@ _CONNECT_LIMIT_S = 10.0
 _KEEPALIVE_S = 60.0
 _DRAIN_LIMIT_S = 0.25
 _ERROR_BODY_BYTES = 65_536
-_EVENT_BYTES = 8_000_000
-_WHOLE_ANSWER_BYTES = 16_000_000
-_STREAM_BYTES = 64_000_000
 _EVENTS = "text/event-stream"
 _MEDIA_TYPES = ("json", "event", "octet-stream", "text/plain")
 """Parts of the media types of answers; Bedrock's is ``application/vnd.amazon.eventstream``."""
@@ -100,7 +105,7 @@ class Exchange:
             _CURRENT.reset(token)
 
     async def send(self, request: httpx.Request) -> httpx.Response:
-        """Send `request` and return the response once its head has come with a status of 2xx.
+        """Send `request` and return the response after its head has arrived with a status of 2xx.
 
         Raises:
             ProviderError: also kept as `failure`.
@@ -138,11 +143,11 @@ class Exchange:
 
     async def _pieces(self, answer: httpx.Response, media_type: str) -> AsyncGenerator[bytes, None]:
         """Yield the unpacked body of `answer` within the limits."""
-        limit_bytes = _STREAM_BYTES if "event" in media_type else _WHOLE_ANSWER_BYTES
-        parser = EventParser(_EVENT_BYTES) if media_type == _EVENTS else None
+        limit_bytes = MAX_STREAM_BYTES if "event" in media_type else MAX_ANSWER_BYTES
+        parser = EventParser(MAX_EVENT_BYTES) if media_type == _EVENTS else None
         received = 0
         try:
-            async for piece in unpacked_body(answer, _STREAM_BYTES):
+            async for piece in unpacked_body(answer, MAX_STREAM_BYTES):
                 received += len(piece)
                 if received > limit_bytes:
                     reason = f"its answer is longer than {limit_bytes:,} bytes"
@@ -212,7 +217,7 @@ def open_client() -> httpx.AsyncClient:
 async def _read_beginning(answer: httpx.Response) -> bytes:
     beginning = bytearray()
     try:
-        async for piece in unpacked_body(answer, _STREAM_BYTES):
+        async for piece in unpacked_body(answer, MAX_STREAM_BYTES):
             beginning += piece
             if len(beginning) >= _ERROR_BODY_BYTES:
                 break
