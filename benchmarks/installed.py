@@ -34,7 +34,7 @@ def add_plugins(folder: Path, count: int) -> None:
             folder,
             f"nanobot-idle-{number}",
             f"[nanobot]\nidle{number} = {package}.plugin\n"
-            f"[nanobot.manifest]\nidle{number} = {package}:nanobot-plugin.json\n",
+            f"[nanobot.manifest]\nidle{number} = {package}\n",
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nanobot_core.messages import JsonObject
-from nanobot_core.plugins.manifest import MANIFEST_FILE
+from nanobot_core.plugins.index import MANIFEST_FILE
 
 
 def write_distribution(
@@ -64,7 +64,7 @@ def write_plugin(
     entry_points = f"[nanobot]\n{plugin_id} = {package}.plugin\n"
     files = {f"{package}/__init__.py": "", f"{package}/plugin.py": code}
     if manifest is not None:
-        entry_points += f"[nanobot.manifest]\n{plugin_id} = {package}:{MANIFEST_FILE}\n"
+        entry_points += f"[nanobot.manifest]\n{plugin_id} = {package}\n"
         text = manifest if isinstance(manifest, str) else json.dumps(manifest)
         files[f"{package}/{MANIFEST_FILE}"] = text
     write_distribution(

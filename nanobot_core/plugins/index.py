@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 ENTRY_POINT_GROUP = "nanobot"
 MANIFEST_GROUP = "nanobot.manifest"
+MANIFEST_FILE = "nanobot-plugin.json"
+"""In the package that an entry point of `MANIFEST_GROUP` names."""
 CORE = "nanobot-core"
 LOCAL_PREFIX = "nanobot_local_"
 _FORMAT = 2
@@ -245,16 +247,16 @@ def _plugins_of(name: str, distribution: Distribution) -> list[InstalledPlugin]:
     ]
 
 
-def find_manifest(package: str, file: str, distribution: Distribution) -> Path | None:
-    """Return where a data file of a top-level package is or should be; nothing is imported."""
+def find_manifest(package: str, distribution: Distribution) -> Path | None:
+    """Return where the manifest of a top-level package is or should be; nothing is imported."""
     from importlib.machinery import PathFinder
 
-    located = Path(str(distribution.locate_file(f"{package}/{file}")))
+    located = Path(str(distribution.locate_file(f"{package}/{MANIFEST_FILE}")))
     if located.is_file():
         return located
     spec = PathFinder.find_spec(package, search_path())
     folders = (spec and spec.submodule_search_locations) or ()
-    return next((Path(folder) / file for folder in folders), None)
+    return next((Path(folder) / MANIFEST_FILE for folder in folders), None)
 
 
 def _describe(
@@ -266,8 +268,7 @@ def _describe(
     problem = id_problem(plugin_id) or compatibility_problem(distribution)
     for entry in distribution.entry_points:
         if entry.group == MANIFEST_GROUP and entry.name == plugin_id:
-            package, _, file = entry.value.partition(":")
-            path = find_manifest(package, file, distribution)
+            path = find_manifest(entry.value, distribution)
     if path is not None:
         manifest, manifest_problem = _read_manifest(path, plugin_id)
         # A working copy's manifest is read each time, and so is what is wrong with it.

@@ -23,7 +23,6 @@ from nanobot_core.record import dataclass
 if TYPE_CHECKING:
     from nanobot_core.config.models import Settings
 
-MANIFEST_FILE = "nanobot-plugin.json"
 SCHEMA_VERSION = 1
 
 KINDS = {

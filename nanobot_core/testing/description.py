@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from nanobot_core.errors import PluginError, PluginNotFound
 from nanobot_core.plugins.examine import ANSWER, ask_child, child_environment, examine_plugin
-from nanobot_core.plugins.index import InstalledPlugin, local_plugins, scan_installed
+from nanobot_core.plugins.index import MANIFEST_FILE, InstalledPlugin, local_plugins, scan_installed
 from nanobot_core.plugins.loader import load_entry, load_object
 
 if TYPE_CHECKING:
     from nanobot_core.plugins.manifest import Declaration, Manifest
 
-MANIFEST_FILE = "nanobot-plugin.json"
 _DOTTED_KEYS = ("factory", "handler", "app", "run", "settings")
 
 
@@ -88,9 +87,9 @@ def _manifest(plugin: InstalledPlugin, derived: Manifest) -> Iterator[Finding]:
     if plugin.manifest_file is None:
         package = plugin.target.partition(":")[0].partition(".")[0]
         if any((folder / MANIFEST_FILE).is_file() for folder in _folders(package)):
-            entry = f'[project.entry-points."nanobot.manifest"]: {plugin.id} = "{package}:'
+            entry = f'[project.entry-points."nanobot.manifest"]: {plugin.id} = "{package}"'
             message = f"{MANIFEST_FILE} is not declared, so it is not read"
-            yield Finding("manifest", message, f'add to {entry}{MANIFEST_FILE}"')
+            yield Finding("manifest", message, f"add to {entry}")
     elif not Path(plugin.manifest_file).is_file():
         yield Finding("manifest", f"the package has no {MANIFEST_FILE}", build)
     elif plugin.manifest is None or _plain(manifest_to_json(plugin.manifest)) != _plain(

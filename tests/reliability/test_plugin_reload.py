@@ -43,7 +43,7 @@ ENTRY_POINTS = """\
 [nanobot]
 weather = stranger_weather.plugin:WeatherPlugin
 [nanobot.manifest]
-weather = stranger_weather:nanobot-plugin.json
+weather = stranger_weather
 """
 READING = 'call read_weather {"hours_ago": 3}'
 CHATS = 4

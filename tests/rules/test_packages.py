@@ -17,7 +17,7 @@ dependencies = ["nanobot-core>=0.1,<0.2"]
 [project.entry-points.nanobot]
 a = "nanobot_a.plugin"
 [project.entry-points."nanobot.manifest"]
-a = "nanobot_a:nanobot-plugin.json"
+a = "nanobot_a"
 """
 GOOD = {
     "plugins/nanobot-a/pyproject.toml": PROJECT,
@@ -50,7 +50,7 @@ def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
     [
         ('"nanobot-a"', '"other"', "the distribution is called 'other'"),
         ("nanobot_a.plugin", "nanobot_a.main", "the entry point of 'nanobot' is not"),
-        ("-plugin.json", ".json", "the entry points of 'nanobot.manifest' are not"),
+        ('a = "nanobot_a"', 'a = "nanobot_b"', "the entry points of 'nanobot.manifest' are not"),
         ("nanobot-core>=0.1,<0.2", "httpx", "does not say which nanobot-core it works with"),
     ],
 )

@@ -40,8 +40,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
             "utf-8",
         )
         (metadata / "entry_points.txt").write_text(
-            f"[nanobot]\n{id_} = {module}\n"
-            f"[nanobot.manifest]\n{id_} = {package}:nanobot-plugin.json\n",
+            f"[nanobot]\n{id_} = {module}\n[nanobot.manifest]\n{id_} = {package}\n",
             "utf-8",
         )
         for path in (str(site), str(project / "src")):

@@ -124,8 +124,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _install(
         folder,
         "nanobot-extras",
-        "[nanobot]\nextras = scripted_plugin.extras\n"
-        "[nanobot.manifest]\nextras = extras_data:nanobot-plugin.json\n",
+        "[nanobot]\nextras = scripted_plugin.extras\n[nanobot.manifest]\nextras = extras_data\n",
     )
     return folder
 

@@ -86,7 +86,7 @@ class Packages:
         )
         (info / "entry_points.txt").write_text(
             f"[nanobot]\n{plugin_id} = nanobot_{plugin_id}.plugin\n"
-            f"[nanobot.manifest]\n{plugin_id} = nanobot_{plugin_id}:nanobot-plugin.json\n"
+            f"[nanobot.manifest]\n{plugin_id} = nanobot_{plugin_id}\n"
         )
         if described:
             manifest = package / "nanobot-plugin.json"

@@ -46,7 +46,7 @@ def _project_complaints(folder: Path) -> list[str]:
     }
     if targets != {short: f"{package}.plugin"}:
         complaints.append(f"the entry point of 'nanobot' is not {short} in {package}.plugin")
-    manifest = {short: f"{package}:nanobot-plugin.json"}
+    manifest = {short: package}
     if entry_points.get("nanobot.manifest") != manifest:
         complaints.append(f"the entry points of 'nanobot.manifest' are not {manifest}")
     if not any(re.match(r"nanobot-core(\[[a-z,]+\])?>=", text) for text in project["dependencies"]):

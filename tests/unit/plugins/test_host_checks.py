@@ -10,7 +10,7 @@ import pytest
 from nanobot_core import (
     PluginRejected,
 )
-from nanobot_core.plugins.manifest import MANIFEST_FILE
+from nanobot_core.plugins.index import MANIFEST_FILE
 from tests.distributions import manifest_of, write_plugin
 from tests.unit.plugins.conftest import MakeHost
 from tests.unit.plugins.samples import (

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from nanobot_core.plugins.index import (
+    MANIFEST_FILE,
     InstalledPlugin,
     load_installed,
     local_plugins,
     scan_installed,
     search_path,
 )
-from nanobot_core.plugins.manifest import MANIFEST_FILE
 from tests.distributions import manifest_of, tool_declaration, write_distribution, write_plugin
 
 Found = Callable[[str], InstalledPlugin]
