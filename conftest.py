@@ -12,8 +12,11 @@ except ModuleNotFoundError:
     # `pytest --nanobot-plugin` imports this file where nanobot-core is installed from a clone.
     pass
 else:
-    # Shared machines pause at will; a slow example is not a wrong one.
-    settings.register_profile("nanobot", deadline=None)
+    # Shared machines pause at will; a slow example is not a wrong one. The examples are the same in
+    # each run, so that a change and not chance makes a test fail; `--hypothesis-profile=random`
+    # looks for others.
+    settings.register_profile("nanobot", deadline=None, derandomize=True)
+    settings.register_profile("random", deadline=None)
     settings.load_profile("nanobot")
 
 # What is started in the background ignores Ctrl-C, and so would the programs that tests interrupt.

@@ -64,6 +64,22 @@ class SchemaRules:
         return keyword not in self.refused and (self.keywords is None or keyword in self.keywords)
 
 
+_ANYTHING = SchemaRules()
+
+
+def is_closed(schema: JsonValue) -> bool:
+    """Whether each object in `schema` names all its properties, as strict schemas demand.
+
+    A reference to itself that has been resolved leaves an object open.
+    """
+    if isinstance(schema, list):
+        return all(map(is_closed, schema))
+    if not isinstance(schema, dict):
+        return True
+    is_open = schema.get("type") == "object" and schema.get("additionalProperties") is not False
+    return not is_open and all(map(is_closed, schema.values()))
+
+
 def adapt_schema(schema: JsonObject, rules: SchemaRules) -> JsonObject:
     """Return a schema of an object as the service accepts it; `schema` itself is not changed."""
     if not rules.references:
@@ -149,7 +165,8 @@ def _with_enum(node: JsonObject, rules: SchemaRules) -> None:
 
 
 def _with_one_union(node: JsonObject, rules: SchemaRules) -> None:
-    if "oneOf" in node and not rules.accepts("oneOf") and "anyOf" not in node:
+    # A value may fit several alternatives once they have lost a keyword.
+    if "oneOf" in node and rules != _ANYTHING and "anyOf" not in node:
         node["anyOf"] = node.pop("oneOf")
     parts = node.get("allOf")
     if isinstance(parts, list) and not rules.accepts("allOf"):
