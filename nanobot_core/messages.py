@@ -32,17 +32,22 @@ class TextBlock(Repaired):
 
 @dataclass(frozen=True, slots=True)
 class ImageBlock(Repaired):
-    """An image inside mixed content.
+    """An image inside mixed content, or a PDF document that the model reads itself.
 
     Attributes:
-        media_type: such as ``image/png``.
-        data: the image in base64; empty where only the place is known (stored history).
+        media_type: such as ``image/png`` or ``application/pdf``.
+        data: the file in base64; empty where only the place is known (stored history).
         path: the file it came from, or ``None``.
     """
 
     media_type: str
     data: str
     path: str | None = None
+
+    @property
+    def is_document(self) -> bool:
+        """Whether it is something else than an image."""
+        return not self.media_type.startswith("image/")
 
 
 NO_ARGUMENTS = frozenset({"", "null"})

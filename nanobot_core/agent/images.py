@@ -1,4 +1,4 @@
-"""Images that people attach, in a form and size that models accept."""
+"""Images and documents that people attach, in a form and size that models accept."""
 
 from __future__ import annotations
 
@@ -12,13 +12,29 @@ from nanobot_core.messages import ImageBlock
 
 MAX_IMAGE_BYTES = 5_000_000
 """Bytes of one image in a request; services refuse larger ones."""
+MAX_DOCUMENT_BYTES = 20_000_000
+"""Bytes of one PDF document in a request; a service accepts 32 MB in base64 for all of it."""
 MAX_FILE_BYTES = 50_000_000
 MAX_PIXELS = 50_000_000
 """A small file may hold a picture that fills the memory: larger ones are not decoded."""
 _ACCEPTED = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
 _READ_FORMATS = (*_ACCEPTED, "BMP", "TIFF")
 _JPEG_QUALITY = 85
+_PDF = "application/pdf"
+_PDF_HEAD = b"%PDF-"
 _EXTRA = "install nanobot-core[images] to have it scaled"
+
+
+def load_document(path: Path) -> ImageBlock | str | None:
+    """Return the PDF document in `path`, why it cannot be sent, or ``None``; blocks."""
+    if mimetypes.guess_type(path.name)[0] != _PDF:
+        return None
+    data = _content(path, MAX_DOCUMENT_BYTES)
+    if isinstance(data, str):
+        return data
+    if not data.startswith(_PDF_HEAD):
+        return "it is not a PDF document"
+    return ImageBlock(_PDF, base64.b64encode(data).decode(), str(path))
 
 
 def load_image(path: Path, max_side: int) -> ImageBlock | str | None:
@@ -33,12 +49,9 @@ def load_image(path: Path, max_side: int) -> ImageBlock | str | None:
     media_type = mimetypes.guess_type(path.name)[0] or ""
     if not media_type.startswith("image/"):
         return None
-    try:
-        data = Folder(path.parent).read(path.name, MAX_FILE_BYTES + 1)
-    except OSError as error:
-        return f"it cannot be read: {error.strerror}"
-    if len(data) > MAX_FILE_BYTES:
-        return f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB"
+    data = _content(path, MAX_FILE_BYTES)
+    if isinstance(data, str):
+        return data
     found = _scaled(data, max_side)
     if isinstance(found, str):
         return found
@@ -47,6 +60,16 @@ def load_image(path: Path, max_side: int) -> ImageBlock | str | None:
         remedy = "" if found else f"; {_EXTRA}"
         return f"it is larger than {MAX_IMAGE_BYTES // 1_000_000} MB{remedy}"
     return ImageBlock(scaled_type, base64.b64encode(data).decode(), str(path))
+
+
+def _content(path: Path, max_bytes: int) -> bytes | str:
+    """Return the content of a file, or why there is none."""
+    try:
+        data = Folder(path.parent).read(path.name, max_bytes + 1)
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    too_large = f"it is larger than {max_bytes // 1_000_000} MB"
+    return too_large if len(data) > max_bytes else data
 
 
 def _scaled(data: bytes, max_side: int) -> tuple[str, bytes] | str | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from nanobot_core.agent.cool_down import CoolDowns
 from nanobot_core.agent.run import AgentRunSpec, Model, ModelSource, Shape, unshaped
-from nanobot_core.agent.shortening import without_images
+from nanobot_core.agent.shortening import has_documents, without_documents, without_images
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.provider import (
     MAX_ANSWER_CHARS,
@@ -82,6 +82,7 @@ class ModelCaller:
         self._cool_downs = cool_downs
         self._without_images: set[str] = set()
         """Models that have refused a request for its images."""
+        self._has_documents = has_documents(spec.messages)
         self._noticed: set[str] = set()
         """What the user has been notified of; once in a run is enough."""
         self.usage: Usage = Usage()
@@ -173,6 +174,8 @@ class ModelCaller:
         self, model: Model, messages: Sequence[Message], tools: Sequence[ToolDefinition]
     ) -> ChatRequest:
         allowed = self._spec.max_tokens
+        if self._has_documents and "documents" not in (model.abilities or ()):
+            messages = without_documents(messages)
         return ChatRequest(
             messages=tuple(messages),
             model=model.wire_name,
@@ -244,7 +247,7 @@ class ModelCaller:
         If it refuses the call, make it again without its images: services report only in free
         text that a model does not accept images, or not this one.
         """
-        abilities = model.info.abilities if model.info else None
+        abilities = model.abilities
         if abilities is not None and "images" not in abilities:
             textual = without_images(request.messages)
             if textual != request.messages:

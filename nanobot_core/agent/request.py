@@ -24,7 +24,7 @@ from nanobot_core.agent.blocks import (
     PlacedBlock,
     fit_blocks,
 )
-from nanobot_core.agent.images import load_image
+from nanobot_core.agent.images import load_document, load_image
 from nanobot_core.agent.instructions import Instructions
 from nanobot_core.agent.shortening import RUNTIME_END, RUNTIME_HEADING, summary_message
 from nanobot_core.clock import Clock
@@ -47,6 +47,7 @@ class RequestParts:
         history: earlier messages, legal and within the budget.
         progress: messages of an interrupted turn after its first one, legal.
         media: local paths of attached files; images are shown to the model.
+        documents: so are PDF documents.
         model: name of the model, for hooks.
         tools: names of the offered tools, for hooks.
         summary: of the messages that are no longer in `history`, or an empty string.
@@ -65,6 +66,7 @@ class RequestParts:
     tools: Sequence[str] = ()
     progress: Sequence[Message] = ()
     media: Sequence[str] = ()
+    documents: bool = False
     summary: str = ""
     memory: Sequence[ContextBlock] = ()
     format_hint: str = ""
@@ -162,20 +164,22 @@ class RequestBuilder:
         ]
 
     async def _with_context(self, parts: RequestParts, passages: Iterable[str]) -> Message:
-        """Return the turn's message as it is sent: images, runtime lines, passages, text."""
-        images: list[ImageBlock] = []
+        """Return the turn's message as it is sent: files, runtime lines, passages, text."""
+        shown: list[ImageBlock] = []
         notes: list[str] = []
         for path in parts.media:
             async with self._decoding:
                 found = await asyncio.to_thread(load_image, Path(path), self._max_image_side)
+                if found is None and parts.documents:
+                    found = await asyncio.to_thread(load_document, Path(path))
             if isinstance(found, ImageBlock):
-                images.append(found)
+                shown.append(found)
             elif found is not None:
-                notes.append(f"[{path} is not shown as an image: {found}]")
+                notes.append(f"[the content of {path} is not shown: {found}]")
         message = _with_runtime(parts.message, *passages, *notes)
-        if not images:
+        if not shown:
             return message
-        return replace(message, content=(*images, TextBlock(message.text)))
+        return replace(message, content=(*shown, TextBlock(message.text)))
 
 
 def _fitted(

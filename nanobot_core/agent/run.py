@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nanobot_core.agent.results import ResultFiles
 from nanobot_core.contracts.provider import (
+    Ability,
     ChatRequest,
     LLMProvider,
     ModelInfo,
@@ -58,6 +59,11 @@ class Model:
     temperature: float | None = None
     reasoning_effort: ReasoningEffort | None = None
 
+    @property
+    def abilities(self) -> frozenset[Ability] | None:
+        """What the model can do, or ``None`` if that is unknown."""
+        return self.info.abilities if self.info else None
+
 
 Shape = Callable[[Model, ChatRequest], ChatRequest]
 """Changes a request for the model that receives it."""
@@ -77,12 +83,14 @@ class ModelChoice:
         fallback_models: models to try, in order, when it fails for good.
         max_tokens: most tokens of one answer.
         context_window_tokens: most tokens of one request and its answer.
+        documents: it is known to read PDF documents itself.
     """
 
     name: str | None = None
     fallback_models: tuple[str, ...] = ()
     max_tokens: int = 8_192
     context_window_tokens: int = 65_536
+    documents: bool = False
 
 
 class ModelSource(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from nanobot_core.agent.run import Compaction, ModelChoice
@@ -62,6 +62,33 @@ def without_images(messages: Sequence[Message]) -> tuple[Message, ...]:
         else replace(message, content=tuple(map(_described, message.content)))
         for message in messages
     )
+
+
+def has_documents(messages: Iterable[Message]) -> bool:
+    """Whether `messages` contain a document that is not an image."""
+    return any(
+        isinstance(block, ImageBlock) and block.is_document
+        for message in messages
+        if not isinstance(message.content, str)
+        for block in message.content
+    )
+
+
+def without_documents(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return `messages` with a line of text in the place of each document that is not an image."""
+    return tuple(
+        message
+        if isinstance(message.content, str)
+        else replace(message, content=tuple(map(_without_document, message.content)))
+        for message in messages
+    )
+
+
+def _without_document(block: ContentBlock) -> ContentBlock:
+    if isinstance(block, ImageBlock) and block.is_document:
+        name = f" {block.path}" if block.path else ""
+        return TextBlock(f"[document{name} left out: the model does not accept it; use a tool]")
+    return block
 
 
 def _described(block: ContentBlock) -> ContentBlock:

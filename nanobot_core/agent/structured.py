@@ -173,7 +173,7 @@ def answer_schema(model: object) -> JsonObject:
 
 
 def _answers_by_schema(model: Model) -> bool:
-    abilities = model.info.abilities if model.info else None
+    abilities = model.abilities
     return model.json_schema and (abilities is None or "json_schema" in abilities)
 
 

@@ -14,6 +14,8 @@ from nanobot_core.text import count_chars
 _BYTES_PER_TOKEN = 4.0
 _MESSAGE_OVERHEAD = 4
 _IMAGE_TOKENS = 1_000
+_PAGE_CHARS = 50_000
+"""Of a document in base64: a page of text takes less, a scanned one more."""
 _RUNTIME_FRAME_BYTES = 80
 """What a request puts around the lines that are stored with a message."""
 _LEARNING_RATE = 0.2
@@ -29,13 +31,19 @@ def measure(messages: Iterable[Message]) -> Size:
         fixed += _MESSAGE_OVERHEAD
         length += _bytes_of(message.text) + _bytes_of(message.reasoning or "")
         if not isinstance(message.content, str):
-            images = sum(isinstance(block, ImageBlock) for block in message.content)
-            fixed += images * _IMAGE_TOKENS
+            files = (block for block in message.content if isinstance(block, ImageBlock))
+            fixed += sum(map(_tokens_of, files))
         if isinstance(lines := message.extra.get(RUNTIME), str):
             length += _bytes_of(lines) + _RUNTIME_FRAME_BYTES
         for call in message.tool_calls:
             length += len(call.name) + len(call.unparsed or "") + count_chars(call.arguments)
     return length, fixed
+
+
+def _tokens_of(block: ImageBlock) -> int:
+    """Return a guess for an image, or for a document, of which a page is counted as an image."""
+    pages = 1 + len(block.data) // _PAGE_CHARS if block.is_document else 1
+    return pages * _IMAGE_TOKENS
 
 
 def _bytes_of(text: str) -> int:

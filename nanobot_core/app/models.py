@@ -158,6 +158,7 @@ class ConfiguredModels:
             fallback_models=tuple(defaults.fallback_models or ()),
             max_tokens=_max_tokens(defaults, info),
             context_window_tokens=min(configured, known_window or configured),
+            documents="documents" in ((info.abilities if info else None) or ()),
         )
 
     def warm_up(self, name: str | None) -> None:

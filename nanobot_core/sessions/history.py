@@ -243,7 +243,7 @@ def _visible(content: Content) -> Content:
     if isinstance(content, str):
         return content
     return tuple(
-        TextBlock(f"[image: {block.path or block.media_type}]")
+        TextBlock(f"[{'file' if block.is_document else 'image'}: {block.path or block.media_type}]")
         if isinstance(block, ImageBlock) and not block.data
         else block
         for block in content

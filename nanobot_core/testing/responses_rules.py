@@ -30,10 +30,11 @@ _ITEM_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
 _PARTS: Final[Mapping[str, frozenset[str]]] = {
     "input_text": frozenset({"type", "text"}),
     "input_image": frozenset({"type", "image_url", "detail"}),
+    "input_file": frozenset({"type", "filename", "file_data"}),
     "output_text": frozenset({"type", "text", "annotations", "logprobs"}),
     "refusal": frozenset({"type", "refusal"}),
 }
-_INPUT_PARTS: Final = frozenset({"input_text", "input_image"})
+_INPUT_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
 _OUTPUT_PARTS: Final = frozenset({"output_text", "refusal"})
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 _EFFORTS: Final = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})

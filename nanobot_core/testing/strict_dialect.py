@@ -199,6 +199,10 @@ class _Check:
             self._require(part["type"] == "text" or role == "user", f"{where} has an image")
             if part["type"] == "text":
                 self._require(part["text"], f"{where} has an empty text")
+            elif part["type"] == "file":
+                self._known(f"{where}.file", part["file"], ["filename", "file_data"])
+                data = part["file"]["file_data"]
+                self._require(re.match("data:application/pdf;base64,.", data), f"{where}: no PDF")
             else:
                 url = part["image_url"]["url"]
                 self._require(re.match("data:image/.+;base64,.", url), f"{where}: broken image")

@@ -400,6 +400,7 @@ class TurnPipeline:
                 history=start.before,
                 progress=start.progress,
                 media=work.request.message.media,
+                documents=choice.documents,
                 model=choice.name or "",
                 tools=spec.tools.names(),
                 summary=_text(metadata, "summary") or "",

@@ -129,6 +129,8 @@ async def test_one_conversation_runs_over_four_services_with_a_fallback_in_the_m
 ) -> None:
     image = tmp_path / "pixel.png"
     image.write_bytes(PIXEL)
+    document = tmp_path / "offer.pdf"
+    document.write_bytes(b"%PDF-1.7")
     replies = {
         "openai": [_adding(1, 2, "call/odd:id"), Reply(text="three"), Reply(text="all seen")],
         "anthropic": [
@@ -143,13 +145,12 @@ async def test_one_conversation_runs_over_four_services_with_a_fallback_in_the_m
     }
     async with _conversation(tmp_path, replies) as (bot, services):
         shown = str(image)
-        assert await _reply(bot, "Add. What is it?", OPENAI, shown) == "three"
-        assert await _reply(bot, "And these?", CLAUDE, shown) == "seven"
+        assert await _reply(bot, "Add. What is it?", OPENAI, shown, str(document)) == "three"
+        assert await _reply(bot, "And these?", CLAUDE, shown, str(document)) == "seven"
 
-        events = [
-            event
-            async for event in bot.stream("More", session="sdk:four", model=CLAUDE, media=[shown])
-        ]
+        files = [shown, str(document)]
+        turn = bot.stream("More", session="sdk:four", model=CLAUDE, media=files)
+        events = [event async for event in turn]
         fallen = events[-1]
         assert isinstance(fallen, TurnOutcome)
         assert (fallen.reply, fallen.error) == ("eleven and fifteen", None)
@@ -175,6 +176,10 @@ def _check_history(services: Services) -> None:
     assert "image_url" in json.dumps(services.bodies("openai")[0])
     assert '"media_type": "image/png"' in json.dumps(services.bodies("anthropic")[0])
     assert "image/png" in json.dumps(services.bodies("gemini")[0])
+    # Two are known to read the document; the fallback learns where it is.
+    assert "data:application/pdf;base64," in json.dumps(services.bodies("openai")[0])
+    assert '"media_type": "application/pdf"' in json.dumps(services.bodies("anthropic")[0])
+    assert "offer.pdf left out" in json.dumps(services.bodies("gemini")[0])
     assert "They want a sum." in last["anthropic"]
     assert "They want a sum." not in last["openai"]
     # The calls that were made before the fallback have not been repeated.

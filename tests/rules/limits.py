@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 23_000
+CORE: Final = 23_400
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -32,10 +32,10 @@ MODULES: Final = {
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted, a run
     # can have to end with an object; failed providers cool down.
-    "agent": Size(1100, 2220),
+    "agent": Size(1100, 2300),
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models, within bounds of what services may list.
-    "app": Size(1500, 2830),
+    "app": Size(1500, 2850),
     "cli": Size(2300, 3640),  # sign-in to providers, models and their choice, local servers
     "bus": Size(1000, 1270),
     "channels": Size(900, 1130),
@@ -67,7 +67,7 @@ MODULES: Final = {
     "tokens": Size(200, 220),
     # Findings of pydantic in our words, the original's form of tools and fragments, strict schemas.
     "tools": Size(600, 1070),
-    "turns": Size(650, 1572),  # memory; processes that share a session; answers that are objects
+    "turns": Size(650, 1580),  # memory; processes that share a session; answers that are objects
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from nanobot_core import ImageBlock
-from nanobot_core.agent.images import MAX_IMAGE_BYTES, load_image
+from nanobot_core.agent.images import (
+    MAX_DOCUMENT_BYTES,
+    MAX_IMAGE_BYTES,
+    load_document,
+    load_image,
+)
 
 image_module = pytest.importorskip("PIL.Image")
 
@@ -100,3 +105,24 @@ def test_without_pillow_a_small_file_is_sent_and_a_large_one_is_not(
     assert load_image(large, 100) == (
         "it is larger than 5 MB; install nanobot-core[images] to have it scaled"
     )
+
+
+def test_a_document_is_loaded_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 x")
+    block = load_document(tmp_path / "a.pdf")
+    assert isinstance(block, ImageBlock)
+    assert block.is_document
+    assert base64.b64decode(block.data) == b"%PDF-1.7 x"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"<html>", "it is not a PDF document"),
+        (b"%PDF-" + bytes(MAX_DOCUMENT_BYTES), "it is larger than 20 MB"),
+    ],
+)
+def test_a_document_that_cannot_be_sent_is_named(tmp_path: Path, data: bytes, reason: str) -> None:
+    (tmp_path / "a.pdf").write_bytes(data)
+    assert load_document(tmp_path / "a.pdf") == reason
+    assert load_document(tmp_path / "a.png") is None

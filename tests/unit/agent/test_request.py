@@ -157,8 +157,8 @@ async def test_images_are_shown_and_every_file_is_named(bench: Bench) -> None:
     assert len(content) == 2
     assert content[1].text == "\n\n".join(
         [
-            f"[{big} is not shown as an image: it is larger than 50 MB]",
-            f"[{gone} is not shown as an image: it cannot be read: No such file or directory]",
+            f"[the content of {big} is not shown: it is larger than 50 MB]",
+            f"[the content of {gone} is not shown: it cannot be read: No such file or directory]",
             "look",
             *(f"Attached file: {path}" for path in media),
         ]

@@ -148,8 +148,9 @@ def _images(content: Content) -> list[JsonValue]:
 
 
 def _image(block: ImageBlock) -> JsonObject:
-    if not block.data:
-        return {"type": "text", "text": f"[image: {block.path or block.media_type}]"}
+    if not block.data or block.is_document:
+        kind = "file" if block.is_document else "image"
+        return {"type": "text", "text": f"[{kind}: {block.path or block.media_type}]"}
     url = f"data:{block.media_type};base64,{block.data}"
     return {"type": "image_url", "image_url": {"url": url}}
 

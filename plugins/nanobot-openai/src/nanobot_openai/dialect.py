@@ -54,6 +54,7 @@ class Dialect:
         unsigned_call: ``extra_content`` of a call that another model made.
         needs: see `Need`.
         schema: what is accepted in the parameters of tools.
+        documents: PDF documents are accepted, as parts of the type ``file``.
         stream_usage: the service takes ``stream_options`` (the others report usage unasked).
         cost_field: field of ``usage`` that holds the price in US dollars, or ``None``.
     """
@@ -73,6 +74,7 @@ class Dialect:
     unsigned_call: JsonObject | None = field(default=None, hash=False)
     needs: frozenset[Need] = frozenset()
     schema: SchemaRules = _ANY_SCHEMA
+    documents: bool = False
     stream_usage: bool = True
     cost_field: str | None = None
 
@@ -145,11 +147,13 @@ _GRAMMAR_SCHEMA = SchemaRules(refused=frozenset({"pattern"}), max_bound=1_000)
 
 _COMMON = Dialect()
 # gh:vercel/ai#5171 (ids), gh:ITSpecialist111/ai_automation_suggester#38 (max_tokens),
-# gh:PsycherosAI/Psycheros#41 (reasoning_effort of models that do not think).
+# gh:PsycherosAI/Psycheros#41 (reasoning_effort of models that do not think);
+# openai-python, `ChatCompletionContentPartParam` (documents).
 _OPENAI = Dialect(
     max_tokens_field="max_completion_tokens",
     efforts=_NO_EFFORT,
     call_id="[a-zA-Z0-9_-]{1,40}",
+    documents=True,
     schema=_OPENAI_SCHEMA,
 )
 # gh:incidentfox/incidentfox#111 (temperature); openai-python, `ReasoningEffort` (values).

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from nanobot_core import (
@@ -22,7 +23,7 @@ from nanobot_core import (
     ToolCall,
 )
 from nanobot_openai.dialect import ANY_NAME
-from nanobot_openai.schema import adapt_schema
+from nanobot_openai.schema import adapt_schema, is_closed
 
 if TYPE_CHECKING:
     from nanobot_core import ProviderSpec, ToolDefinition
@@ -169,15 +170,15 @@ def _response_format(schema: JsonObject, dialect: Dialect) -> JsonObject:
 
     strict = strict_schema(schema)
     wanted = adapt_schema(schema if strict is None else strict, dialect.schema)
-    shape: JsonObject = {"name": "answer", "schema": wanted, "strict": strict is not None}
+    is_strict = strict is not None and is_closed(wanted)
+    shape: JsonObject = {"name": "answer", "schema": wanted, "strict": is_strict}
     return {"type": "json_schema", "json_schema": shape}
 
 
 def _messages(history: Sequence[Message], provider: str, dialect: Dialect) -> list[JsonObject]:
     messages: list[JsonObject] = []
     shown: list[JsonValue] = []
-    if "text-only" in dialect.needs:
-        history = [*map(_without_images, history)]
+    history = [_readable(message, dialect) for message in history]
     for message in history:
         if message.role == "tool":
             messages.append(_tool_message(message, dialect))
@@ -197,14 +198,21 @@ def _messages(history: Sequence[Message], provider: str, dialect: Dialect) -> li
     return messages
 
 
-def _without_images(message: Message) -> Message:
+def _readable(message: Message, dialect: Dialect) -> Message:
+    """Return `message` with the names of files that the service does not accept in their place."""
     if isinstance(message.content, str):
         return message
-    texts = [
-        TextBlock(_named(block)) if isinstance(block, ImageBlock) else block
+    content = tuple(
+        TextBlock(_named(block))
+        if isinstance(block, ImageBlock) and not _is_accepted(block, dialect)
+        else block
         for block in message.content
-    ]
-    return replace(message, content=tuple(texts))
+    )
+    return replace(message, content=content)
+
+
+def _is_accepted(block: ImageBlock, dialect: Dialect) -> bool:
+    return dialect.documents if block.is_document else "text-only" not in dialect.needs
 
 
 def _in_order(messages: list[JsonObject], dialect: Dialect) -> list[JsonObject]:
@@ -361,14 +369,16 @@ def _images(content: Content) -> list[JsonValue]:
 def _image(block: ImageBlock) -> JsonObject:
     if not block.data:
         return {"type": "text", "text": _named(block)}
-    return {
-        "type": "image_url",
-        "image_url": {"url": f"data:{block.media_type};base64,{block.data}"},
-    }
+    url = f"data:{block.media_type};base64,{block.data}"
+    if block.is_document:
+        name = PurePath(block.path or "document.pdf").name
+        return {"type": "file", "file": {"filename": name, "file_data": url}}
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _named(block: ImageBlock) -> str:
-    return f"[image: {block.path or block.media_type}]"
+    kind = "file" if block.is_document else "image"
+    return f"[{kind}: {block.path or block.media_type}]"
 
 
 def _mark_for_cache(messages: list[JsonObject]) -> None:

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from nanobot_core import (
@@ -322,4 +323,7 @@ def _image_part(block: ImageBlock) -> JsonObject:
     if not block.data:
         return _text_part(f"[image: {block.path or block.media_type}]")
     url = f"data:{block.media_type};base64,{block.data}"
+    if block.is_document:
+        name = PurePath(block.path or "document.pdf").name
+        return {"type": "input_file", "filename": name, "file_data": url}
     return {"type": "input_image", "image_url": url, "detail": "auto"}
