@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 """The name with which a session returns to the configured model."""
+MAX_NAME_CHARS = 300
 KEY = "model"
 """Where the metadata of a session names its model."""
 
@@ -70,6 +71,8 @@ class ModelCommand:
         if name == DEFAULT:
             await self._store(session, None)
             return f"This conversation uses the configured model again: {self.current(session)}."
+        if len(name) > MAX_NAME_CHARS or not name.isprintable():
+            return f"The name of a model is one line of at most {MAX_NAME_CHARS} characters."
         try:
             match = self._models.match(name)
         except NoProvider as error:

@@ -527,6 +527,8 @@ async def test_model_status_and_new_change_the_conversation(start: Start) -> Non
         assert (await say(bot, "/model")).reply == f"Model: {script.model}"
         refused = (await say(bot, "/model gone/model")).reply or ""
         assert refused.startswith("gone/model cannot be used: no provider is configured")
+        for odd in ("two\nlines", "red\x1b[31m", "x" * 301):
+            assert "one line" in ((await say(bot, f"/model {odd}")).reply or "")
         assert (await say(bot, f"/model {other.model}")).reply
         assert (await say(bot, "two")).reply == "second"
         status = (await say(bot, "/status")).reply or ""

@@ -67,7 +67,7 @@ MODULES: Final = {
     "tokens": Size(200, 220),
     # Findings of pydantic in our words, the original's form of tools and fragments, strict schemas.
     "tools": Size(600, 1070),
-    "turns": Size(650, 1580),  # memory; processes that share a session; answers that are objects
+    "turns": Size(650, 1584),  # memory; processes that share a session; answers that are objects
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 
