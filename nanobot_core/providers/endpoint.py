@@ -61,6 +61,7 @@ def resolve_endpoint(
     *,
     path: str = "/chat/completions",
     key_header: str = "authorization",
+    finds_keys: bool = False,
 ) -> Endpoint:
     """Return the endpoint of the provider that `spec` describes.
 
@@ -71,6 +72,8 @@ def resolve_endpoint(
         path: where requests are posted; a base URL may already end in it.
         key_header: header for the key: ``authorization`` carries it as a bearer token, another one
             carries the key alone.
+        finds_keys: a library behind the provider may send a key that it finds by itself, so that
+            a public host is refused without encryption in any case.
 
     Raises:
         ConfigError: the key or the base URL is missing, a value cannot be sent, or the key would
@@ -87,7 +90,7 @@ def resolve_endpoint(
         headers[key_header] = f"Bearer {key}" if key_header == "authorization" else key
     headers |= {name.lower(): value for name, value in settings.extra_headers.items()}
     _check_headers(headers, key_header, spec)
-    has_secret = bool(headers) or bool(parts.password)
+    has_secret = finds_keys or bool(headers) or bool(parts.password)
     if has_secret and _is_public_http(parts) and not settings.allow_http:
         msg = (
             f"provider '{spec.name}' would send its key unencrypted to {parts.hostname}; use "

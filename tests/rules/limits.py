@@ -55,7 +55,7 @@ MODULES: Final = {
     "private_file": Size(100, 133),
     "prompts": Size(100, 110),
     # One HTTP client, event streams, errors and answers for all providers behind HTTP.
-    "providers": Size(1000, 1219),
+    "providers": Size(1000, 1220),
     "record": Size(60, 90),
     "sessions": Size(600, 1007),
     "tasks": Size(150, 174),
@@ -67,7 +67,7 @@ MODULES: Final = {
     "tokens": Size(200, 220),
     # Findings of pydantic in our words, the original's form of tools and fragments, strict schemas.
     "tools": Size(600, 1070),
-    "turns": Size(650, 1584),  # memory; processes that share a session; answers that are objects
+    "turns": Size(650, 1580),  # memory; processes that share a session; answers that are objects
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 

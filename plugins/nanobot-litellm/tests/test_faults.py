@@ -23,6 +23,7 @@ from nanobot_core import (
     BadRequest,
     ChatRequest,
     Completed,
+    ConfigError,
     ContextTooLong,
     LLMProvider,
     LLMResponse,
@@ -347,3 +348,16 @@ async def test_no_secret_is_in_an_error_its_traceback_or_the_output(
     for error in (raised.value, raised_whole.value):
         assert "canary" not in "".join(traceback.format_exception(error)) + repr(error)
     assert capfd.readouterr() == ("", "")
+
+
+async def test_a_key_that_litellm_finds_by_itself_is_protected_as_well(
+    serving: Serving, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "env-canary-3")
+    reply = Reply(status=400, body=b'{"error": {"message": "you sent env-canary-3"}}')
+    async with serving(reply, api_key=None) as (provider, server):
+        with pytest.raises(BadRequest, match=r"you sent \[secret\]"):
+            await _stream(provider)
+    assert server.requests[0].headers["x-goog-api-key"] == "env-canary-3"
+    with pytest.raises(ConfigError, match=r"providers\.litellm\.allow_http"):
+        build(api_base="http://models.example.com/v1beta")

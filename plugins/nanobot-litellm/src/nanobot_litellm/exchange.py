@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TypeVar
 
 import httpx
@@ -37,6 +38,9 @@ _ERROR_BODY_BYTES = 65_536
 _EVENTS = "text/event-stream"
 _MEDIA_TYPES = ("json", "event", "octet-stream", "text/plain")
 """Parts of the media types of answers; Bedrock's is ``application/vnd.amazon.eventstream``."""
+_KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")
+_MIN_KEY_CHARS = 8
+"""Shorter texts, such as ``None``, are no keys and occur in messages."""
 _END_MARKS = ('"finishReason"', '"blockReason"')
 
 
@@ -84,6 +88,7 @@ class Exchange:
 
     Attributes:
         failure: the first failure; LiteLLM's own error hides it.
+        failures: turns what the service reports into errors, without the keys that were sent.
         is_answered: an answer has begun.
         is_finished: the service has said why its answer ends.
     """
@@ -93,7 +98,7 @@ class Exchange:
         self.is_answered = False
         self.is_finished = False
         self._connections = connections
-        self._failures = connections.failures
+        self.failures = connections.failures
         self._provider = connections.failures.provider
 
     async def run(self, work: Awaitable[_T]) -> _T:
@@ -113,6 +118,9 @@ class Exchange:
         if self.failure is not None:
             # LiteLLM sends some requests again; retries belong to the core.
             raise self.failure
+        secrets = {*self.failures.secrets, *_keys_in(request)}
+        longest_first = tuple(sorted(secrets, key=len, reverse=True))
+        self.failures = replace(self.failures, secrets=longest_first)
         try:
             answer = await self._connections.send(request)
             media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -133,10 +141,10 @@ class Exchange:
         """Return the failure that the head of `answer` shows; with one the answer is closed."""
         if not answer.is_success:
             beginning = await _read_beginning(answer)
-            return self._failures.from_status(answer.status_code, dict(answer.headers), beginning)
+            return self.failures.from_status(answer.status_code, dict(answer.headers), beginning)
         if media_type and not any(part in media_type for part in _MEDIA_TYPES):
             await answer.aclose()
-            found = self._failures.clean(media_type)
+            found = self.failures.clean(media_type)
             reason = f"expected JSON or events in its answer, found {found}"
             return ProviderProtocolError(self._provider, reason)
         return None
@@ -160,7 +168,7 @@ class Exchange:
             raise self.failure from error
         except HTTPX_ERRORS as error:
             kind, reason = failure_of(error)
-            self.failure = kind(self._provider, self._failures.clean(reason))
+            self.failure = kind(self._provider, self.failures.clean(reason))
             raise self.failure from error
         except ProviderError as failure:
             self.failure = failure
@@ -212,6 +220,14 @@ class _Client(httpx.AsyncClient):
 def open_client() -> httpx.AsyncClient:
     """Return a client for LiteLLM, whose requests pass through the exchange of their call."""
     return _Client(transport=_Switch(), follow_redirects=False, trust_env=False)
+
+
+def _keys_in(request: httpx.Request) -> Iterator[str]:
+    """Yield the keys in `request`, which LiteLLM may have found by itself."""
+    sent = [request.headers.get(name, "").removeprefix("Bearer ") for name in _KEY_HEADERS]
+    for key in (*sent, request.url.params.get("key", "")):
+        if len(key) >= _MIN_KEY_CHARS:
+            yield key
 
 
 async def _read_beginning(answer: httpx.Response) -> bytes:

@@ -144,7 +144,7 @@ class LiteLLMProvider(LLMProvider):
             return exchange.failure
         if isinstance(error, ProviderError):
             return error
-        return failure_of(error, self._failures, is_answered=exchange.is_answered)
+        return failure_of(error, exchange.failures, is_answered=exchange.is_answered)
 
     def _complete(self, opened: _Open, answer: Answer, request: ChatRequest) -> LLMResponse:
         if not answer.begun:
@@ -162,7 +162,8 @@ def build_provider(
     """
     # LiteLLM knows the addresses of the services.
     known = replace(spec, default_base=spec.default_base or _ANY_SERVICE)
-    endpoint = resolve_endpoint(ctx, known, settings, key_header=_KEY)
+    # Without a key, LiteLLM looks for the variable of the service.
+    endpoint = resolve_endpoint(ctx, known, settings, key_header=_KEY, finds_keys=True)
     headers = dict(endpoint.headers)
     access: JsonObject = {}
     if key := headers.pop(_KEY, ""):
