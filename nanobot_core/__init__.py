@@ -254,14 +254,7 @@ if TYPE_CHECKING:
         ReservedSpace as ReservedSpace,
     )
     from nanobot_core.prompts import prompt as prompt
-    from nanobot_core.tasks import finish_in_thread as finish_in_thread
-    from nanobot_core.text import (
-        repair_json_object as repair_json_object,
-        shorten as shorten,
-        truncate_middle as truncate_middle,
-    )
-    from nanobot_core.thoughts import split_thoughts as split_thoughts
-    from nanobot_core.tokens import (
+    from nanobot_core.sign_in import (
         SignIn as SignIn,
         Tokens as Tokens,
         TokenSource as TokenSource,
@@ -270,6 +263,13 @@ if TYPE_CHECKING:
         store_tokens as store_tokens,
         token_file as token_file,
     )
+    from nanobot_core.tasks import finish_in_thread as finish_in_thread
+    from nanobot_core.text import (
+        repair_json_object as repair_json_object,
+        shorten as shorten,
+        truncate_middle as truncate_middle,
+    )
+    from nanobot_core.thoughts import split_thoughts as split_thoughts
     from nanobot_core.tools.function import tool as tool
     from nanobot_core.tools.model import ModelTool as ModelTool
     from nanobot_core.tools.registry import ToolRegistry as ToolRegistry
@@ -355,7 +355,7 @@ _HOMES = {
         "nanobot_core.tasks": "finish_in_thread",
         "nanobot_core.text": "repair_json_object shorten truncate_middle",
         "nanobot_core.thoughts": "split_thoughts",
-        "nanobot_core.tokens": (
+        "nanobot_core.sign_in": (
             "SignIn TokenSource Tokens login_command read_tokens store_tokens token_file"
         ),
         "nanobot_core.tools.function": "tool",

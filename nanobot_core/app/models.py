@@ -19,7 +19,7 @@ from nanobot_core.errors import FOREIGN_ERRORS, NoProvider, PluginRejected
 from nanobot_core.plugins.examine import settings_model
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.providers.match import ProviderMatch, ProviderRow, match_provider
-from nanobot_core.tokens import read_sign_in, token_file
+from nanobot_core.sign_in import read_sign_in, token_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ from nanobot_core.cli.checkup import Finding, Status, check_plugins, show_findin
 from nanobot_core.cli.options import Options, agent_of, options_of, read_settings
 from nanobot_core.cli.output import print_json, run_async
 from nanobot_core.errors import NoProvider
-from nanobot_core.tokens import login_command
+from nanobot_core.sign_in import login_command
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from nanobot_core.cli.options import open_agent, options_of
 from nanobot_core.cli.output import fail, printable, run_async
 from nanobot_core.config.environment import environment
 from nanobot_core.contracts.login import LoginFlow, ProviderLogin
-from nanobot_core.tokens import login_command
+from nanobot_core.sign_in import login_command
 
 if TYPE_CHECKING:
     from nanobot_core.cli.options import Options

@@ -15,7 +15,7 @@ from nanobot_core.cli.options import Options, open_agent, options_of
 from nanobot_core.cli.output import fail, run_async
 from nanobot_core.config.environment import expand_home
 from nanobot_core.folder import Folder
-from nanobot_core.tokens import login_command
+from nanobot_core.sign_in import login_command
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot

@@ -8,8 +8,8 @@ from dataclasses import field
 from nanobot_core.contracts.provider import ProviderSpec
 from nanobot_core.errors import NoProvider
 from nanobot_core.record import dataclass
+from nanobot_core.sign_in import SignIn, login_command
 from nanobot_core.text import nearest
-from nanobot_core.tokens import SignIn, login_command
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ MODULES: Final = {
     "text": Size(120, 140),
     "thoughts": Size(150, 175),
     # Stored, and renewed by one process of several.
-    "tokens": Size(200, 220),
+    "sign_in": Size(200, 220),
     # Findings of pydantic in our words, the original's form of tools and fragments, strict schemas.
     "tools": Size(600, 1070),
     "turns": Size(650, 1580),  # memory; processes that share a session; answers that are objects

@@ -24,8 +24,8 @@ from nanobot_core import (
     store_tokens,
     token_file,
 )
+from nanobot_core.sign_in import read_sign_in
 from nanobot_core.testing import FakeClock, FakePluginContext
-from nanobot_core.tokens import read_sign_in
 
 pytestmark = pytest.mark.anyio
 
