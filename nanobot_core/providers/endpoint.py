@@ -49,9 +49,10 @@ class Endpoint:
     secrets: tuple[str, ...] = field(repr=False)
 
     def url(self, path: str) -> str:
-        """Return the address of `path`, which begins with a slash."""
-        parts = urlsplit(self.base)
-        return parts._replace(path=parts.path + path).geturl()
+        """Return the address of `path`, which begins with a slash and may have a query."""
+        parts, (route, _, query) = urlsplit(self.base), path.partition("?")
+        queries = "&".join(filter(None, (parts.query, query)))
+        return parts._replace(path=parts.path + route, query=queries).geturl()
 
 
 def resolve_endpoint(

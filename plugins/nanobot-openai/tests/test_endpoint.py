@@ -47,6 +47,11 @@ def test_a_base_with_or_without_its_version_leads_to_the_same_place(
     assert _resolve(tmp_path, "custom", api_base=base).url("/chat/completions") == url
 
 
+def test_a_query_of_the_base_and_one_of_the_path_are_joined(tmp_path: Path) -> None:
+    endpoint = _resolve(tmp_path, "custom", api_base="https://h/v1?v=2")
+    assert endpoint.url("/models?limit=9") == "https://h/v1/models?v=2&limit=9"
+
+
 @pytest.mark.parametrize(
     ("base", "is_refused"),
     [
