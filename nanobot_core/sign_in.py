@@ -128,7 +128,7 @@ def read_tokens(file: PrivateFile) -> Tokens | None:
 
 
 def read_sign_in(file: PrivateFile) -> SignIn | None:
-    """Return who is signed in; ``None`` if nobody is. Blocks."""
+    """Return who is signed in; ``None`` without a sign-in. Blocks."""
     try:
         tokens = read_tokens(file)
     except PrivateFileRefused as error:
@@ -203,7 +203,7 @@ class TokenSource:
         """Return tokens with a valid access token.
 
         Raises:
-            AuthenticationFailed: nobody is signed in, or the service has ended the sign-in.
+            AuthenticationFailed: there is no sign-in, or the service has ended the sign-in.
             ProviderError: the access token has expired and cannot be renewed now.
 
         Cancellation:
@@ -297,7 +297,7 @@ class TokenSource:
             raise Unreachable(self._provider, reason) from error
         if tokens is None:
             self._unstored = None
-            raise self._failure("nobody is signed in")
+            raise self._failure("not signed in")
         if self._unstored is not None:
             tokens = await self._store_late(tokens)
         self._note_secrets(tokens)

@@ -178,7 +178,7 @@ def _provider(agent: Nanobot) -> Finding:
 def _signed_in(match: ProviderMatch) -> Finding:
     name, sign_in = match.row.spec.name, match.row.sign_in
     if match.row.lacks:
-        problem = sign_in.problem if sign_in else "nobody is signed in"
+        problem = sign_in.problem if sign_in else "not signed in"
         message = f"{match.model} by {name}: {problem}"
         return Finding("core", "model", "error", message, f"run {login_command(name)}")
     account = f", signed in as {sign_in.account}" if sign_in and sign_in.account else ", signed in"

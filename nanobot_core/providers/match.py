@@ -21,7 +21,7 @@ class ProviderRow:
         plugin: id of the plugin that contributes it.
         key: its key, from its section or one of its environment variables; may be empty.
         base: the base URL of its section, or an empty string.
-        sign_in: who is signed in, for a provider with `ProviderSpec.login`; ``None`` if nobody is.
+        sign_in: who is signed in, for a provider with `ProviderSpec.login`; ``None`` without one.
     """
 
     spec: ProviderSpec

@@ -204,7 +204,7 @@ class _Connection(asyncio.Protocol):
         self._transport.write(b"".join(self._http.send(event) or b"" for event in events))
         while self._is_full:
             try:
-                await self._news(write_limit_s)
+                await self._change(write_limit_s)
             except TimeoutError as error:
                 raise httpx.WriteTimeout("the request was not taken in time") from error
         while not isinstance(event := await self._event(read_limit_s), h11.Response):
@@ -240,9 +240,9 @@ class _Connection(asyncio.Protocol):
         """Wait for bytes and pass them to the parser."""
         while not self._received and not self._has_ended:
             try:
-                await self._news(limit_s)
+                await self._change(limit_s)
             except TimeoutError as error:
-                raise httpx.ReadTimeout("nothing came in time") from error
+                raise httpx.ReadTimeout("the service sent nothing in time") from error
         if self._received:
             self._http.receive_data(bytes(self._received))
             self._received.clear()
@@ -254,7 +254,7 @@ class _Connection(asyncio.Protocol):
         else:
             self._http.receive_data(b"")
 
-    async def _news(self, limit_s: float | None) -> None:
+    async def _change(self, limit_s: float | None) -> None:
         """Wait until the loop reports something.
 
         Raises:

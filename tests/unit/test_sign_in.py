@@ -144,7 +144,7 @@ async def test_a_login_and_a_logout_of_another_process_count_at_once(bench: Benc
     assert (await source.current()).access == "access-0"
     bench.file.remove()
 
-    with pytest.raises(AuthenticationFailed, match="nobody is signed in"):
+    with pytest.raises(AuthenticationFailed, match="not signed in"):
         await source.current()
 
 

@@ -212,7 +212,7 @@ async def test_a_person_signs_in_to_chatgpt_with_a_code(desk: Desk) -> None:
 
 async def test_a_code_that_nobody_enters_expires(desk: Desk) -> None:
     desk.chatgpt.pending, desk.chatgpt.interval_s = 1_000, 60
-    with pytest.raises(AuthenticationFailed, match="nobody entered the code in time"):
+    with pytest.raises(AuthenticationFailed, match="the code was not entered in time"):
         await desk.codex().log_in(Person(), "device")
 
     assert desk.clock.monotonic_s() <= 900

@@ -159,7 +159,7 @@ async def test_a_sign_in_that_has_ended_asks_for_another_one(codex: Codex) -> No
     assert not caught.value.retryable
     assert "secret" not in str(caught.value)
     codex.file.remove()
-    with pytest.raises(AuthenticationFailed, match="nobody is signed in; run nanobot providers"):
+    with pytest.raises(AuthenticationFailed, match="not signed in; run nanobot providers"):
         await codex.provider.chat(ASKED)
 
 

@@ -91,7 +91,7 @@ async def code_from_browser(
         The code, and the address that it was sent to.
 
     Raises:
-        AuthenticationFailed: the person or the service refused, or nobody answered in time.
+        AuthenticationFailed: the person or the service refused, or did not answer in time.
         ConfigError: no port is free.
     """
     async with AsyncExitStack() as stack:
@@ -110,7 +110,7 @@ async def code_from_browser(
                 query = await listener.query()
                 pasting.cancel()
         except TimeoutError:
-            raise server.failure("nobody allowed the access in time; try again") from None
+            raise server.failure("the access was not allowed in time; try again") from None
     if "code" not in query:
         raise server.failure(f"the access was refused{_reason(query)}")
     return query["code"], redirect
@@ -140,7 +140,7 @@ async def poll(
     """Ask for the result of a code until the person has entered it (RFC 8628, section 3.5).
 
     Raises:
-        AuthenticationFailed: nobody entered the code in time, or `ask` raised it.
+        AuthenticationFailed: the code was not entered in time, or `ask` raised it.
     """
     interval_s = min(max(interval_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
     started_s = noted_s = clock.monotonic_s()
@@ -159,7 +159,7 @@ async def poll(
         if not isinstance(found, Pending):
             return found
         interval_s = min(max(found.interval_s or 0.0, interval_s), _MAX_INTERVAL_S)
-    raise server.failure("nobody entered the code in time; try again")
+    raise server.failure("the code was not entered in time; try again")
 
 
 async def keep(ctx: PluginContext, provider: str, file: PrivateFile, tokens: Tokens) -> None:
