@@ -126,7 +126,8 @@ class ModelCaller:
                     continue
                 if failed is not None and failure is not None:
                     await attempt.restart(failure.reason)
-                    await self._notice_once(failed.name, f"{failure.reason}; trying {model.name}")
+                    text = f"{failed.name}: {failure.reason}; trying {model.name}"
+                    await self._notice_once(failed.name, text)
                 elif cooling and model is not cooling[0]:
                     text = f"{cooling[0].name} failed a moment ago; trying {model.name}"
                     await self._notice_once(cooling[0].name, text)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 from ipaddress import ip_address
+from socket import inet_aton
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
@@ -156,8 +157,9 @@ def _is_public_http(parts: SplitResult) -> bool:
     if parts.scheme != "http":
         return False
     try:
-        return ip_address(host).is_global
-    except ValueError:
+        # Resolvers read 134744072 and 0x8.8.8.8 as addresses, too.
+        return ip_address(host if ":" in host else inet_aton(host)).is_global
+    except (ValueError, OSError):
         return "." in host and not host.endswith(tuple(f".{end}" for end in _LOCAL_DOMAINS))
 
 

@@ -57,6 +57,7 @@ def test_a_query_of_the_base_and_one_of_the_path_are_joined(tmp_path: Path) -> N
     [
         ("http://api.example.com/v1", True),
         ("http://8.8.8.8/v1", True),
+        ("http://134744072/v1", True),
         ("http://[2606:4700::1111]/v1", True),
         ("https://api.example.com/v1", False),
         ("http://ollama:11434", False),

@@ -101,7 +101,7 @@ async def test_the_next_fallback_answers_for_a_model_that_does_not(bench: Bench)
     spec = bench.spec(fallback_models=["main", "absent", "other"])
     result = await bench.run(*[Overloaded("p", "down")] * 4, spec=spec, other=other)
     assert (result.content, result.model) == ("from the other", "other")
-    assert [event.text for event in bench.told(NoticeGiven)][-1] == "down; trying other"
+    assert [event.text for event in bench.told(NoticeGiven)][-1] == "main: down; trying other"
     assert other.requests[0].model == "wire-other"
 
 
@@ -115,7 +115,7 @@ async def test_a_refused_key_passes_the_call_to_another_provider(bench: Bench) -
     providers: dict[str, LLMProvider] = {"main": main, "main/twin": twin, "other": other}
     result = await bench.run_with(bench.spec(fallback_models=chain), **providers)
     assert (result.content, twin.requests, bench.clock.slept_s) == ("hello", [], [])
-    assert [event.text for event in bench.told(NoticeGiven)] == ["wrong key; trying other"]
+    assert [event.text for event in bench.told(NoticeGiven)] == ["main: wrong key; trying other"]
 
 
 async def test_a_refused_key_is_raised_without_another_provider(bench: Bench) -> None:
@@ -138,7 +138,7 @@ async def test_a_dead_provider_costs_a_turn_its_retries_and_a_notice_only_once(
     assert len(main.requests) == 4
     assert [event.text for event in bench.told(NoticeGiven)] == [
         "the call to provider 'service-of-main' failed; trying again in 2 s",
-        "down; trying other",
+        "main: down; trying other",
     ]
 
 
