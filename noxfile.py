@@ -101,6 +101,10 @@ def test_groups(plugins: list[str]) -> list[str]:
     return [arg for file in having for arg in ("--group", f"{file}:test")]
 
 
+# Three for two processors: a third of the time, tests wait for a process, a limit or the disk.
+WORKERS = ("-n", "3")
+
+
 def run_pytest(session: nox.Session, *args: str) -> None:
     """Run pytest; fail if it finds no tests."""
     session.run("pytest", *args)
@@ -110,14 +114,14 @@ def run_pytest(session: nox.Session, *args: str) -> None:
 def tests(session: nox.Session) -> None:
     """Run all tests with every plugin installed."""
     install(session, PLUGINS, "test", extra=test_requirements(PLUGINS))
-    run_pytest(session, "-n", "2", *session.posargs)
+    run_pytest(session, *WORKERS, *session.posargs)
 
 
 @nox.session(python=INTERPRETERS)
 def versions(session: nox.Session) -> None:
     """Run all tests on each supported Python that is installed here."""
     install(session, PLUGINS, "test", extra=test_requirements(PLUGINS))
-    run_pytest(session, "-n", "2", *session.posargs)
+    run_pytest(session, *WORKERS, *session.posargs)
 
 
 @nox.session(python=NEWEST[-1:] or False)
