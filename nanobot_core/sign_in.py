@@ -40,7 +40,7 @@ class Tokens:
 
     Attributes:
         access: sent with each request.
-        refresh: exchanged for the next access token; empty if there is none.
+        refresh: exchanged for the next access token; may be empty.
         expires_at: when `access` becomes invalid, in seconds since 1970; ``None`` if unknown.
         account: for people, such as an e-mail address; may be empty.
         details: what else requests require, such as the id of the account.

@@ -63,7 +63,7 @@ def load_image(path: Path, max_side: int) -> ImageBlock | str | None:
 
 
 def _content(path: Path, max_bytes: int) -> bytes | str:
-    """Return the content of a file, or why there is none."""
+    """Return the content of a file, or why it cannot be read."""
     try:
         data = Folder(path.parent).read(path.name, max_bytes + 1)
     except OSError as error:

@@ -41,8 +41,8 @@ class LocalServer:
 async def find_local_servers(agent: Nanobot) -> Sequence[LocalServer]:
     """Return the model servers at the loopback addresses of local providers, in table order.
 
-    It waits for half a second at most, reaches no other machine, and ignores what is not a model
-    server. The plugins of `agent` are stopped afterwards.
+    It takes at most half a second, connects to this machine only, and ignores other servers.
+    The plugins of `agent` are stopped afterwards.
     """
     rows = [row for row in agent.models.rows() if _is_on_loopback(agent, row)]
     try:

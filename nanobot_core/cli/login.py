@@ -88,7 +88,7 @@ class TerminalPrompt:
         shown = printable(address)
         if code:
             text = f"Open this address in a browser:\n\n  {shown}\n\nand enter this code there:"
-            text += f"\n\n  {printable(code)}\n\nGive the code to nobody else."
+            text += f"\n\n  {printable(code)}\n\nDo not share this code."
         else:
             text = f"Open this address in a browser and allow the access:\n\n  {shown}\n"
             if sys.stdin.isatty():

@@ -428,7 +428,7 @@ class Settings(OpenSection):
     owner: list[str] = []
 
     def preset(self, name: str | None) -> ModelPreset | None:
-        """Return the preset with this name, or ``None`` if there is none."""
+        """Return the preset with this name, or ``None``."""
         found = self.models.get(name or "")
         return ModelPreset(model=found) if isinstance(found, str) else found
 

@@ -41,8 +41,8 @@ class ChatRequest:
         output_schema: JSON Schema of an object that the answer, unless it calls tools, must be as
             text; set only for a model that can be made to answer by one, see `ProviderSpec`. It has
             no references. `nanobot_core.tools.strict_schema` returns the form that a service with
-            strict schemas requires, or ``None`` if there is none: then the service gets the schema
-            as it is, without strictness. The core validates the answer.
+            strict schemas requires, or ``None`` if it is impossible: then the service gets the
+            schema as it is, without strictness. The core validates the answer.
         extra: further body fields, merged over the rest.
     """
 

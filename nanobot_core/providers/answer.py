@@ -182,7 +182,7 @@ class AnswerBuilder:
 
 
 def count_of(usage: object, *path: str) -> int:
-    """Return the number of tokens at `path` in a service's usage object; 0 if there is none."""
+    """Return the number of tokens at `path` in a service's usage object; 0 if it is missing."""
     value = usage
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None

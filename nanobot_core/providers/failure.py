@@ -53,7 +53,7 @@ class FailureWords:
         no_credit: codes of an account without credit: waiting does not help.
         no_credit_sentences: parts of the messages of services without such a code, in lower case.
         classes: code in lower case to the error, for errors within an answer of status 200; the
-            usual codes are known, and what is not named is a failure of the service.
+            usual codes are built in, and an unknown code means that the service failed.
         status_object: field of a successful answer whose ``status_code``, if not 0, reports an
             error.
         reset_headers: headers with the time at which a limit ends, as a date of RFC 3339; used

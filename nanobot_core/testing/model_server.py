@@ -89,7 +89,7 @@ class RecordedRequest:
         method: HTTP method.
         path: path with query.
         headers: names in lower case.
-        body: the JSON body; empty where there is none.
+        body: the JSON body; empty if the request has no body.
         received_at_s: ``time.monotonic()`` when it was complete.
         disconnected: set when the client went away during a reply that stalls.
     """

@@ -31,7 +31,7 @@ def strict_schema(schema: JsonObject, *, keywords: Collection[str] = ()) -> Json
         keywords: further rules that the service enforces itself; they are kept.
 
     Returns:
-        The strict form, or ``None`` if there is none: an object with any keys, a value of any type.
+        The strict form, or ``None`` if none exists, as for an object with any keys.
     """
     try:
         strict = _Strict(frozenset(keywords)).converted(schema)

@@ -13,6 +13,7 @@ import select
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,7 +60,7 @@ class Asked:
                 raise Refused(f"invalid_{name}")
 
 
-class AuthStandIn:
+class AuthStandIn(ABC):
     """A server in threads.
 
     Attributes:
@@ -137,8 +138,9 @@ class AuthStandIn:
         handler.end_headers()
         handler.wfile.write(body)
 
+    @abstractmethod
     def answer(self, asked: Asked) -> tuple[int, Mapping[str, str], Mapping[str, Any]]:
-        raise NotImplementedError
+        """Return status, headers and JSON of the answer."""
 
 
 def _is_gone(connection: socket.socket) -> bool:
