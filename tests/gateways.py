@@ -118,17 +118,25 @@ class Platform:
 
 
 def write_config(home: Path, platform: Platform | None = None, **sections: Any) -> Path:
-    """Write the configuration of a gateway whose channel is `platform`'s."""
+    """Write the configuration of a gateway whose channel is `platform`'s.
+
+    Args:
+        home: its folder.
+        platform: what the channel connects to.
+        sections: further settings; ``plugins`` lists the ids and the files of more plugins.
+    """
     home.mkdir(parents=True, exist_ok=True)
-    plugins = sections.pop("plugins", [])
+    plugins: list[str | Path] = sections.pop("plugins", [])
+    files = [plugin for plugin in plugins if isinstance(plugin, Path)]
+    names = [plugin.stem if isinstance(plugin, Path) else plugin for plugin in plugins]
     channel: dict[str, Any] = {"path": str(platform.path) if platform else "", "allow_from": ["*"]}
     channel |= {"enabled": platform is not None, "rate_limit": 100_000}
     content: dict[str, Any] = {
         "agents": {"defaults": {"model": "chatty/model", "workspace": str(home / "workspace")}},
         "plugins": {
             "policy": "listed",
-            "enabled": ["chatty", *plugins],
-            "local": [str(PLUGIN)],
+            "enabled": ["chatty", *names],
+            "local": [str(PLUGIN), *map(str, files)],
         },
         "channels": {"chatty": channel | sections.pop("chatty", {})},
         "gateway": {"port": 0, "grace_s": 2},

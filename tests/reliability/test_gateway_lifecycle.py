@@ -104,10 +104,21 @@ async def test_what_hangs_in_its_stop_does_not_hold_up_the_end(
 
 async def test_a_signal_during_the_start_ends_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    write_config(home)
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import asyncio\n"
+        "from nanobot_core import on\n"
+        "@on.before_turn\n"
+        "def before_turn(event): ...\n"
+        "@on.start\n"
+        "async def start(ctx):\n"
+        "    ctx.logger.info('the start waits')\n"
+        "    await asyncio.Event().wait()\n"
+    )
+    write_config(home, plugins=[slow])
     gateway = GatewayProcess(home)
     await gateway.launch()
-    await until((home / "gateway" / "pid").exists)
+    await gateway.hear("the start waits")
     gateway.send(signal.SIGTERM)
 
     assert await gateway.ended() == 0
