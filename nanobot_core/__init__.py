@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     )
     from nanobot_core.app.application import Nanobot as Nanobot, isolated_agent as isolated_agent
     from nanobot_core.app.structured import NoOutput as NoOutput, OutputInvalid as OutputInvalid
+    from nanobot_core.assignment import (
+        Assignment as Assignment,
+        Authority as Authority,
+        Delivery as Delivery,
+        Requester as Requester,
+        ToolRule as ToolRule,
+    )
     from nanobot_core.clock import Clock as Clock, SystemClock as SystemClock
     from nanobot_core.config.models import (
         Budget as Budget,
@@ -62,6 +69,14 @@ if TYPE_CHECKING:
         IsolatedPlugin as IsolatedPlugin,
         IsolatorSpec as IsolatorSpec,
     )
+    from nanobot_core.contracts.job import (
+        CronExpression as CronExpression,
+        Every as Every,
+        Fire as Fire,
+        SystemJob as SystemJob,
+        Trigger as Trigger,
+        TriggerEvent as TriggerEvent,
+    )
     from nanobot_core.contracts.login import (
         LoginFlow as LoginFlow,
         LoginPrompt as LoginPrompt,
@@ -86,6 +101,7 @@ if TYPE_CHECKING:
         CheckResult as CheckResult,
         CliGroup as CliGroup,
         CommandCall as CommandCall,
+        CommandLine as CommandLine,
         ContextBlock as ContextBlock,
         Decision as Decision,
         Deny as Deny,
@@ -190,6 +206,7 @@ if TYPE_CHECKING:
     from nanobot_core.events import (
         ApprovalRequested as ApprovalRequested,
         ApprovalResolved as ApprovalResolved,
+        AssignmentFinished as AssignmentFinished,
         ContentReady as ContentReady,
         ContextRequested as ContextRequested,
         DeliveryFinished as DeliveryFinished,
@@ -215,6 +232,7 @@ if TYPE_CHECKING:
         TurnSource as TurnSource,
         TurnStarted as TurnStarted,
         UsageRecorded as UsageRecorded,
+        WorkStopped as WorkStopped,
     )
     from nanobot_core.folder import Folder as Folder
     from nanobot_core.hooks import specs as on
@@ -281,6 +299,7 @@ _HOMES = {
         "nanobot_core.agent.run": "AgentRunResult AgentRunSpec",
         "nanobot_core.app.application": "Nanobot isolated_agent",
         "nanobot_core.app.structured": "NoOutput OutputInvalid",
+        "nanobot_core.assignment": "Assignment Authority Delivery Requester ToolRule",
         "nanobot_core.clock": "Clock SystemClock",
         "nanobot_core.config.models": (
             "Budget BudgetsSettings ChannelSettings GroupSettings PluginSettings "
@@ -299,8 +318,8 @@ _HOMES = {
             "MemoryScope MemorySpec OWNERS_MEMORY"
         ),
         "nanobot_core.contracts.plugin": (
-            "Allow Applied Ask Check CheckResult CliGroup CommandCall ContextBlock Decision "
-            "Deny Health NeedsReload PluginFacts Refuse Rewrite SettingsChange "
+            "Allow Applied Ask Check CheckResult CliGroup CommandCall CommandLine ContextBlock "
+            "Decision Deny Health NeedsReload PluginFacts Refuse Rewrite SettingsChange "
             "SettingsSection SlashCommand StopCause Ticket"
         ),
         "nanobot_core.contracts.provider": (
@@ -308,6 +327,7 @@ _HOMES = {
             "MAX_ARGUMENT_CHARS MAX_TOOL_CALLS ModelCallRequested ModelInfo ProviderSpec "
             "ReasoningDelta StreamEvent TextDelta ToolCallDelta"
         ),
+        "nanobot_core.contracts.job": "CronExpression Every Fire SystemJob Trigger TriggerEvent",
         "nanobot_core.contracts.service": (
             "AsgiApp GatewayAccess GatewayStatus GatewayTotals Mount Route RunState RunStatus "
             "Service ServiceSpec "
@@ -329,13 +349,13 @@ _HOMES = {
             "Unreachable"
         ),
         "nanobot_core.events": (
-            "ApprovalRequested ApprovalResolved "
+            "ApprovalRequested ApprovalResolved AssignmentFinished "
             "ContentReady ContextRequested DeliveryFinished ErrorRaised "
             "IterationFinished IterationStarted MessageReceived MessageComposed "
             "MessageReceived ModelRequested StopReason StructuredOutcome TextStreamed StreamEnded "
             "ToolBatchStarted ToolCallFinished ToolCallProposed ToolDefinition ToolOutcome "
             "ToolResultReady ToolsOffered TurnInfo TurnOutcome TurnSource TurnStarted "
-            "UsageRecorded"
+            "UsageRecorded WorkStopped"
         ),
         "nanobot_core.folder": "Folder",
         "nanobot_core.hooks": "on",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
+from nanobot_core.assignment import Assignment, Authority, Requester
 from nanobot_core.messages import (
     InboundMessage,
     JsonObject,
@@ -45,6 +46,8 @@ class TurnInfo:
         is_owner: the owner wrote: in a chat one of ``owner``, elsewhere the user of the machine.
         memory: name of the memory that the turn may read and add to, see `MemoryScope`; ``None``
             for none.
+        is_group: the chat has more people than the sender.
+        assignment: the work, if no person's message started the turn.
     """
 
     id: str
@@ -56,6 +59,28 @@ class TurnInfo:
     message_id: str | None = None
     is_owner: bool = False
     memory: str | None = None
+    is_group: bool = False
+    assignment: Assignment | None = None
+
+    @property
+    def requester(self) -> Requester:
+        """Who asks in this turn, with the rights that work for them may have."""
+        given = self.assignment
+        if not self.is_owner:
+            authority: Authority = "guest"
+        elif given is not None:
+            authority = given.requester.authority
+        else:
+            authority = "owner" if self.source == "chat" else "machine"
+        return Requester(
+            channel=self.channel,
+            chat_id=self.chat_id,
+            sender_id=self.sender_id,
+            session_key=self.session_key,
+            authority=authority,
+            is_group=self.is_group,
+            tools=(*given.requester.tools, *given.tools) if given else (),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +179,26 @@ class TurnOutcome:
     outbound: tuple[OutboundMessage, ...] = ()
     has_spoken: bool = False
     findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentFinished:
+    """Work was done, failed, was stopped, or was refused because its requester lost the right.
+
+    Attributes:
+        assignment: the work.
+        outcome: its result; ``stop_reason`` says whether the answer is complete.
+    """
+
+    assignment: Assignment
+    outcome: TurnOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkStopped:
+    """A person stopped everything that is done for a session."""
+
+    session_key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

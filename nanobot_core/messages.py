@@ -11,6 +11,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from nanobot_core.assignment import Assignment
 from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired, parse_json_object
 
@@ -181,6 +182,7 @@ class InboundMessage(Repaired):
         is_forwarded: the text is someone else's, such as a forwarded message or a mail; the model
             reads it as a quotation.
         is_control: waits for no other message of its session; set for control commands.
+        assignment: the work to do, if no person wrote the message; `content` is the task.
     """
 
     channel: str
@@ -198,6 +200,23 @@ class InboundMessage(Repaired):
     is_addressed: bool = False
     is_forwarded: bool = False
     is_control: bool = False
+    assignment: Assignment | None = None
+
+    @classmethod
+    def of(cls, assignment: Assignment, content: str) -> InboundMessage:
+        """Return the message with which work enters the agent."""
+        requester, key = assignment.requester, f"{assignment.plugin}/{assignment.id}"
+        return cls(
+            channel=requester.channel,
+            sender_id=requester.sender_id,
+            chat_id=requester.chat_id,
+            content=content,
+            id=key,
+            dedupe_key=key,
+            session_key_override=assignment.session_key or requester.session_key,
+            is_group=requester.is_group,
+            assignment=assignment,
+        )
 
     @property
     def session_key(self) -> str:

@@ -178,7 +178,7 @@ class Approver:
 
     @property
     def _is_guest(self) -> bool:
-        return self._turn.source == "chat" and not self._turn.is_owner
+        return self._turn.source != "plugin" and not self._turn.is_owner
 
     async def _ask(self, call: ToolCall, question: str, *, may_always: bool) -> Ticket:
         """Ask the owner; the answer is no if no one can be asked or answers in time."""

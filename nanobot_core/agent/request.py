@@ -132,6 +132,7 @@ class RequestBuilder:
                 f"Time: {now:%Y-%m-%d %H:%M} ({now:%A}, {self._timezone.key})",
                 f"Channel: {turn.channel}, chat {turn.chat_id}, sender {turn.sender_id}",
                 *([f"Workspace: {workspace}"] if is_guests else []),
+                *([f"Started by: {turn.source}; nobody is writing now"] if turn.assignment else []),
                 *map(self.instructions.text, notes),
             ]
         )
@@ -139,7 +140,9 @@ class RequestBuilder:
     async def build(self, parts: RequestParts, hooks: Hooks) -> list[Message]:
         """Return the messages of a request: system prompt, history, user's message, progress."""
         blocks = [("memory", block) for block in parts.memory]
-        if hooks.gather_context:
+        given = parts.turn.assignment
+        own_instructions = given.instructions if given else None
+        if hooks.gather_context and own_instructions is None:
             event = ContextRequested(
                 turn=parts.turn, model=parts.model, history=parts.history, tools=parts.tools
             )
@@ -147,12 +150,15 @@ class RequestBuilder:
         stable, losses = _fitted(blocks, "stable", int(parts.budget_tokens * STABLE_SHARE))
         fresh, more_losses = _fitted(blocks, "turn", int(parts.budget_tokens * TURN_SHARE))
         self.report.update(parts.turn.session_key, stable, {**losses, **more_losses})
-        beginning = await self.instructions.parts(
-            parts.turn.channel,
-            parts.format_hint,
-            parts.workspace,
-            is_owner=parts.turn.is_owner,
-        )
+        if own_instructions is not None:
+            beginning = [own_instructions]
+        else:
+            beginning = await self.instructions.parts(
+                parts.turn.channel,
+                parts.format_hint,
+                parts.workspace,
+                is_owner=parts.turn.is_owner,
+            )
         system = SEPARATOR.join((*beginning, *stable.values()))
         summary = [summary_message(parts.summary)] if parts.summary else []
         return [

@@ -271,6 +271,8 @@ class ToolRunner:
             sender_id=turn.sender_id,
             is_owner=turn.is_owner,
             message_id=turn.message_id,
+            requester=turn.requester,
+            assignment=turn.assignment,
             memory=turn.memory,
             workspace=self.spec.files.workspace,
             files=self.spec.files,

@@ -37,9 +37,10 @@ from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.locks import SessionLocks
 from nanobot_core.turns.memory import SessionMemory
-from nanobot_core.turns.pipeline import TurnPipeline, TurnPorts, TurnRequest, TurnSetup
+from nanobot_core.turns.pipeline import TurnPipeline, TurnSetup
 from nanobot_core.turns.plugin_tasks import PluginTasks
 from nanobot_core.turns.reach import Reach
+from nanobot_core.turns.request import TurnPorts, TurnRequest
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -142,7 +142,7 @@ class ChatApprovals:
             The question stays open for the next process, which continues the turn; `close` ends it
             if the turn was stopped.
         """
-        if event.turn.source != "chat":
+        if event.turn.source != "chat" and event.turn.assignment is None:
             return None
         if not self._owner.is_configured:
             return Ticket(False, "nobody, because no owner is configured")
@@ -264,6 +264,8 @@ def _asked(event: ApprovalRequested, question: Question, chat: tuple[str, str]) 
         fence += "`"
     turn = event.turn
     guest = f"Guest {turn.sender_id} on {turn.channel}: " if not turn.is_owner else ""
+    if turn.assignment is not None:
+        guest += f"{turn.assignment.title or turn.assignment.id} ({turn.source}): "
     text = (
         f"**{_visible(guest + event.question)}**\n\n"
         f"`{event.call.name}`\n{fence}json\n{arguments}\n{fence}\n\n"

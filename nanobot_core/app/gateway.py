@@ -23,7 +23,9 @@ from nanobot_core.channels.ports import ChannelPorts
 from nanobot_core.contracts.service import GatewayStatus, Mount, Route
 from nanobot_core.disk import damaged_files
 from nanobot_core.errors import BusError
+from nanobot_core.events import WorkStopped
 from nanobot_core.ids import new_id
+from nanobot_core.messages import InboundMessage
 from nanobot_core.plugins.health import QUIET_STATES
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.turns.running import RunningTurns
@@ -34,11 +36,12 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from nanobot_core.app.application import Nanobot
+    from nanobot_core.assignment import Assignment
     from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.bus import Bus
     from nanobot_core.contracts.service import AsgiApp, RunStatus
-    from nanobot_core.messages import InboundMessage
+    from nanobot_core.turns.assigned import Standing
 
 
 class Gateway:
@@ -159,10 +162,37 @@ class Gateway:
         message = replace(with_names(message), id=message.id or new_id())
         return await self.bus.publish_inbound(message)
 
+    async def assign(self, assignment: Assignment, content: str) -> bool:
+        """Store work for the agent."""
+        return await self.bus.publish_inbound(InboundMessage.of(assignment, content))
+
+    @property
+    def owners_chat(self) -> tuple[str, str] | None:
+        """Channel and chat in which the owner last wrote in private."""
+        return self.owner.chat
+
+    async def notify_owner(self, text: str, key: str) -> None:
+        """Log a notice, and send it to the owner's chat."""
+        await self.owner.notify(text, key)
+
+    async def standing(self, message: InboundMessage) -> Standing:
+        """Return the rights that the requester of work has now, at most those that they had."""
+        authority = message.assignment.requester.authority if message.assignment else "guest"
+        if authority == "machine":
+            return "owner"
+        if authority == "owner" and self.owner.is_owner(message):
+            return "owner"
+        return "guest" if await self.channels.admits(message) else "revoked"
+
     async def stop_turn(self, session_key: str) -> bool:
-        """Stop the turn of a session, and close its questions to the owner."""
+        """Stop the turn of a session and the work for it, and close their questions."""
+        sessions = [session_key, *self.turns.work_of(session_key)]
+        hooks = self.bot.plugins.hooks
+        if hooks.on_stop:
+            await hooks.on_stop(WorkStopped(session_key=session_key))
         is_stopped = await self.turns.stop(session_key)
-        await self.approvals.close(session_key)
+        for key in sessions:
+            await self.approvals.close(key)
         return is_stopped
 
     async def resolve_approval(self, approval_id: str, *, allowed: bool, by: str) -> bool:

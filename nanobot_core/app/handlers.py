@@ -12,7 +12,7 @@ from nanobot_core.app.wire import ControlError, event_to_json
 from nanobot_core.events import TurnOutcome
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage, OutboundMessage
-from nanobot_core.turns.pipeline import TurnRequest
+from nanobot_core.turns.request import TurnRequest
 
 if TYPE_CHECKING:
     from nanobot_core.app.control import Connection, Handler

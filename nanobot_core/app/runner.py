@@ -21,7 +21,7 @@ from nanobot_core.errors import BusError
 from nanobot_core.media import MediaStore
 from nanobot_core.tasks import CLOSE_RESERVE_S, cancel_and_wait
 from nanobot_core.turns.dispatcher import ChannelPorts, Dispatcher
-from nanobot_core.turns.pipeline import TurnPorts
+from nanobot_core.turns.request import TurnPorts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,6 +128,7 @@ class GatewayRunner:
                     send=channels.send,
                     format_hint=channels.format_hint,
                     awaits_approval=gateway.approvals.awaits,
+                    standing=gateway.standing,
                     controls=gateway,
                 )
             )
@@ -149,21 +150,29 @@ class GatewayRunner:
                 (self._tidy(), "tidy"),
             ):
                 stack.push_async_callback(cancel_and_wait, bot.spawn(work, name=name))
-            dispatcher = Dispatcher(
-                gateway.bus,
-                bot.pipeline,
-                ChannelPorts(
-                    gateway.outbox, channels.indicator, channels.view, gateway.owner.is_owner
-                ),
-                gateway.turns,
-                spawn=bot.spawn,
-                clock=self._clock,
-                steering=bot.loaded.settings.agents.defaults.steering,
-            )
+            dispatcher = self._dispatcher(gateway)
             # Last, because a continued turn may ask the owner or write to its chat at once.
             dispatching = bot.spawn(dispatcher.run(), name="dispatcher")
             gateway.ready.set()
             yield dispatcher, dispatching
+
+    def _dispatcher(self, gateway: Gateway) -> Dispatcher:
+        bot, channels = gateway.bot, gateway.channels
+        return Dispatcher(
+            gateway.bus,
+            bot.pipeline,
+            ChannelPorts(
+                outbox=gateway.outbox,
+                indicator=channels.indicator,
+                view=channels.view,
+                is_owner=gateway.owner.is_owner,
+                standing=gateway.standing,
+            ),
+            gateway.turns,
+            spawn=bot.spawn,
+            clock=self._clock,
+            steering=bot.loaded.settings.agents.defaults.steering,
+        )
 
     async def _drain(
         self,

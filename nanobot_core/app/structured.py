@@ -13,7 +13,7 @@ from nanobot_core.events import StructuredOutcome, TurnOutcome
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from nanobot_core.turns.pipeline import TurnRequest
+    from nanobot_core.turns.request import TurnRequest
 
 
 class NoOutput(NanobotError):

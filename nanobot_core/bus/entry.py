@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from nanobot_core.assignment import Assignment
 from nanobot_core.messages import Button, InboundMessage, OutboundKind, OutboundMessage
 from nanobot_core.record import dataclass
 
@@ -143,8 +145,12 @@ def encode_inbound(message: InboundMessage) -> str:
         TypeError: its metadata is not plain data.
         ValueError: its metadata contains itself.
     """
-    timestamp = message.timestamp
-    return _encode(message, timestamp=None if timestamp is None else timestamp.isoformat())
+    timestamp, given = message.timestamp, message.assignment
+    return _encode(
+        message,
+        timestamp=None if timestamp is None else timestamp.isoformat(),
+        assignment=None if given is None else asdict(given),
+    )
 
 
 def encode_outbound(message: OutboundMessage) -> str:
@@ -157,7 +163,7 @@ def decode_inbound(text: str) -> InboundMessage:
     """Return the message that `encode_inbound` wrote.
 
     Raises:
-        ValueError: it is not an object, or lacks its channel or chat.
+        ValueError: it is not an object, lacks its channel or chat, or has an invalid assignment.
     """
     return InboundMessage(**_decode(text, InboundMessage.__dataclass_fields__))
 
@@ -219,11 +225,21 @@ def _buttons(row: list[JsonValue]) -> Iterator[Button]:
                 yield Button(label, value)
 
 
+def _assignment(value: JsonValue) -> Assignment | None:
+    """Return an assignment, which is valid as a whole: without it, a message has other rights."""
+    if value is None:
+        return None
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Assignment).validate_python(value)
+
+
 _READERS: Final[Mapping[str, Callable[[JsonValue], object]]] = {
     "str": lambda value: value if isinstance(value, str) else "",
     "str | None": lambda value: value if isinstance(value, str) else None,
     "bool": lambda value: value is True,
     "datetime | None": _instant,
+    "Assignment | None": _assignment,
     "JsonObject": lambda value: value if isinstance(value, dict) else {},
     "OutboundKind": lambda value: value if value in get_args(OutboundKind) else "final",
     "tuple[str, ...]": lambda value: tuple(item for item in _items(value) if isinstance(item, str)),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from nanobot_core.channels.access import decide, fault_of, first_part, with_names
+from nanobot_core.channels.access import Verdict, decide, fault_of, first_part, with_names
 from nanobot_core.errors import BusError, HookError
 from nanobot_core.events import MessageReceived
 from nanobot_core.ids import new_id
@@ -17,6 +17,7 @@ from nanobot_core.messages import InboundMessage, OutboundMessage
 
 if TYPE_CHECKING:
     from nanobot_core.channels.live import WaitIndicator
+    from nanobot_core.channels.pairing import PairingStore
     from nanobot_core.channels.ports import ChannelPorts
     from nanobot_core.config.models import ChannelSettings
     from nanobot_core.contracts.channel import Complete
@@ -94,10 +95,7 @@ class ChannelInbox:
         """Whether the access lists admit the sender; an unknown one may get a pairing code."""
         from loguru import logger
 
-        verdict = decide(message, self._settings, ())
-        if verdict == "unknown":
-            approved = partial(self._ports.pairing.approved, message.channel)
-            verdict = decide(message, self._settings, await _ask_pairing(approved))
+        verdict = await verdict_on(message, self._settings, self._ports.pairing)
         if verdict == "unknown":
             bound = logger.bind(session=message.session_key)
             sender = message.sender_id
@@ -183,6 +181,21 @@ class ChannelInbox:
                 idempotency_key=key,
             )
         )
+
+
+async def verdict_on(
+    message: InboundMessage, settings: ChannelSettings, pairing: PairingStore
+) -> Verdict:
+    """Return whether a message is admitted by the lists of its channel, or by pairing.
+
+    Raises:
+        BusError: the list of approved senders cannot be read.
+    """
+    verdict = decide(message, settings, ())
+    if verdict == "unknown":
+        approved = await _ask_pairing(partial(pairing.approved, message.channel))
+        verdict = decide(message, settings, approved)
+    return verdict
 
 
 async def _ask_pairing(question: Callable[[], _T]) -> _T:

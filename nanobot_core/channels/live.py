@@ -127,6 +127,8 @@ class LiveView:
 
     def _put(self, kind: OutboundKind, text: str) -> None:
         if kind in self._shown and text.strip():
+            if (given := self._message.assignment) and given.title:
+                text = f"{given.title}: {text}"
             self._lines.append(
                 OutboundMessage(
                     channel=self._message.channel,

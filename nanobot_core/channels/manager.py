@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nanobot_core.channels.delivery import Delivery, bury_orphans
-from nanobot_core.channels.inbox import ChannelInbox
+from nanobot_core.channels.inbox import ChannelInbox, verdict_on
 from nanobot_core.channels.live import LiveView, WaitIndicator
 from nanobot_core.channels.supervisor import SETTLED_S, Supervisor, uncontested
 from nanobot_core.config.models import ChannelSettings
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from nanobot_core.plugins.manifest import Declaration
 
 SWEEP_INTERVAL_S = 30.0
+ACCESS_KEYS = frozenset({"allow_from", "group_policy", "groups"})
+"""The settings of a channel that decide who may write."""
 
 
 @dataclass(slots=True)
@@ -117,6 +119,21 @@ class ChannelManager:
             msg = f"the message could not be stored: {error}"
             raise ToolFailed(msg) from error
 
+    async def admits(self, message: InboundMessage) -> bool:
+        """Whether the sender of a message may write in its chat now, as for a new message.
+
+        Raises:
+            BusError: the list of approved senders cannot be read.
+        """
+        if message.channel not in self._wanted():
+            return False
+        # The channel may not have started yet, or may have failed.
+        section = self._loaded().settings.section(f"channels.{message.channel}") or {}
+        known = {key: value for key, value in section.items() if key in ACCESS_KEYS}
+        settings = ChannelSettings.model_validate(known)
+        addressed = replace(message, is_addressed=True)
+        return await verdict_on(addressed, settings, self._ports.pairing) == "admitted"
+
     def running(self, name: str) -> Channel | None:
         """Return the channel of this name, or ``None`` while it does not run."""
         entry = self._entries.get(name)
@@ -134,8 +151,10 @@ class ChannelManager:
 
     def view(self, message: InboundMessage) -> LiveView | None:
         """Return what shows a turn to the chat of `message`, if its channel runs."""
-        entry = self._entries.get(message.channel)
+        entry, given = self._entries.get(message.channel), message.assignment
         if entry is None or entry.channel is None:
+            return None
+        if given is not None and given.delivery == "when_notable":
             return None
         general, own = self._loaded().settings.channels, entry.settings
         progress = general.send_progress if own.send_progress is None else own.send_progress
@@ -150,7 +169,7 @@ class ChannelManager:
             message,
             self._ports,
             shown=frozenset(shown),
-            streams=own.streaming,
+            streams=own.streaming and (given is None or given.delivery == "always"),
         )
 
     def _wanted(self) -> dict[str, tuple[str, Declaration]]:

@@ -82,7 +82,7 @@ class _Local:
 
     async def answer(self, chat_options: ChatOptions, text: str, view: View | None) -> TurnOutcome:
         """See `Backend`."""
-        from nanobot_core.turns.pipeline import TurnRequest
+        from nanobot_core.turns.request import TurnRequest
 
         message = InboundMessage(
             channel="cli",

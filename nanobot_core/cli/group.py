@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +15,6 @@ from nanobot_core.cli.options import (
     Options,
     load_catalogue,
     options_of,
-    plugin_context,
     read_settings,
 )
 from nanobot_core.errors import NanobotError, PluginError, PluginRejected
@@ -161,6 +160,7 @@ def _core_command(entry: Entry) -> Command:
 
 def _plugin_command(ctx: Context, entry: Entry) -> Command:
     """Import the plugin's commands; their ``ctx.obj()`` opens the plugin's context."""
+    from nanobot_core.cli.command import PluginCommandLine
     from nanobot_core.plugins.loader import load_entry, load_object
 
     options = options_of(ctx)
@@ -170,7 +170,7 @@ def _plugin_command(ctx: Context, entry: Entry) -> Command:
     if selection is not None and selection.plugin.file:
         load_entry(selection.plugin)  # its module is not on the search path
     command = _build(entry, load_object(entry.plugin, entry.target))
-    ctx.obj = partial(plugin_context, options, entry.plugin)
+    ctx.obj = PluginCommandLine(options, entry.plugin)
     return command
 
 

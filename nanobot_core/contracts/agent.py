@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from nanobot_core.events import StopReason
+from nanobot_core.assignment import Assignment
+from nanobot_core.events import StopReason, TurnOutcome
 from nanobot_core.messages import Message, Usage
 from nanobot_core.record import dataclass
 
@@ -75,6 +76,31 @@ class AgentAccess(Protocol):
 
         Cancellation:
             The model call and running tools are ended.
+        """
+
+    async def work(self, assignment: Assignment, content: str) -> TurnOutcome:
+        """Do work in a turn of its own, now, and return the outcome; no chat gets the answer.
+
+        It is part of what calls this: cancellation ends it, and a crash does too. The hook
+        ``after_assignment`` is not called.
+
+        Args:
+            assignment: with an id of its own for each call.
+            content: the task, for the model.
+
+        Raises:
+            RuntimeError: the agent is not started or is being stopped.
+        """
+
+    async def delete_session(self, key: str) -> bool:
+        """Delete a session of the plugin's own work; False if it does not exist.
+
+        Args:
+            key: begins with the plugin's id and a colon.
+
+        Raises:
+            SessionError: a turn of it is under way, or the store cannot delete it.
+            ValueError: the session is not the plugin's.
         """
 
     def context_budget(self) -> int:

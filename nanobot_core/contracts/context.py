@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from loguru import Logger
     from pydantic import BaseModel
 
@@ -78,6 +80,10 @@ class PluginContext(Protocol):
         """Source of time."""
 
     @property
+    def timezone(self) -> ZoneInfo:
+        """The owner's time zone, ``agents.defaults.timezone``."""
+
+    @property
     def workspace(self) -> Path:
         """The agent's working folder, absolute."""
 
@@ -141,16 +147,19 @@ class PluginContext(Protocol):
     async def contributed(
         self, hook: ContributionHook[ContributionT]
     ) -> Sequence[Contributed[ContributionT]]:
-        """Return what the enabled plugins contribute to a hook of this plugin, in their order.
+        """Return what the enabled plugins contribute to a hook, in their order.
+
+        The hook is one of this plugin, or one of the core whose contributions are objects, such as
+        ``on.contribute_jobs``.
 
         They are activated if necessary; one that fails is reported and left out. Call it when the
         contributions are needed, not in ``start``: plugins may be added and removed.
 
         Args:
-            hook: a hook that this plugin named in ``contribute_hookspecs``.
+            hook: see above; this plugin's own hooks are those in its ``contribute_hookspecs``.
 
         Raises:
-            PluginRejected: it named no such hook.
+            PluginRejected: it may not read this hook.
         """
 
     def environment(self, names: Iterable[str]) -> Mapping[str, str]:

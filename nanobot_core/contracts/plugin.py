@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from nanobot_core.events import TurnInfo
 from nanobot_core.messages import JsonObject
 from nanobot_core.record import dataclass
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from nanobot_core.contracts.context import PluginContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class PluginFacts:
         before: ids of plugins whose hooks run after those of this one.
         capabilities: what it reaches, in words for the owner (``runs commands``).
         hosts: network hosts that it talks to.
+        reads: hooks of the core whose contributions it uses, such as ``contribute_jobs``; see
+            `PluginContext.contributed`.
         tool_names: patterns such as ``mcp_*`` of tools that are known only at run time.
         docs: address of its documentation.
     """
@@ -48,6 +55,7 @@ class PluginFacts:
     before: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     tool_names: tuple[str, ...] = ()
     docs: str = ""
 
@@ -89,7 +97,8 @@ class CliGroup:
     Attributes:
         name: word after ``nanobot``.
         summary: line in ``nanobot --help``.
-        app: ``package.module:name`` of a `typer.Typer` (or of a function, for one command).
+        app: ``package.module:name`` of a `typer.Typer` (or of a function, for one command). The
+            ``obj`` of its context is a `CommandLine`.
         parent: core group that it extends, such as ``plugins``; empty for the top level.
     """
 
@@ -97,6 +106,28 @@ class CliGroup:
     summary: str
     app: str
     parent: str = ""
+
+
+class CommandLine(Protocol):
+    """The terminal, for the commands of a plugin: the ``obj`` of their `typer.Context`."""
+
+    def __call__(self) -> AbstractAsyncContextManager[PluginContext]:
+        """Start the plugin for the command; it stops at the end of the block.
+
+        Raises:
+            PluginError: it is disabled or its code fails.
+            ConfigError: the configuration cannot be used.
+        """
+
+    def slash(self, text: str) -> str:
+        """Return the reply to a slash command, given with the rights of the owner.
+
+        A running gateway answers it, else a new agent: so only one process writes what a gateway
+        works with. If it fails, standard error says why and the process ends with exit code 1.
+
+        Args:
+            text: such as ``/cron list --json``.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

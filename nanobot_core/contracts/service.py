@@ -8,6 +8,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from nanobot_core.assignment import Assignment
 from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.messages import InboundMessage, Usage
 from nanobot_core.record import dataclass
@@ -184,3 +185,23 @@ class GatewayAccess(Protocol):
 
         Access lists do not apply. Returns and raises as `Bus.publish_inbound`.
         """
+
+    async def assign(self, assignment: Assignment, content: str) -> bool:
+        """Store work for the agent, which is done once, also after a crash.
+
+        The plugin learns the result by the hook ``after_assignment``.
+
+        Returns:
+            False if work with the same plugin and id was stored within seven days.
+
+        Raises:
+            BusFull: too many messages wait.
+            BusError: it is not stored.
+        """
+
+    @property
+    def owners_chat(self) -> tuple[str, str] | None:
+        """Channel and chat in which the owner last wrote in private; ``None`` if unknown."""
+
+    async def notify_owner(self, text: str, key: str) -> None:
+        """Log a notice, and send it to the owner's chat, once for each `key`."""

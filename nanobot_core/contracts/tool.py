@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nanobot_core.assignment import Assignment, Requester
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.contracts.plugin import Allow, Ask, Deny
 from nanobot_core.errors import ToolFailed
@@ -73,6 +74,8 @@ class ToolContext:
         is_owner: the owner wrote it. Anyone else is a guest, who has a folder of their own as
             `workspace` and must not see data of others.
         message_id: platform id of that message, or ``None``.
+        requester: who asks, for work that a tool has done later or by others, see `Assignment`.
+        assignment: the work that the turn does, if no person's message started it.
         memory: name of the memory that the call may read and add to, see `MemoryScope`; ``None``
             for none.
         workspace: base folder of relative paths, absolute.
@@ -95,6 +98,8 @@ class ToolContext:
     sender_id: str = "user"
     is_owner: bool = False
     message_id: str | None = None
+    requester: Requester = field(default_factory=Requester)
+    assignment: Assignment | None = None
     memory: str | None = None
     clock: Clock = field(default_factory=SystemClock)
     progress: Callable[[str], Awaitable[None]] = _no_progress

@@ -323,6 +323,8 @@ class Hooks:
     rewrite_inbound: Chain[events.MessageReceived, InboundMessage]
     before_turn: Observe[events.TurnStarted]
     after_turn: Detached[events.TurnOutcome]
+    after_assignment: Observe[events.AssignmentFinished]
+    on_stop: Observe[events.WorkStopped]
     on_error: Detached[events.ErrorRaised]
     gather_context: Gather[events.ContextRequested, ContextBlock]
     rewrite_tools: Chain[events.ToolsOffered, tuple[events.ToolDefinition, ...]]

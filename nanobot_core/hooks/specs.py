@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.channel import ChannelSpec
     from nanobot_core.contracts.context import ContributionHook, PluginContext
     from nanobot_core.contracts.isolation import IsolatorSpec
+    from nanobot_core.contracts.job import SystemJob, Trigger
     from nanobot_core.contracts.memory import MemorySpec
     from nanobot_core.contracts.plugin import (
         Applied,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from nanobot_core.events import (
         ApprovalRequested,
         ApprovalResolved,
+        AssignmentFinished,
         ContentReady,
         ContextRequested,
         DeliveryFinished,
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
         TurnOutcome,
         TurnStarted,
         UsageRecorded,
+        WorkStopped,
     )
 
 
@@ -164,6 +167,19 @@ def contribute_isolators() -> Iterable[IsolatorSpec]:
     """Contribute ways to run tool plugins in their own process; the first by plugin id is used."""
 
 
+@declare(Kind.CONTRIBUTE, "does work on a schedule")
+def contribute_jobs(ctx: PluginContext) -> Iterable[SystemJob]:
+    """Contribute jobs of the plugin's own. They run if a plugin such as nanobot-cron runs jobs.
+
+    Such a plugin reads them with ``ctx.contributed(on.contribute_jobs)``.
+    """
+
+
+@declare(Kind.CONTRIBUTE, "starts jobs on events")
+def contribute_triggers(ctx: PluginContext) -> Iterable[Trigger]:
+    """Contribute kinds of events that can start jobs; read as those of `contribute_jobs`."""
+
+
 # --- a plugin's own life ---------------------------------------------------------------------
 
 
@@ -231,6 +247,19 @@ def before_turn(event: TurnStarted) -> None:
 @declare(Kind.DETACHED, "reads answers")
 def after_turn(event: TurnOutcome) -> None:
     """A turn is over, its messages are stored and its reply is on the way."""
+
+
+@declare(Kind.OBSERVE, "reads the results of scheduled and delegated work")
+def after_assignment(event: AssignmentFinished) -> None:
+    """Work ended, and its message is still stored: store its result here.
+
+    If the process is killed meanwhile, the hook is called again with the same result.
+    """
+
+
+@declare(Kind.OBSERVE, "sees when people stop work")
+def on_stop(event: WorkStopped) -> None:
+    """A person stopped the work of a session: drop what waits to be done for it."""
 
 
 @declare(Kind.DETACHED, "reads errors")

@@ -41,7 +41,7 @@ from nanobot_core.plugins.loader import (
     packages_of,
     requirements_of,
 )
-from nanobot_core.plugins.manifest import KINDS, Manifest, declared_tool
+from nanobot_core.plugins.manifest import KINDS, OPEN_HOOKS, Manifest, declared_tool
 from nanobot_core.tasks import PLUGIN_END_S, call_within
 from nanobot_core.tools.registry import RegisteredTool
 
@@ -457,7 +457,7 @@ class Starter:
             self.values(manifest),
             publish,
             variables=manifest.variables,
-            own_hooks=manifest.hookspecs,
+            readable_hooks=(*manifest.hookspecs, *OPEN_HOOKS.intersection(manifest.facts.reads)),
         )
         active = ActivePlugin(
             registrant=registrant,

@@ -28,6 +28,8 @@ from nanobot_core.record import dataclass
 from nanobot_core.tasks import TASKS_END_S
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from loguru import Logger
     from pydantic import BaseModel
 
@@ -141,7 +143,7 @@ class HostContext:
         publish: Callable[[tuple[Tool | LazyTool, ...]], None],
         *,
         variables: Collection[str] = (),
-        own_hooks: Collection[str] = (),
+        readable_hooks: Collection[str] = (),
     ) -> None:
         self.id = plugin_id
         self.version = version
@@ -155,7 +157,7 @@ class HostContext:
         self._host = host
         self._settings = settings
         self._variables = frozenset((*variables, *NETWORK_VARIABLES))
-        self._own_hooks = frozenset(own_hooks)
+        self._readable_hooks = frozenset(readable_hooks)
         self._sharing = threading.RLock()
         self._shared: dict[Callable[[PluginContext], Any], Any] = {}
         self.resources: PluginResources = PluginResources(plugin_id, host.runtime)
@@ -176,6 +178,11 @@ class HostContext:
     def agent(self) -> AgentAccess:
         """The agent, for work that belongs to no conversation."""
         return self._host.agent(self.id)
+
+    @property
+    def timezone(self) -> ZoneInfo:
+        """The owner's time zone."""
+        return self._host.timezone
 
     @property
     def prompts_dir(self) -> Path:
@@ -222,11 +229,11 @@ class HostContext:
         self, hook: ContributionHook[ContributionT]
     ) -> Sequence[Contributed[ContributionT]]:
         """Return what the enabled plugins give by a hook of this plugin's own."""
-        if hook.name not in self._own_hooks:
+        if hook.name not in self._readable_hooks:
             raise PluginRejected(
                 self.id,
-                f"it asks for what others give by '{hook.name}', which it does not declare itself",
-                "name it in contribute_hookspecs",
+                f"it asks for what others contribute by '{hook.name}', which it does not declare",
+                "name its own hooks in contribute_hookspecs, the core's in PluginFacts.reads",
             )
         return await self._host.contributed(hook.name)
 
@@ -291,6 +298,7 @@ class HostFacts:
     protected_paths: Sequence[Path]
     media: MediaStore
     network: NetworkPolicy
+    timezone: ZoneInfo
     environment: Callable[[Iterable[str]], Mapping[str, str]]
     gateway: Callable[[], GatewayAccess | None] = lambda: None
     agent: AgentOf = no_agent

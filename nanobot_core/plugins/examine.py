@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from nanobot_core.config.environment import environment
 from nanobot_core.contracts.plugin import PluginFacts, SettingsSection
@@ -39,6 +40,7 @@ from nanobot_core.plugins.loader import contained, load_entry, load_object
 from nanobot_core.plugins.manifest import (
     CHANNEL_CONDITION,
     KINDS,
+    OPEN_HOOKS,
     Declaration,
     Manifest,
     SettingsDeclaration,
@@ -227,7 +229,7 @@ def describe(registrant: Registrant) -> Manifest:
         hooks={
             name: points[name].revision if name in points else 1
             for name in sorted(compiled)
-            if name not in points or points[name].kind is not Kind.CONTRIBUTE
+            if name not in points or name in OPEN_HOOKS or points[name].kind is not Kind.CONTRIBUTE
         },
         settings=settings,
         facts=facts,
@@ -438,6 +440,7 @@ def _examination_context(
         protected_paths=(),
         media=MediaStore(folder),
         network=NetworkPolicy(),
+        timezone=ZoneInfo("UTC"),
         environment=lambda _names: {},
     )
     return HostContext(registrant.id, registrant.version, facts, settings, lambda _tools: None)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from nanobot_core.config.environment import environment
 from nanobot_core.contracts.context import Contributed
@@ -317,6 +318,7 @@ class PluginHost:
             protected_paths=loaded.protected_paths,
             media=MediaStore(loaded.home / "media"),
             network=NetworkPolicy(tuple(loaded.settings.tools.ssrf_whitelist)),
+            timezone=ZoneInfo(loaded.settings.agents.defaults.timezone),
             environment=lambda names: environment(names, self._environ),
             gateway=lambda: self._gateway,
             agent=self._agent,

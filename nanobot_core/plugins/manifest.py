@@ -41,6 +41,9 @@ KINDS = {
 }
 """Kind of contribution to the hook that gives it."""
 
+OPEN_HOOKS = frozenset({"contribute_jobs", "contribute_triggers"})
+"""Contribution hooks whose items are objects, for the plugins that declare to read them."""
+
 
 CHANNEL_CONDITION = "channel:"
 """Begins the one condition that an implementation may have: a channel is switched on."""

@@ -11,13 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from zoneinfo import ZoneInfo
 
+from nanobot_core.assignment import Assignment
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.agent import AgentTask, TaskOutcome
 from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.contracts.service import AsgiApp, GatewayStatus, Mount, Route
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import PluginRejected
+from nanobot_core.events import TurnInfo, TurnOutcome
 from nanobot_core.media import MediaStore
 from nanobot_core.messages import InboundMessage, JsonValue, Usage
 from nanobot_core.net.policy import NetworkPolicy
@@ -50,7 +53,9 @@ class FakeGateway:
         current: what `status` returns.
         offered: what `commands` returns.
         mounted: what `routes` returns, sorted.
-        published: messages that plugins published.
+        published: messages that plugins published, and their assignments.
+        notices: to the owner, by key.
+        owners_chat: channel and chat in which the owner last wrote.
 
     Args:
         address: see above; a free port of the loopback by default.
@@ -74,6 +79,8 @@ class FakeGateway:
         self.offered: dict[str, str] = {}
         self.mounted: list[Route] = []
         self.published: list[InboundMessage] = []
+        self.notices: dict[str, str] = {}
+        self.owners_chat: tuple[str, str] | None = None
         self._instances: Counter[str] = Counter()
 
     def mount(
@@ -110,6 +117,14 @@ class FakeGateway:
         self.published.append(message)
         return True
 
+    async def assign(self, assignment: Assignment, content: str) -> bool:
+        """Keep work as its message; the same work is a repetition."""
+        return await self.publish(InboundMessage.of(assignment, content))
+
+    async def notify_owner(self, text: str, key: str) -> None:
+        """Keep a notice, once for each key."""
+        self.notices.setdefault(key, text)
+
 
 class FakeAgent:
     """An `AgentAccess` without a model.
@@ -118,10 +133,14 @@ class FakeAgent:
         tasks: what was asked for, in order.
         answer: returns the answer to a task, or raises; by default the text of its last message.
         budget: what `context_budget` returns.
+        assignments: what the plugin gave with `work`, in order.
+        deleted: keys of sessions that the plugin has deleted.
     """
 
     def __init__(self) -> None:
         self.tasks: list[AgentTask] = []
+        self.assignments: list[tuple[Assignment, str]] = []
+        self.deleted: list[str] = []
         self.answer: Callable[[AgentTask], str | TaskOutcome] = lambda task: task.messages[-1].text
         self.budget: int = 40_000
 
@@ -132,6 +151,25 @@ class FakeAgent:
         if isinstance(answer, TaskOutcome):
             return answer
         return TaskOutcome(content=answer, stop_reason="completed", usage=Usage())
+
+    async def work(self, assignment: Assignment, content: str) -> TurnOutcome:
+        """Keep the assignment and repeat its task as the answer."""
+        self.assignments.append((assignment, content))
+        turn = TurnInfo(
+            id=assignment.id,
+            session_key=assignment.session_key,
+            channel=assignment.requester.channel,
+            chat_id=assignment.requester.chat_id,
+            sender_id=assignment.requester.sender_id,
+            source=assignment.source,
+            assignment=assignment,
+        )
+        return TurnOutcome(turn=turn, reply=content)
+
+    async def delete_session(self, key: str) -> bool:
+        """Keep the key."""
+        self.deleted.append(key)
+        return True
 
     def context_budget(self) -> int:
         """Return what the test has set."""
@@ -167,6 +205,7 @@ class FakePluginContext:
         restrict_to_workspace: whether files and commands are confined to it.
         media: a store below the folder of the test.
         network: which addresses are allowed; loopback by default.
+        timezone: the owner's time zone, UTC unless a test sets it.
         gateway: the gateway, or ``None``.
         agent: keeps the tasks that the plugin gives to the agent, and answers as a test says.
         tools: keeps the tools that the plugin publishes.
@@ -205,6 +244,7 @@ class FakePluginContext:
         self.restrict_to_workspace = restrict_to_workspace
         self.media: MediaStore = MediaStore(tmp_path.resolve() / "media")
         self.network: NetworkPolicy = network or NetworkPolicy(("127.0.0.0/8", "::1/128"))
+        self.timezone: ZoneInfo = ZoneInfo("UTC")
         self.gateway: GatewayAccess | None = gateway
         self.agent: FakeAgent = FakeAgent()
         self.tools: FakeToolSet = FakeToolSet()

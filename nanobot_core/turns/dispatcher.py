@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.run import ignore_event
 from nanobot_core.errors import BusError
+from nanobot_core.events import TurnOutcome
 from nanobot_core.messages import InboundMessage, OutboundMessage
 from nanobot_core.tasks import RETRY_S, TURN_END_S, retry_until_stored
-from nanobot_core.turns.pipeline import TurnPipeline, TurnRequest
+from nanobot_core.turns.assigned import REVOKED, Standing, joins, text_for_chat
+from nanobot_core.turns.pipeline import TurnPipeline
+from nanobot_core.turns.request import TurnRequest
 from nanobot_core.turns.running import RunningTurn, RunningTurns
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from nanobot_core.channels.outbox import Outbox
     from nanobot_core.clock import Clock
     from nanobot_core.contracts.bus import Bus, InboundLease
-    from nanobot_core.events import TurnOutcome
     from nanobot_core.tasks import Spawn
 
 RECEIVERS = 4
@@ -40,12 +42,14 @@ class ChannelPorts:
         indicator: shows people that their message is being worked on.
         view: returns what shows a turn to the chat of a message, or ``None``.
         is_owner: whether the sender of a message is the owner.
+        standing: what the requester of work may do now.
     """
 
     outbox: Outbox
     indicator: WaitIndicator
     view: Callable[[InboundMessage], LiveView | None]
     is_owner: Callable[[InboundMessage], bool]
+    standing: Callable[[InboundMessage], Awaitable[Standing]]
 
 
 class Dispatcher:
@@ -133,7 +137,8 @@ class Dispatcher:
 
         message, indicator = turn.lease.message, self._channels.indicator
         try:
-            indicator.expect(message)
+            if message.assignment is None:
+                indicator.expect(message)
             await turn.take_slot()
             indicator.begun(message)
             await self._run_turn(turn)
@@ -158,26 +163,48 @@ class Dispatcher:
             await self._give_up(turn.lease)
             return
         view = self._channels.view(message)
+        request = replace(
+            await self._request(message),
+            on_event=view.on_event if view else ignore_event,
+            more=lambda: self._arrived(turn),
+            is_retried=lambda: not turn.is_stopped,
+        )
         try:
-            outcome = await self._pipeline.process(
-                TurnRequest(
-                    message=message,
-                    source="chat",
-                    on_event=view.on_event if view else ignore_event,
-                    is_owner=self._channels.is_owner(message),
-                    more=lambda: self._arrived(turn),
-                    is_retried=lambda: not turn.is_stopped,
-                )
-            )
+            outcome = await self._pipeline.process(request)
         finally:
             if view is not None:
                 await view.stop()
         if view is not None:
             await view.close()
+        await self._report_end(turn, outcome)
         reply = await self._reply(message, outcome, view.draft_id if view else None)
         if view is not None and reply is None:
             await view.discard()
         await self._settle(turn, [reply] if reply else [])
+        if reply is not None and message.assignment is not None:
+            note = self._pipeline.note(message, reply.content)
+            self._spawn(note, name=f"note:{message.id}")
+
+    async def _request(self, message: InboundMessage) -> TurnRequest:
+        """Return a turn for a message, with the rights that its sender has now."""
+        given = message.assignment
+        if given is None:
+            is_owner = self._channels.is_owner(message)
+            return TurnRequest(message=message, source="chat", is_owner=is_owner, is_queued=True)
+        standing = await self._channels.standing(message)
+        return TurnRequest(
+            message=message,
+            source=given.source,
+            is_owner=standing == "owner",
+            is_queued=True,
+            refusal=REVOKED if standing == "revoked" else "",
+        )
+
+    async def _report_end(self, turn: RunningTurn, outcome: TurnOutcome) -> None:
+        """Report the end of assigned work to the plugins, before its message is acknowledged."""
+        for lease in (*turn.steered, turn.lease):
+            if (given := lease.message.assignment) is not None:
+                await self._pipeline.report_end(given, outcome)
 
     async def _arrived(self, turn: RunningTurn) -> Sequence[InboundMessage]:
         """Add the other messages of the session to its turn."""
@@ -202,13 +229,15 @@ class Dispatcher:
 
         So has another person, because the turn has the rights of its sender.
         """
+        if message.assignment is not None or running.assignment is not None:
+            return joins(message, running, is_owner=self._channels.is_owner(running))
         is_command = self._pipeline.commands.is_command(message.content)
         return message.sender_id == running.sender_id and not is_command
 
     async def _reply(
         self, message: InboundMessage, outcome: TurnOutcome, draft_id: str | None
     ) -> OutboundMessage | None:
-        text = outcome.error or outcome.reply
+        text = text_for_chat(outcome)
         repeats = outcome.has_spoken and not outcome.error
         channels = self._pipeline.setup.settings.channels
         if not text or (repeats and not channels.send_final_after_message):
@@ -234,6 +263,10 @@ class Dispatcher:
 
     async def _settle_cancelled(self, turn: RunningTurn) -> None:
         if turn.is_stopped:
+            request = await self._request(turn.lease.message)
+            info = self._pipeline.turn_of(request)
+            stopped = TurnOutcome(turn=info, reply=None, stop_reason="cancelled")
+            await self._report_end(turn, stopped)
             await self._settle(turn, ())
             return
         with suppress(BusError):  # the next process finds them anyway
@@ -245,10 +278,7 @@ class Dispatcher:
         if lease.attempt > MAX_ATTEMPTS:
             await self._give_up(lease)
             return
-        is_owner = self._channels.is_owner(message)
-        outcome = await self._pipeline.process(
-            TurnRequest(message=message, source="chat", is_owner=is_owner)
-        )
+        outcome = await self._pipeline.process(await self._request(message))
         reply = await self._reply(message, outcome, None)
         done = partial(self._bus.acknowledge, lease, replies=[reply] if reply else [])
         await retry_until_stored(done, self._clock, "a reply")

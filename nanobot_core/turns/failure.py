@@ -7,14 +7,22 @@ from uuid import uuid4
 
 from nanobot_core.errors import FOREIGN_ERRORS, NanobotError
 from nanobot_core.events import ErrorRaised, TurnOutcome
+from nanobot_core.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from pydantic import BaseModel
+
+    from nanobot_core.agent.run import AgentRunResult
     from nanobot_core.events import TurnInfo
     from nanobot_core.hooks.caller import Hooks
 
 T = TypeVar("T")
+INVALID_OUTPUT = (
+    "the answer is not a valid {name}: {findings}; describe the fields of {name}, simplify it or "
+    "choose another model; the model answered: {answer}"
+)
 
 
 async def or_instead(instead: T, work: Awaitable[T], consequence: str) -> T:
@@ -64,3 +72,16 @@ async def outcome_of(turn: TurnInfo, hooks: Hooks, work: Awaitable[TurnOutcome])
         return TurnOutcome(
             turn=turn, reply=None, stop_reason="failed", error=sentence, error_id=error_id
         )
+
+
+def error_of(result: AgentRunResult, output: type[BaseModel] | None) -> str | None:
+    """Return the sentence for the user if a run failed, which had to end with an `output`."""
+    if result.stop_reason != "failed":
+        return None
+    if not result.findings or output is None:
+        return result.content
+    return INVALID_OUTPUT.format(
+        name=output.__name__,
+        findings="; ".join(result.findings),
+        answer=shorten(result.content, 300),
+    )

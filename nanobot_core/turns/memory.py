@@ -56,7 +56,8 @@ def memory_of(
         sharing: ``memory.scope`` of the configuration.
         is_owner: the owner wrote it.
     """
-    is_elsewhere = source != "chat" and is_owner  # a terminal, a program, a job of the owner
+    is_chats = source == "chat" or message.assignment is not None
+    is_elsewhere = is_owner and not is_chats  # a terminal, or a program
     if sharing == "shared" or is_elsewhere:
         return OWNERS_MEMORY
     if sharing == "channel":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,26 +19,22 @@ from nanobot_core.agent.request import (
 from nanobot_core.agent.run import (
     AgentRunResult,
     AgentRunSpec,
-    EventSink,
     ModelChoice,
     ModelChoices,
-    Send,
-    ignore_event,
 )
 from nanobot_core.agent.shortening import input_budget, room_of
 from nanobot_core.agent.tool_runner import SPOKE
 from nanobot_core.contracts.tool import no_chat
 from nanobot_core.errors import SessionError, ToolError
 from nanobot_core.events import (
+    AssignmentFinished,
     MessageSent,
     NoticeGiven,
     StructuredOutcome,
     TurnInfo,
     TurnOutcome,
-    TurnSource,
     TurnStarted,
 )
-from nanobot_core.hooks.agent_hook import AgentHook
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.ids import new_id
 from nanobot_core.messages import (
@@ -59,84 +55,32 @@ from nanobot_core.sessions.history import (
     unknown_outcome,
 )
 from nanobot_core.sessions.session import Session, Sessions
-from nanobot_core.text import shorten
 from nanobot_core.tools.registry import ToolRegistry
+from nanobot_core.turns.assigned import as_report, report_form
 from nanobot_core.turns.commands import Commands
-from nanobot_core.turns.failure import outcome_of
+from nanobot_core.turns.failure import error_of, outcome_of
 from nanobot_core.turns.locks import SessionLocks
-from nanobot_core.turns.memory import SessionMemory, Sharing, memory_of
+from nanobot_core.turns.memory import SessionMemory, memory_of
 from nanobot_core.turns.reach import Reach, TurnTools
 from nanobot_core.turns.recorder import STORED_RESULT_CHARS, TurnRecorder, keep_compaction
+from nanobot_core.turns.request import TurnPorts, TurnRequest
 from nanobot_core.turns.speech import Transcribe, with_speech
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from nanobot_core.agent.tokens import TokenEstimator
+    from nanobot_core.assignment import Assignment
     from nanobot_core.clock import Clock
     from nanobot_core.config.models import Settings
+    from nanobot_core.contracts.plugin import ContextBlock
     from nanobot_core.paths import PathGuard
     from nanobot_core.plugins.host import PluginHost
     from nanobot_core.plugins.table import Generation
-    from nanobot_core.turns.commands import Controls
 
 UNKNOWN_COMMAND = "This command is no longer available."
-INVALID_OUTPUT = (
-    "the answer is not a valid {name}: {findings}; describe the fields of {name}, simplify it or "
-    "choose another model; the model answered: {answer}"
-)
 DEFAULT_OVERHEAD = 4_000
 """Estimated tokens of system prompt and tools until a turn has measured them."""
 RUN_HOOKS_DRAIN_S = 5.0
 """Seconds that hooks of a single turn have to process its last events."""
-
-
-async def _no_messages() -> Sequence[InboundMessage]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRequest:
-    """A message to answer.
-
-    Attributes:
-        message: the message.
-        source: what started the turn.
-        on_event: receives events as they happen, the outcome last.
-        hooks: hooks of this turn alone.
-        model: model instead of the configured one, or ``None``.
-        output: class of the object to answer with, or ``None`` for an answer in words.
-        is_owner: the sender is the owner; anyone else is a guest, with fewer tools and commands.
-        more: returns new messages of the session; each is added to the turn.
-        is_retried: whether the message queue hands the message out again if the turn is cancelled.
-    """
-
-    message: InboundMessage
-    source: TurnSource = "sdk"
-    on_event: EventSink = ignore_event
-    hooks: Sequence[AgentHook] = ()
-    model: str | None = None
-    output: type[BaseModel] | None = None
-    is_owner: bool = False
-    more: Callable[[], Awaitable[Sequence[InboundMessage]]] = _no_messages
-    is_retried: Callable[[], bool] = lambda: False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnPorts:
-    """What a gateway provides to turns; the defaults are for a program without one.
-
-    Attributes:
-        send: takes messages to chats.
-        format_hint: by channel, how it shows text; empty if there is nothing to say.
-        awaits_approval: whether a call of a session waits for the owner's answer.
-        controls: what commands can do to the gateway.
-    """
-
-    send: Send = no_chat
-    format_hint: Callable[[str], str] = lambda _channel: ""
-    awaits_approval: Callable[[str, str], bool] = lambda _session_key, _call_id: False
-    controls: Controls | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,13 +189,56 @@ class TurnPipeline:
             The agent is stopped, its work so far is stored in valid form, hooks get a cancelled
             outcome, and the cancellation is passed on. No `TurnOutcome` follows.
         """
-        turn = _turn_of(request, self.setup.settings.memory.scope)
+        turn = self.turn_of(request)
+        if request.refusal:
+            return TurnOutcome(turn=turn, reply=None, stop_reason="failed", error=request.refusal)
         if request.message.is_control:
             return await self._answer_command(request, turn)
         async with self.locks.hold(turn.session_key), self.host.snapshot() as generation:
             outcome = await self._take_turn(request, turn, generation)
         await request.on_event(outcome)
         return outcome
+
+    def turn_of(self, request: TurnRequest) -> TurnInfo:
+        """Return the turn of a request."""
+        message, scope = request.message, self.setup.settings.memory.scope
+        return TurnInfo(
+            id=new_id(),
+            session_key=message.session_key,
+            channel=message.channel,
+            chat_id=message.chat_id,
+            sender_id=message.sender_id,
+            source=request.source,
+            message_id=message.dedupe_key if message.assignment is None else None,
+            is_owner=request.is_owner,
+            memory=memory_of(message, request.source, scope, is_owner=request.is_owner),
+            is_group=message.is_group,
+            assignment=message.assignment,
+        )
+
+    async def report_end(self, assignment: Assignment, outcome: TurnOutcome) -> None:
+        """Report the end of work to the plugins."""
+        async with self.host.snapshot() as generation:
+            if generation.hooks.after_assignment:
+                event = AssignmentFinished(assignment=assignment, outcome=outcome)
+                await generation.hooks.after_assignment(event)
+
+    async def note(self, message: InboundMessage, text: str) -> None:
+        """Add what work has sent to a chat to the session of that chat, for later questions."""
+        key, given = f"{message.channel}:{message.chat_id}", message.assignment
+        if key == message.session_key or given is None:
+            return
+        async with self.locks.hold(key):
+            session = await self.sessions.open(key)
+            if any(known.inbound_id == message.id for known in session.messages):
+                return
+            lead = f"(You wrote this without being asked: {given.title or given.source}.)"
+            now = self.clock.now()
+            await self.sessions.append(
+                session,
+                Message(role="user", content=lead, timestamp=now, inbound_id=message.id),
+                Message(role="assistant", content=text, timestamp=now),
+            )
 
     async def _take_turn(
         self, request: TurnRequest, turn: TurnInfo, generation: Generation
@@ -300,8 +287,7 @@ class TurnPipeline:
     async def _answer(
         self, request: TurnRequest, turn: TurnInfo, hooks: Hooks, generation: Generation
     ) -> TurnOutcome:
-        is_queued = request.source == "chat"
-        session = await self.sessions.open(turn.session_key, wait_for_room=is_queued)
+        session = await self.sessions.open(turn.session_key, wait_for_room=request.is_queued)
         tools = TurnTools(generation, self.setup.settings.tools, turn, hooks)
         choice = await self._choice(request, session)
         start = self._resumed(request, session, generation.tools)
@@ -312,9 +298,10 @@ class TurnPipeline:
         else:
             await self._recover(request, turn, hooks, session, tools, choice)
             text = request.message.content
-            reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
-            if reply is not None:
-                return TurnOutcome(turn=turn, reply=reply)
+            if turn.assignment is None:
+                reply = await self.commands.answer(text, turn, session, is_owner=request.is_owner)
+                if reply is not None:
+                    return TurnOutcome(turn=turn, reply=reply)
             self.setup.models.warm_up(choice.name)
             await self.memory.make_room(session, turn, *self._room(choice))
             message = await self._stored_form(request.message, turn)
@@ -326,10 +313,12 @@ class TurnPipeline:
                 await self._report_unknown(request, start.interrupted)
                 await recorder.go_on(request.message.id, start.interrupted)
             else:
-                await recorder.begin(start.message, is_queued=is_queued)
+                await recorder.begin(start.message, is_queued=request.is_queued)
             if hooks.before_turn:
                 await hooks.before_turn(TurnStarted(turn=turn, message=start.message))
             result = await self._run(work)
+            if _may_withhold(turn):
+                result = as_report(result)
             await recorder.end(result.messages[-1])
         except BaseException as error:
             is_cancelled = isinstance(error, asyncio.CancelledError)
@@ -366,7 +355,7 @@ class TurnPipeline:
         self, request: TurnRequest, session: Session, tools: ToolRegistry
     ) -> Resumption | None:
         """Return how to continue a turn that a previous process began, or ``None``."""
-        if request.source != "chat":  # only the message queue retries a message
+        if not request.is_queued:  # only the message queue retries a message
             return None
         may_repeat = partial(self._may_repeat, session.key, tools)
         return resume(session.stored, request.message.id, may_repeat)
@@ -379,7 +368,8 @@ class TurnPipeline:
 
     async def _choice(self, request: TurnRequest, session: Session) -> ModelChoice:
         """Return the model of the turn: the request's, the session's, or the configured one."""
-        name = request.model or _text(session.state.metadata, "model")
+        given = request.message.assignment
+        name = request.model or (given and given.model) or _text(session.state.metadata, "model")
         return await self.setup.models.choice(name)
 
     async def _spec(
@@ -388,7 +378,14 @@ class TurnPipeline:
         """Return a run of the agent for a turn, without messages."""
         files = await self.setup.reach.guard_for(turn)
         spec = self.setup.run_spec(turn, hooks, await tools.offered(), files, choice)
-        return replace(spec, redact=self.redact, newer_tools=tools.newer)
+        given = turn.assignment
+        most = given.max_iterations if given else None
+        return replace(
+            spec,
+            redact=self.redact,
+            newer_tools=tools.newer,
+            max_iterations=min(most or spec.max_iterations, spec.max_iterations),
+        )
 
     async def _run(self, work: _Turn) -> AgentRunResult:
         metadata, start, choice = work.session.state.metadata, work.start, work.choice
@@ -404,7 +401,7 @@ class TurnPipeline:
                 model=choice.name or "",
                 tools=spec.tools.names(),
                 summary=_text(metadata, "summary") or "",
-                memory=await self.memory.passages(work.info, work.request.message.content),
+                memory=await self._memory_of(work),
                 format_hint=self.ports.format_hint(work.info.channel),
                 workspace=spec.files.workspace,
                 budget_tokens=input_budget(choice.context_window_tokens, choice.max_tokens),
@@ -418,14 +415,20 @@ class TurnPipeline:
             replace(
                 spec,
                 messages=messages,
-                output=work.request.output,
+                output=report_form() if _may_withhold(work.info) else work.request.output,
                 pending=start.repeat,
                 more=partial(self._said_meanwhile, work),
-                send=partial(self._send, work),
+                send=partial(self._send, work) if _may_send(work.info) else no_chat,
                 on_event=work.recorder.watch,
                 record=work.recorder.record,
             )
         )
+
+    async def _memory_of(self, work: _Turn) -> Sequence[ContextBlock]:
+        """Return the passages of memory, unless the turn has instructions of its own."""
+        if (given := work.info.assignment) and given.instructions is not None:
+            return ()
+        return await self.memory.passages(work.info, work.request.message.content)
 
     async def _said_meanwhile(self, work: _Turn) -> Sequence[Message]:
         """Return the messages that arrived for the session, as the turn stores them."""
@@ -437,7 +440,7 @@ class TurnPipeline:
     async def _send(self, work: _Turn, message: OutboundMessage) -> None:
         """Send the message of a tool; one to a terminal or a program goes to its event sink."""
         own = (message.channel, message.chat_id) == (work.info.channel, work.info.chat_id)
-        if own and work.info.source != "chat":
+        if own and not work.request.is_queued:
             await work.request.on_event(MessageSent(message=message))
         else:
             await self.ports.send(message)
@@ -474,7 +477,7 @@ class TurnPipeline:
             session,
             *(storable(result, STORED_RESULT_CHARS) for result in results),
             checkpoint=None,
-            wait_for_room=request.source == "chat",
+            wait_for_room=request.is_queued,
         )
 
     async def _report_unknown(self, request: TurnRequest, results: Sequence[Message]) -> None:
@@ -484,7 +487,7 @@ class TurnPipeline:
         message = request.message
         names = ", ".join(dict.fromkeys(result.name or "" for result in results))
         text = f"The last turn was interrupted; these calls may have taken effect: {names}"
-        if request.source != "chat":
+        if not request.is_queued:
             await request.on_event(NoticeGiven(text=text))
             return
         notice = OutboundMessage(
@@ -506,20 +509,14 @@ class TurnPipeline:
         return self.setup.runner.estimator, max(room_of(choice) - self._overhead, 0)
 
 
-def _turn_of(request: TurnRequest, sharing: Sharing) -> TurnInfo:
-    message = request.message
-    memory = memory_of(message, request.source, sharing, is_owner=request.is_owner)
-    return TurnInfo(
-        id=new_id(),
-        session_key=message.session_key,
-        channel=message.channel,
-        chat_id=message.chat_id,
-        sender_id=message.sender_id,
-        source=request.source,
-        message_id=message.dedupe_key,
-        is_owner=request.is_owner,
-        memory=memory,
-    )
+def _may_withhold(turn: TurnInfo) -> bool:
+    """Whether the model decides that nobody gets its answer."""
+    return turn.assignment is not None and turn.assignment.delivery == "when_notable"
+
+
+def _may_send(turn: TurnInfo) -> bool:
+    """Whether tools may send messages: not in work whose answer may not be sent either."""
+    return turn.assignment is None or turn.assignment.delivery == "always"
 
 
 def _outcome(work: _Turn, result: AgentRunResult, since: Sequence[Message]) -> TurnOutcome:
@@ -535,21 +532,9 @@ def _outcome(work: _Turn, result: AgentRunResult, since: Sequence[Message]) -> T
         iterations=result.iterations,
         tools_used=result.tools_used,
         stop_reason=result.stop_reason,
-        error=_error(work.request, result),
+        error=error_of(result, work.request.output),
         model=result.model,
         findings=result.findings,
-    )
-
-
-def _error(request: TurnRequest, result: AgentRunResult) -> str | None:
-    if result.stop_reason != "failed":
-        return None
-    if not result.findings or request.output is None:
-        return result.content
-    return INVALID_OUTPUT.format(
-        name=request.output.__name__,
-        findings="; ".join(result.findings),
-        answer=shorten(result.content, 300),
     )
 
 

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.agent.shortening import room_of
 from nanobot_core.contracts.agent import AgentTask, TaskOutcome
-from nanobot_core.events import TurnInfo
+from nanobot_core.events import TurnInfo, TurnOutcome
 from nanobot_core.ids import new_id
+from nanobot_core.messages import InboundMessage
 from nanobot_core.tools.registry import ToolRegistry
+from nanobot_core.turns.assigned import REVOKED
+from nanobot_core.turns.request import TurnRequest
 
 if TYPE_CHECKING:
+    from nanobot_core.assignment import Assignment
     from nanobot_core.turns.pipeline import TurnPipeline
 
 
@@ -62,6 +66,26 @@ class PluginTasks:
             tools_used=done.tools_used,
             output=done.output,
         )
+
+    async def work(self, assignment: Assignment, content: str) -> TurnOutcome:
+        """Do work in a turn; see `AgentAccess.work`."""
+        pipeline, message = self._pipeline(), InboundMessage.of(assignment, content)
+        standing = await pipeline.ports.standing(message)
+        return await pipeline.process(
+            TurnRequest(
+                message=message,
+                source=assignment.source,
+                is_owner=standing == "owner",
+                refusal=REVOKED if standing == "revoked" else "",
+            )
+        )
+
+    async def delete_session(self, key: str) -> bool:
+        """Delete a session of the plugin; see `AgentAccess.delete_session`."""
+        if not key.startswith(f"{self._plugin}:"):
+            msg = f"session '{key}' does not belong to plugin '{self._plugin}'"
+            raise ValueError(msg)
+        return await self._pipeline().delete_session(key)
 
     def context_budget(self) -> int:
         """Return the tokens that the messages of a task may have together."""

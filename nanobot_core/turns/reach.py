@@ -119,7 +119,8 @@ class TurnTools:
 
     async def _offered_of(self, registry: ToolRegistry) -> ToolRegistry:
         # By default nothing is removed, so that not every turn checks every name.
-        if not self._turn.is_owner or "*" not in self._rules.allow or self._rules.deny:
+        is_limited = not self._turn.is_owner or self._turn.assignment is not None
+        if is_limited or "*" not in self._rules.allow or self._rules.deny:
             names = [entry.definition.name for entry in registry if self._is_offered(entry)]
             if len(names) != len(registry):
                 registry = registry.narrowed(names)
@@ -138,6 +139,8 @@ class TurnTools:
         rules, full = self._rules, f"{entry.plugin}/{entry.own_name}"
         names = (entry.definition.name, full)
         if not _match_any(names, rules.allow) or _match_any((*names, entry.own_name), rules.deny):
+            return False
+        if (given := self._turn.assignment) and not given.admits((*names, entry.own_name)):
             return False
         if self._turn.is_owner or entry.declared.for_guests:
             return True

@@ -102,18 +102,32 @@ class RunningTurns:
             _target_turn.reset(token)
 
     async def stop(self, session_key: str) -> bool:
-        """Stop the turn of a session; False if none is running.
+        """Stop the turn of a session and the work for it; False if none is running.
 
         A command does not stop a turn that began after it arrived. Returns when the turn and all
         that it started have ended, within `TURN_END_S`.
         """
-        turn, task = self._turns.get(session_key, (None, None))
-        if turn is None or task is None or turn is not _target_turn.get(turn):
-            return False
-        turn.is_stopped = True
-        task.cancel()
-        await asyncio.wait({task}, timeout=TURN_END_S)
-        return True
+        turn, _ = self._turns.get(session_key, (None, None))
+        stopped = {session_key} if turn and turn is _target_turn.get(turn) else set[str]()
+        stopped |= self.work_of(session_key)
+        tasks = set[asyncio.Task[None]]()
+        for key in stopped:
+            ending, task = self._turns[key]
+            ending.is_stopped = True
+            task.cancel()
+            tasks.add(task)
+        if tasks:
+            await asyncio.wait(tasks, timeout=TURN_END_S)
+        return bool(tasks)
+
+    def work_of(self, session_key: str) -> set[str]:
+        """Return the sessions in which work for a session is done, and work for those."""
+        found = set[str]()
+        for key, (turn, _) in self._turns.items():
+            given = turn.lease.message.assignment
+            if given is not None and given.parent == session_key and key not in found:
+                found |= {key, *self.work_of(key)} if key != session_key else set()
+        return found
 
     def cancel_waiting(self) -> None:
         """Cancel the turns without a slot: they wait for a person, or have not begun."""

@@ -43,7 +43,7 @@ from nanobot_core.contracts.memory import MemorySpec
 from nanobot_core.contracts.plugin import CommandCall, ContextBlock, Deny, SlashCommand
 from nanobot_core.contracts.store import SessionState
 from nanobot_core.hooks.agent_hook import CompositeHook
-from nanobot_core.turns.pipeline import TurnRequest
+from nanobot_core.turns.request import TurnRequest
 from tests.integration.conftest import KEY, Start, agent, call, started
 from tests.scripted_provider import ScriptedPlugin
 

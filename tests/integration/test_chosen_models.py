@@ -11,7 +11,7 @@ import pytest
 from nanobot_core import InboundMessage, Nanobot
 from nanobot_core.events import NoticeGiven
 from nanobot_core.testing import OpenAIServer, Reply
-from nanobot_core.turns.pipeline import TurnRequest
+from nanobot_core.turns.request import TurnRequest
 from tests.integration.test_turns_over_http import serving
 from tests.unit.agent.conftest import PIXEL
 

@@ -31,8 +31,8 @@ from nanobot_core.events import NoticeGiven, RunEvent
 from nanobot_core.sessions.history import OUTCOME_UNKNOWN, align
 from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool
-from nanobot_core.turns.pipeline import TurnRequest
 from nanobot_core.turns.recorder import INTERRUPTED
+from nanobot_core.turns.request import TurnRequest
 from tests.integration.conftest import KEY, Start, call, history
 from tests.scripted_provider import ScriptedPlugin
 

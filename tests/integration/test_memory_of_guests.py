@@ -10,7 +10,7 @@ import pytest
 
 from nanobot_core import ChatRequest, Completed, InboundMessage, LLMResponse, Nanobot, StreamEvent
 from nanobot_core.testing import FakeProvider
-from nanobot_core.turns.pipeline import TurnRequest
+from nanobot_core.turns.request import TurnRequest
 from tests import scripted_provider
 from tests.integration.conftest import agent
 from tests.scripted_provider import ScriptedPlugin

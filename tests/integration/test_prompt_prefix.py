@@ -12,7 +12,7 @@ import pytest
 
 from nanobot_core import ContextBlock, ContextRequested, InboundMessage, on
 from nanobot_core.testing import Reply, ScriptedCall
-from nanobot_core.turns.pipeline import TurnRequest
+from nanobot_core.turns.request import TurnRequest
 from tests.integration.conftest import history
 from tests.integration.test_turns_over_http import serving
 from tests.unit.agent.conftest import HastyClock

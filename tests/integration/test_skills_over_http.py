@@ -17,7 +17,7 @@ from nanobot_core.config.loading import load_config
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.plugins.index import load_installed
 from nanobot_core.testing import OpenAIServer, Reply, ScriptedCall
-from nanobot_core.turns.pipeline import TurnRequest
+from nanobot_core.turns.request import TurnRequest
 
 for _needed in ("nanobot-files", "nanobot-openai", "nanobot-skills"):
     try:

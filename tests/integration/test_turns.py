@@ -26,7 +26,7 @@ from nanobot_core.agent.shortening import RUNTIME_END
 from nanobot_core.events import RunEvent
 from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool
-from nanobot_core.turns.pipeline import TurnRequest
+from nanobot_core.turns.request import TurnRequest
 from tests.integration.conftest import Start, call, history, started
 from tests.scripted_provider import ScriptedPlugin
 from tests.unit.agent.conftest import PIXEL

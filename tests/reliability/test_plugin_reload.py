@@ -32,7 +32,7 @@ from nanobot_core.plugins.health import PluginReport
 from nanobot_core.plugins.host import PluginHost
 from nanobot_core.plugins.table import Generation
 from nanobot_core.tools.registry import ToolRegistry
-from nanobot_core.turns.pipeline import TurnRequest
+from nanobot_core.turns.request import TurnRequest
 from tests.distributions import manifest_of, tool_declaration, write_distribution, write_plugin
 
 pytestmark = pytest.mark.anyio

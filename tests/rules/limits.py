@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 23_400
+CORE: Final = 23_800
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -27,31 +27,32 @@ CLASSES: Final = 20
 OUTSIDE_CORE: Final = frozenset({"cli", "testing"})
 
 MODULES: Final = {
-    "__init__": Size(250, 370),
+    "__init__": Size(250, 395),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted, a run
     # can have to end with an object; failed providers cool down.
+    "assignment": Size(40, 60),
     "agent": Size(1100, 2300),
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models, within bounds of what services may list.
-    "app": Size(1500, 2850),
-    "cli": Size(2300, 3640),  # sign-in to providers, models and their choice, local servers
-    "bus": Size(1000, 1270),
-    "channels": Size(900, 1130),
+    "app": Size(1500, 2880),
+    "cli": Size(2300, 3670),  # sign-in to providers, models and their choice, local servers
+    "bus": Size(1000, 1280),
+    "channels": Size(900, 1150),
     "clock": Size(20, 30),
     "config": Size(900, 1801),  # with the keys of all formats of the original
     "disk": Size(30, 60),
     "errors": Size(120, 150),
     "folder": Size(150, 181),
-    "events": Size(150, 210),
-    "hooks": Size(800, 1144),  # a single implementation that gathers takes no task
+    "events": Size(150, 240),
+    "hooks": Size(800, 1160),  # a single implementation that gathers takes no task
     "media": Size(80, 90),
-    "messages": Size(200, 240),
+    "messages": Size(200, 255),
     "ids": Size(5, 10),
     "net": Size(450, 667),
     "paths": Size(200, 260),
-    "plugins": Size(2700, 3673),
+    "plugins": Size(2700, 3690),
     "private_file": Size(100, 133),
     "prompts": Size(100, 110),
     # One HTTP client, event streams, errors and answers for all providers behind HTTP.
@@ -67,11 +68,12 @@ MODULES: Final = {
     "sign_in": Size(200, 220),
     # Findings of pydantic in our words, the original's form of tools and fragments, strict schemas.
     "tools": Size(600, 1070),
-    "turns": Size(650, 1580),  # memory; processes that share a session; answers that are objects
+    # Memory; processes that share a session; answers that are objects; work that nobody starts.
+    "turns": Size(650, 1760),
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 
-FILES_OF: Final = {"contracts": Size(120, 220)}
+FILES_OF: Final = {"contracts": Size(120, 230)}
 """Packages with a limit for each file instead of one for the package."""
 
 FILE: Final = Size(300, 500)
@@ -89,8 +91,8 @@ PUBLIC_METHODS: Final = 15
 
 RAISED: Final[dict[tuple[str, str], int]] = {
     # One typed field for each thing that the host provides; the alternative is to pass the host.
-    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 21,
-    ("methods", "nanobot_core/plugins/context.py::HostContext"): 20,
+    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 22,
+    ("methods", "nanobot_core/plugins/context.py::HostContext"): 21,
     # A test names the parts that it needs and leaves out the others.
     ("all-parameters", "nanobot_core/testing/context.py::FakePluginContext.__init__"): 9,
     # The contract of a bus, and `open`.

@@ -19,7 +19,11 @@ POLICY: Final = "for rules of an owner; the cookbook shows it"
 
 UNUSED: Final = {
     "admit_message": POLICY,
+    "after_assignment": POLICY,
     "after_delivery": POLICY,
+    "contribute_jobs": POLICY,
+    "contribute_triggers": POLICY,
+    "on_stop": POLICY,
     "contribute_stores": "the core has a session store and two buses",
     "before_execute_tools": PROGRAM,
     "choose_approval": "terminal, chat and control socket are in the core, which implements it",

@@ -161,7 +161,7 @@ async def test_a_plugin_gets_nothing_of_hooks_that_are_not_its_own(make_host: Ma
     host = make_host()
     await host.register(Cook(), "cook")
 
-    with pytest.raises(PluginRejected, match="does not declare itself"):
+    with pytest.raises(PluginRejected, match="which it does not declare"):
         await (await host.context_for("cook")).contributed(bakery_recipes)
 
 

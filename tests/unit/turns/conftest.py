@@ -43,7 +43,7 @@ from nanobot_core.contracts.store import SessionState, SessionStore
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.sessions.jsonl import JsonlSessionStore
 from nanobot_core.testing import FakeClock
-from nanobot_core.turns.pipeline import TurnPorts
+from nanobot_core.turns.request import TurnPorts
 
 Answer = Callable[[ChatRequest], Awaitable[LLMResponse]]
 LIMIT_S = 10.0

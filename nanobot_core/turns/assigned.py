@@ -1,0 +1,77 @@
+"""Turns that no person's message started: whose rights they have, and who gets the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from nanobot_core.agent.run import AgentRunResult
+    from nanobot_core.events import TurnOutcome
+    from nanobot_core.messages import InboundMessage
+
+Standing: TypeAlias = Literal["owner", "guest", "revoked"]
+"""The rights of a sender now; ``revoked``: what they asked for is not done."""
+REVOKED = "The person who asked for this may no longer write to the agent, so it was not done."
+NOT_NOTABLE = "(nothing worth a message)"
+
+
+async def standing_by_request(message: InboundMessage) -> Standing:
+    """Return the rights that the requester had: in a program, nobody can take them away."""
+    given = message.assignment
+    return "guest" if given is None or given.requester.authority == "guest" else "owner"
+
+
+@cache
+def report_form() -> type[BaseModel]:
+    """Return the form of an answer that may be withheld."""
+    from pydantic import BaseModel, Field
+
+    class Report(BaseModel):
+        """The result of a task that nobody is waiting for."""
+
+        worth_a_message: bool = Field(
+            description="Whether the person should be interrupted for it: something is new, "
+            "wrong, or needs a decision."
+        )
+        text: str = Field(description="The message to the person, in Markdown.")
+
+    return Report
+
+
+def as_report(result: AgentRunResult) -> AgentRunResult:
+    """Return the result of a run in that form with its text as the answer."""
+    if result.output is None:
+        return result
+    text = str(getattr(result.output, "text", "")).strip()
+    is_notable = text and getattr(result.output, "worth_a_message", False)
+    content = text if is_notable else NOT_NOTABLE
+    answer = replace(result.messages[-1], content=content)
+    messages = (*result.messages[:-1], answer)
+    return replace(result, content=content, messages=messages, output=None)
+
+
+def text_for_chat(outcome: TurnOutcome) -> str | None:
+    """Return the answer of work if the chat of its requester gets it; a failure stays out of it."""
+    given = outcome.turn.assignment
+    if given is None:
+        return outcome.error or outcome.reply
+    is_withheld = given.delivery == "when_notable" and outcome.reply == NOT_NOTABLE
+    return None if given.delivery == "never" or is_withheld or outcome.error else outcome.reply
+
+
+def joins(message: InboundMessage, running: InboundMessage, *, is_owner: bool) -> bool:
+    """Whether a message belongs to the turn of another, if one of them is the result of work.
+
+    Args:
+        message: the one that arrives.
+        running: the one of the turn.
+        is_owner: whether the turn has the rights of the owner.
+    """
+    given = [each.assignment for each in (message, running) if each.assignment is not None]
+    is_equal = all((each.requester.authority != "guest") == is_owner for each in given)
+    is_same = message.sender_id == running.sender_id
+    return is_same and is_equal and all(each.is_plain for each in given)
