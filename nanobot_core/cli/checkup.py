@@ -10,6 +10,7 @@ from nanobot_core.cli.output import printable, stdout
 from nanobot_core.contracts.plugin import CheckResult
 from nanobot_core.errors import ConfigError, NanobotError, PluginError
 from nanobot_core.plugins.health import QUIET_STATES
+from nanobot_core.plugins.manifest import OPEN_HOOKS
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
@@ -23,6 +24,11 @@ ENDING_S = 1.0
 Status = Literal["ok", "warning", "error"]
 _STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _CANNOT_START = frozenset({"failed", "settings-error", "quarantined"})
+_UNREAD = {
+    "contribute_jobs": "runs the jobs",
+    "contribute_triggers": "uses the triggers",
+}
+"""By open hook, what a reader does with the contributions."""
 
 
 class Finding(NamedTuple):
@@ -60,7 +66,8 @@ async def _examine(host: PluginHost) -> list[Finding]:
     declared = [item for item in host.declared("checks") if item[0] not in out]
     checks = [_run_check(host, plugin, declaration) for plugin, declaration in declared]
     health = [_check_health(host, report.id) for report in reports if _reports_health(host, report)]
-    return [*_troubles(reports), *_clashes(host), *await asyncio.gather(*health, *checks)]
+    unread = _unread(host)
+    return [*_troubles(reports), *_clashes(host), *unread, *await asyncio.gather(*health, *checks)]
 
 
 def _troubles(reports: list[PluginReport]) -> Iterator[Finding]:
@@ -78,6 +85,17 @@ def _clashes(host: PluginHost) -> Iterator[Finding]:
     for clash in host.table.offering.clashes:
         message = f"{' and '.join(clash.plugins)} claim '{clash.name}': {clash.outcome}"
         yield Finding("core", "tools", "warning", message, clash.remedy)
+
+
+def _unread(host: PluginHost) -> Iterator[Finding]:
+    enabled = host.catalogue.enabled()
+    read = {hook for plugin in enabled for hook in plugin.gives.facts.reads}
+    for hook in sorted(OPEN_HOOKS - read):
+        if givers := [plugin.id for plugin in enabled if hook in plugin.gives.hooks]:
+            kind = hook.removeprefix("contribute_")
+            message = f"no enabled plugin {_UNREAD[hook]} of {', '.join(givers)}"
+            remedy = "pip install nanobot-cron, or enable it: nanobot plugins enable cron"
+            yield Finding("core", kind, "warning", message, remedy)
 
 
 def _reports_health(host: PluginHost, report: PluginReport) -> bool:

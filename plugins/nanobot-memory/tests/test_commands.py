@@ -50,6 +50,17 @@ def test_a_link_in_place_of_a_file_is_named_and_not_followed(
     assert "4711" not in shown.output
 
 
+@pytest.mark.parametrize(
+    ("words", "sent"), [(("dream",), "/dream"), (("dream", "--retry"), "/dream retry")]
+)
+def test_dream_is_the_slash_command(words: tuple[str, ...], sent: str) -> None:
+    class Terminal:
+        def slash(self, text: str) -> str:
+            return f"answered {text}"
+
+    assert CliRunner().invoke(app, words, obj=Terminal()).stdout == f"answered {sent}\n"
+
+
 def test_search_finds_in_the_named_memory_only(context: FakePluginContext) -> None:
     (found,) = json.loads(run(context, "search", "dentist", "--json").stdout)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -16,9 +15,10 @@ from nanobot_core import HistorySpan, MemoryScope, Message
 from nanobot_core.testing import FakeClock, FakePluginContext
 from nanobot_memory.backend import FileMemory
 from nanobot_memory.compaction import compact, compact_daily
-from nanobot_memory.dream import DreamService, dream
+from nanobot_memory.dream import dream
 from nanobot_memory.files import Memories, MemoryFiles
 from nanobot_memory.history import NewEntry
+from nanobot_memory.plugin import contribute_jobs
 from nanobot_memory.search import Index
 from nanobot_memory.settings import MemorySettings
 
@@ -183,19 +183,18 @@ async def test_a_span_that_comes_again_is_recognised_in_the_archive(tmp_path: Pa
         await memory.aclose()
 
 
-async def test_the_service_archives_at_its_start_even_without_a_timer(tmp_path: Path) -> None:
+async def test_the_job_archives_every_memory_even_without_dream(tmp_path: Path) -> None:
     clock = FakeClock()
     settings = MemorySettings.model_validate({"history_days": 30, "dream": {"every_hours": 0}})
-    context = FakePluginContext(tmp_path, settings=settings, clock=clock)
-    files = context.shared(Memories).files()
-    files.append([dated(clock, 40), NewEntry(content="new")])
-    async with context:
-        context.spawn(DreamService(context).run(), name="dream")
-        async with asyncio.timeout(5):
-            while len(files.entries()) > 1:
-                await clock.advance(900)
+    async with FakePluginContext(tmp_path, settings=settings, clock=clock) as context:
+        memories = context.shared(Memories)
+        for scope in ("", "sender/telegram:42"):
+            memories.files(scope).append([dated(clock, 40), NewEntry(content="new")])
+        (archive,) = (job for job in contribute_jobs(context) if job.schedule is not None)
 
-    assert [entry.cursor for entry in files.entries()] == [2]
+        assert await archive.run() == "Archived 2 history entries."
+
+    assert [entry.cursor for entry in memories.files().entries()] == [2]
     assert context.agent.tasks == []
 
 

@@ -21,23 +21,26 @@ import pytest
 from nanobot_core import (
     AgentTask,
     BadRequest,
+    Every,
     MemoryScope,
     NanobotError,
     PathGuard,
     PluginError,
+    SystemJob,
     TaskOutcome,
     ToolContext,
     ToolError,
     Unreachable,
     Usage,
 )
-from nanobot_core.testing import FakeClock, FakePluginContext, ServiceContract
+from nanobot_core.testing import FakeClock, FakePluginContext
 from nanobot_memory.backend import FileMemory
 from nanobot_memory.batch import dream_lock, load_pending, load_state
-from nanobot_memory.dream import DreamService, dream
+from nanobot_memory.dream import BACK_OFF_S, dream
 from nanobot_memory.files import Memories, MemoryFiles
 from nanobot_memory.history import NewEntry
 from nanobot_memory.passages import estimate_tokens
+from nanobot_memory.plugin import contribute_jobs
 from nanobot_memory.repository import DREAM, Repository
 from nanobot_memory.versions import restore
 
@@ -189,8 +192,8 @@ async def test_a_batch_that_fails_three_times_is_set_aside_until_the_owner_retri
 
     reports = [await dream(world.ctx, world.files) for _ in range(3)]
 
-    assert "tries again in 15 minutes" in reports[0]
-    assert "tries again in 60 minutes" in reports[1]
+    assert "next run after 15 minutes tries again" in reports[0]
+    assert "next run after 60 minutes tries again" in reports[1]
     assert "is set aside" in reports[2]
     assert world.files.dream_cursor == 1
     world.dreamer.find = find
@@ -384,28 +387,47 @@ async def test_a_pipe_in_place_of_a_file_is_reported(world: World) -> None:
     assert world.dreamer.tasks == []
 
 
-class TestDreamService(ServiceContract):
-    """The timer as a service."""
+async def test_the_job_reads_every_memory_batch_after_batch(tmp_path: Path) -> None:
+    world = World(tmp_path, dream={"batch": 1})
+    world.say("home: Bonn", "pet: cat")
+    guest = world.ctx.shared(Memories).files(GUEST)
+    world.say("home: Rome", files=guest)
 
-    def make_context(self, tmp_path: Path) -> FakePluginContext:
-        return World(tmp_path).ctx
+    line = await job_of(world, "dream").run()
 
-    def make_service(self, context: FakePluginContext) -> DreamService:
-        return DreamService(context)
+    assert world.memory == "- home: Bonn\n- pet: cat\n"
+    assert guest.read("MEMORY.md") == "- home: Rome\n"
+    assert line.count("changed ") == 3
+    calls = len(world.dreamer.tasks)
+    assert await job_of(world, "dream").run() == "No new history."
+    assert len(world.dreamer.tasks) == calls
 
 
-async def test_the_timer_dreams_when_it_is_due_and_costs_nothing_otherwise(tmp_path: Path) -> None:
-    world = World(tmp_path, dream={"every_hours": 2})
+async def test_the_job_leaves_a_batch_alone_that_failed_a_short_time_ago(world: World) -> None:
     world.say("home: Bonn")
-    async with world.ctx:
-        world.ctx.spawn(DreamService(world.ctx).run(), name="dream")
-        async with asyncio.timeout(5):
-            while not world.memory:
-                await world.clock.advance(900)
-        tasks = len(world.dreamer.tasks)
-        for _ in range(20):
-            await world.clock.advance(900)
-        assert len(world.dreamer.tasks) == tasks
+    world.dreamer.find = lambda _: "no findings"
+    assert "Dream failed" in await job_of(world, "dream").run()
+    world.dreamer.find = find
+
+    assert await job_of(world, "dream").run() == "No new history."
+    await world.clock.advance(BACK_OFF_S)
+    await job_of(world, "dream").run()
+
+    assert world.memory == "- home: Bonn\n"
+
+
+@pytest.mark.parametrize(("hours", "schedule"), [(2, Every(7200)), (0.5, Every(1800)), (0, None)])
+def test_the_settings_say_when_the_job_is_due(
+    tmp_path: Path, hours: float, schedule: Every | None
+) -> None:
+    world = World(tmp_path, dream={"every_hours": hours})
+
+    assert job_of(world, "dream").schedule == schedule
+
+
+def job_of(world: World, name: str) -> SystemJob:
+    (found,) = (job for job in contribute_jobs(world.ctx) if job.id == name)
+    return found
 
 
 async def test_a_run_that_was_reverted_can_be_read_again(world: World) -> None:

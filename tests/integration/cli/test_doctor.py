@@ -204,6 +204,20 @@ def test_the_doctor_tells_how_to_settle_a_name_that_two_plugins_claim(
     assert clash["remedy"] == "set tools.aliases.gauge: east/gauge"
 
 
+def test_the_doctor_names_jobs_that_no_plugin_runs(bare: CommandLine) -> None:
+    for plugin_id, described in (
+        ("kettle", {"hooks": {"contribute_jobs": 1, "contribute_triggers": 1}}),
+        ("watch", {"facts": {"reads": ["contribute_triggers"]}}),
+    ):
+        write_plugin(bare.own_site(), plugin_id, manifest=manifest_of(plugin_id, **described))
+    bare.configure("plugins: {policy: listed, enabled: [kettle, watch]}")
+    found = _findings(bare, code=1)
+
+    assert found["jobs"]["message"] == "no enabled plugin runs the jobs of kettle"
+    assert "nanobot-cron" in found["jobs"]["remedy"]
+    assert "triggers" not in found
+
+
 def test_the_doctor_names_a_task_that_outlives_its_plugin(
     nanobot: CommandLine, install: Install
 ) -> None:

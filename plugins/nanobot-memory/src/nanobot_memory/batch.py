@@ -50,8 +50,7 @@ class DreamState(BaseModel):
 
     Attributes:
         attempts: how often the next batch has failed.
-        next_at: when it may be tried again, in seconds of the epoch.
-        last_run: when Dream has last read new history, in seconds of the epoch.
+        next_at: when the job may try it again, in seconds of the epoch.
         aside: batches that were given up.
     """
 
@@ -59,7 +58,6 @@ class DreamState(BaseModel):
 
     attempts: int = 0
     next_at: float = 0.0
-    last_run: float = 0.0
     aside: tuple[Aside, ...] = ()
 
 

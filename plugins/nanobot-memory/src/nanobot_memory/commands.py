@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Annotated, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from nanobot_core import OWNERS_MEMORY, MemoryEntry, Nanobot, PluginContext
+from nanobot_core import OWNERS_MEMORY, MemoryEntry, PluginContext
 from nanobot_memory.files import Memories, MemoryFiles
 from nanobot_memory.notes import forget_entry, remember_text
 from nanobot_memory.search import Index
 from nanobot_memory.versions import restore as restore_version, show_log
 
-OpenContext: TypeAlias = Callable[[], AbstractAsyncContextManager[PluginContext]]
+if TYPE_CHECKING:
+    from nanobot_core import CommandLine
+
 T = TypeVar("T")
 
 app: typer.Typer = typer.Typer(
@@ -103,24 +104,12 @@ def dream(
 ) -> None:
     """Work new history into the owner's memory files now.
 
-    It may run beside a gateway: only one Dream works at a time.
+    A running gateway does it; only one Dream works at a time.
 
     Example: nanobot memory dream
     """
-    given = ctx.find_root().params
-
-    async def run() -> str:
-        bot = Nanobot.from_config(
-            given.get("config"),
-            profile=given.get("profile"),
-            safe=bool(given.get("safe")),
-            without=given.get("without") or (),
-        )
-        async with bot:
-            outcome = await bot.run("/dream retry" if retry else "/dream")
-            return outcome.reply or outcome.error or ""
-
-    typer.echo(asyncio.run(run()))
+    terminal: CommandLine = ctx.obj
+    typer.echo(terminal.slash("/dream retry" if retry else "/dream"))
 
 
 @app.command()
@@ -162,10 +151,10 @@ def forget(
 def _with_files(
     ctx: typer.Context, scope: str, work: Callable[[PluginContext, MemoryFiles], T]
 ) -> T:
-    open_context: OpenContext = ctx.obj
+    terminal: CommandLine = ctx.obj
 
     async def run() -> T:
-        async with open_context() as plugin:
+        async with terminal() as plugin:
             memories = plugin.shared(Memories)
             known = await asyncio.to_thread(memories.scopes)
             if scope not in known:

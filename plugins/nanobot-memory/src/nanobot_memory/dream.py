@@ -1,4 +1,4 @@
-"""Dream: works new history into the memory files, by a timer or on request."""
+"""Dream: works new history into the memory files, as a job or on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from nanobot_core import (
     NoProvider,
     Overloaded,
     RateLimited,
-    Service,
     Unreachable,
     finish_in_thread,
     prompt,
@@ -35,7 +34,6 @@ from nanobot_memory.batch import (
 from nanobot_memory.compaction import compact_daily
 from nanobot_memory.draft import Draft, Snapshot
 from nanobot_memory.dream_tools import tools_for
-from nanobot_memory.files import Memories
 from nanobot_memory.findings import Findings, FindingsInvalid, parse_findings
 from nanobot_memory.passages import estimate_tokens
 from nanobot_memory.review import (
@@ -64,13 +62,10 @@ if TYPE_CHECKING:
 ATTEMPTS: Final = 3
 """Failures after which a batch is set aside."""
 BACK_OFF_S: Final = 900.0
-"""Seconds until the second attempt; the third one waits four times as long."""
+"""Seconds before the second attempt; the third one waits four times as long."""
 PHASE_LIMIT_S = 600.0
 """Seconds for each phase."""
 _ITERATIONS = 10
-_WAKE_S = 900.0
-_MIN_WAKE_S = 60.0
-_MAX_BATCHES = 10
 
 
 class DreamFailed(Exception):
@@ -183,16 +178,20 @@ class Dream:
                 )
         return "\n".join(reports) or "The entries that were set aside do not exist any more."
 
-    async def compact(self) -> None:
-        """Move old history to the archive, at most once a day; a failure is logged."""
+    async def compact(self) -> int:
+        """Move old history to the archive, at most once a day; return how many entries that are.
+
+        A failure is logged.
+        """
         now = self._ctx.clock.now()
         try:
             moved = await finish_in_thread(lambda: compact_daily(self._files, self._settings, now))
         except OSError as error:
             self._log.warning("{} cannot be archived: {}", self._files.folder, error)
-        else:
-            if moved:
-                self._log.info("archived {} history entries of {}", moved, self._files.folder)
+            return 0
+        if moved:
+            self._log.info("archived {} history entries of {}", moved, self._files.folder)
+        return moved
 
     def report_unusable(self, error: OSError) -> str:
         """Log that the files cannot be used, and return it as a report."""
@@ -275,8 +274,8 @@ class Dream:
             taken.append(entry)
         left, state = len(unread) - len(taken), load_state(files)
         if taken:
-            # Written before the model is asked: a full disk costs no tokens, and a kill delays.
-            state = state.model_copy(update={"last_run": now.timestamp(), "next_at": 0.0})
+            # Written before the model is asked: a full disk costs no tokens.
+            state = state.model_copy(update={"next_at": 0.0})
             save_state(files, state)
         return Batch(tuple(taken), snapshot, state, left=left)
 
@@ -296,10 +295,7 @@ class Dream:
     def _keep(self, batch: Batch, draft: Draft) -> str:
         now, changed = self._ctx.clock.now(), draft.changed()
         first, last = batch.entries[0].cursor, batch.entries[-1].cursor
-        state = DreamState(
-            last_run=batch.state.last_run,
-            aside=tuple(each for each in batch.state.aside if each != batch.aside),
-        )
+        state = DreamState(aside=tuple(each for each in batch.state.aside if each != batch.aside))
         cursor = last if batch.aside is None else None
         title = f"dream: {now:%Y-%m-%d %H:%M}, {len(changed)} change(s)"
         message = f"{title}\n\n{ENTRIES}: {first}-{last}\n{CURSOR}: {last}\n"
@@ -324,13 +320,13 @@ class Dream:
         state = batch.state.model_copy(update={"attempts": attempts, "next_at": next_at})
         save_state(self._files, state)
         self._log.info("Dream failed and will try again: {}", reason)
-        return f"Dream failed: {reason}. It tries again in {delay_s / 60:.0f} minutes."
+        return f"Dream failed: {reason}. The next run after {delay_s / 60:.0f} minutes tries again."
 
     def _set_aside(self, batch: Batch, reason: str, *, is_blocked: bool) -> str:
         first, last = batch.entries[0].cursor, batch.entries[-1].cursor
         aside = Aside(first=first, last=last, reason=reason, is_blocked=is_blocked)
         kept = [each for each in batch.state.aside if each.last != last]
-        state = DreamState(last_run=batch.state.last_run, aside=(*kept, aside))
+        state = DreamState(aside=(*kept, aside))
         save_state(self._files, state)
         self._files.dream_cursor = last
         report = (
@@ -339,62 +335,6 @@ class Dream:
         )
         self._log.warning("{}", report)
         return f"{report}."
-
-
-class DreamService(Service):
-    """Dreams in a gateway every ``memory.dream.every_hours``, each memory by itself.
-
-    Once a day, and first at the start, it archives old history.
-    When a run is due is derived from the time of the last one, which is on disk.
-    """
-
-    def __init__(self, ctx: PluginContext) -> None:
-        self._ctx = ctx
-        self._log = ctx.logger
-        self._memories = ctx.shared(Memories)
-        self._every_s = ctx.settings(MemorySettings).dream.every_hours * 3600
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        every_s = self._every_s or _WAKE_S
-        await self._round(is_start=True)
-        while True:
-            await self._ctx.clock.sleep(max(_MIN_WAKE_S, min(every_s, _WAKE_S)))
-            await self._round(is_start=False)
-
-    async def _round(self, *, is_start: bool) -> None:
-        try:
-            scopes = await asyncio.to_thread(self._memories.scopes)
-        except OSError as error:
-            self._log.warning("Dream cannot list the memories: {}", error)
-            return
-        for scope in scopes:
-            files = self._memories.files(scope)
-            if self._every_s and not is_start:
-                await self._dream_if_due(files)
-            await Dream(self._ctx, files).compact()
-
-    async def _dream_if_due(self, files: MemoryFiles) -> None:
-        try:
-            if not await asyncio.to_thread(self._is_due, files):
-                return
-            for _ in range(_MAX_BATCHES):
-                before = await asyncio.to_thread(_cursor, files)
-                await dream(self._ctx, files)
-                if await asyncio.to_thread(_cursor, files) == before:
-                    return
-        except OSError as error:
-            self._log.warning("Dream cannot read {}: {}", files.folder, error)
-
-    def _is_due(self, files: MemoryFiles) -> bool:
-        state = load_state(files)
-        due_at = state.next_at or state.last_run + self._every_s
-        is_time = self._ctx.clock.now().timestamp() >= due_at
-        return is_time and bool(files.all_entries(files.dream_cursor))
-
-
-def _cursor(files: MemoryFiles) -> int:
-    return files.dream_cursor
 
 
 def _asides(state: DreamState) -> str:

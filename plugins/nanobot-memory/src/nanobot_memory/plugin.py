@@ -1,4 +1,4 @@
-"""Entry point: the memory backend, its commands, tool, service and check."""
+"""Entry point: the memory backend, its commands, tool, jobs and check."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from nanobot_core import (
     LazyTool,
     MemorySpec,
     PluginFacts,
-    ServiceSpec,
     SettingsSection,
     SlashCommand,
     on,
 )
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext
+    from nanobot_core import PluginContext, SystemJob
 
 
 @on.describe_plugin
@@ -50,10 +49,12 @@ def contribute_tools(ctx: PluginContext) -> Iterable[LazyTool]:
     return (LazyTool("search_memory", "nanobot_memory.tool:SearchMemoryTool"),)
 
 
-@on.contribute_services
-def contribute_services(ctx: PluginContext) -> Iterable[ServiceSpec]:
-    """Contribute the timer of Dream."""
-    return (ServiceSpec(name="dream", factory="nanobot_memory.dream:DreamService"),)
+@on.contribute_jobs
+def contribute_jobs(ctx: PluginContext) -> Iterable[SystemJob]:
+    """Contribute Dream and the archive."""
+    from nanobot_memory.job import jobs_of
+
+    return jobs_of(ctx)
 
 
 @on.contribute_commands

@@ -13,7 +13,7 @@ class DreamSettings(PluginSettings):
     """Section ``memory.dream``.
 
     Attributes:
-        every_hours: hours between two runs in a gateway; 0 switches the timer off.
+        every_hours: hours between two runs as a job; 0 switches the job off.
         model: model to use instead of the configured one.
         skills: whether Dream may write skills: not at all, as proposals for the owner, or at once.
         batch: history entries of one run.
