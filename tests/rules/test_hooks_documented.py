@@ -21,7 +21,6 @@ UNUSED: Final = {
     "admit_message": POLICY,
     "after_assignment": POLICY,
     "after_delivery": POLICY,
-    "contribute_triggers": POLICY,
     "on_stop": POLICY,
     "contribute_stores": "the core has a session store and two buses",
     "before_execute_tools": PROGRAM,

@@ -45,6 +45,7 @@ def test_channel_route_and_settings_are_found_under_their_names(tmp_path: Path) 
     (section,) = plugin.contribute_settings()
     (channel,) = plugin.contribute_channels(ctx)
     (mount,) = plugin.contribute_routes(ctx)
+    assert [trigger.name for trigger in plugin.contribute_triggers(ctx)] == ["webhook"]
     assert (channel.name, mount.path, mount.access) == ("webhook", "/webhook", "open")
     assert section.path == f"channels.{channel.name}"
     assert issubclass(_load(section.model), ChannelSettings)

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from nanobot_core import BusError, BusFull, MediaTooLarge
+from nanobot_webhook.hook_intake import HookIntake, is_hook
 from nanobot_webhook.payload import MessagePayload, PayloadRefused, build_inbound, parse_message
 from nanobot_webhook.settings import WebhookSettings
 from nanobot_webhook.signature import (
@@ -54,7 +55,13 @@ _WARNING_INTERVAL_S = 60.0
 def build_app(ctx: PluginContext) -> AsgiApp:
     """Return the application for the mount."""
     settings = ctx.settings(WebhookSettings)
-    return RequestBodyLimitMiddleware(Intake(ctx), max_body_size=settings.max_body_bytes)
+    messages = RequestBodyLimitMiddleware(Intake(ctx), max_body_size=settings.max_body_bytes)
+    events = RequestBodyLimitMiddleware(HookIntake(ctx), max_body_size=settings.max_event_bytes)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await (events if is_hook(scope) else messages)(scope, receive, send)
+
+    return app
 
 
 class Intake:

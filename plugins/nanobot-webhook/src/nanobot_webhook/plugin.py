@@ -1,4 +1,4 @@
-"""Entry point: the channel, and the route that it receives on."""
+"""Entry point: the channel, the trigger, and the route on which they receive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nanobot_core import ChannelSpec, Mount, PluginFacts, SettingsSection, on
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nanobot_core import PluginContext
+    from nanobot_core import PluginContext, Trigger
 
 
 @on.describe_plugin
@@ -17,7 +17,10 @@ def describe_plugin() -> PluginFacts:
     """Declare what the plugin needs and reaches."""
     return PluginFacts(
         requires=("http",),
-        capabilities=("receives messages of programs", "sends replies to an address of the owner"),
+        capabilities=(
+            "receives messages and events of programs",
+            "sends replies to an address of the owner",
+        ),
     )
 
 
@@ -45,3 +48,11 @@ def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
     """Contribute the route."""
     # Open, because the signature says more than the gateway's secret: who, when and what.
     return (Mount(path="/webhook", app="nanobot_webhook.intake:build_app", access="open"),)
+
+
+@on.contribute_triggers
+def contribute_triggers(ctx: PluginContext) -> Iterable[Trigger]:
+    """Contribute the trigger ``webhook``."""
+    from nanobot_webhook.trigger import WebhookTrigger
+
+    return (WebhookTrigger(ctx),)

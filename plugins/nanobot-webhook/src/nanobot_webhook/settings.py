@@ -40,6 +40,8 @@ class WebhookSettings(ChannelSettings):
         max_piece_chars: longest text of one reply; longer ones are split.
         max_file_bytes: the files of one reply together; those beyond it are left out by name.
         timeout_s: limit of one callback in seconds.
+        max_event_bytes: largest request that starts a job.
+        max_events_per_minute: requests to the address of one job that are taken.
     """
 
     secret: Annotated[SecretStr | None, AfterValidator(_check_secret)] = None
@@ -49,3 +51,5 @@ class WebhookSettings(ChannelSettings):
     max_piece_chars: PositiveInt = 20_000
     max_file_bytes: PositiveInt = 4 * 1024 * 1024
     timeout_s: PositiveFloat = 30
+    max_event_bytes: PositiveInt = 256 * 1024
+    max_events_per_minute: PositiveInt = 60
