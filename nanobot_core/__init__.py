@@ -167,6 +167,7 @@ if TYPE_CHECKING:
         TranscriberSpec as TranscriberSpec,
         TranscriptionProvider as TranscriptionProvider,
     )
+    from nanobot_core.disk import corrupt_name as corrupt_name, replace_file as replace_file
     from nanobot_core.errors import (
         AnswerTooLong as AnswerTooLong,
         AuthenticationFailed as AuthenticationFailed,
@@ -339,6 +340,7 @@ _HOMES = {
             "DeclaredTool LazyTool Review Tool ToolContext ToolOutput ToolResult"
         ),
         "nanobot_core.contracts.transcription": "TranscriberSpec TranscriptionProvider",
+        "nanobot_core.disk": "corrupt_name replace_file",
         "nanobot_core.errors": (
             "AnswerTooLong AuthenticationFailed BadRequest BudgetExceeded BusError BusFull "
             "ChannelError ConfigError ConfigInvalid ConfigProblem ConfigUnreadable ContextTooLong "

@@ -58,20 +58,25 @@ def tighten(folder: Path) -> bool:
 
 
 def corrupt_name(path: Path) -> Path:
-    """Return the first free name of ``….corrupt-1``, ``….corrupt-2`` and so on beside `path`."""
+    """Return the first free name of ``….corrupt-1``, ``….corrupt-2`` and so on beside `path`.
+
+    A damaged file is kept under it: ``nanobot doctor`` and ``nanobot status`` report such files in
+    the data folders of plugins.
+    """
     names = (path.with_name(f"{path.name}.corrupt-{number}") for number in count(1))
     return next(name for name in names if not name.exists())
 
 
 def damaged_files(home: Path) -> Iterator[Path]:
-    """Yield the damaged files that are kept in the gateway's folder, without logs of databases.
+    """Yield the damaged files that the gateway and plugins keep, without logs of databases.
 
     Args:
         home: nanobot's folder.
     """
-    for path in sorted((home / "gateway").glob("*.corrupt-*")):
-        if not path.name.endswith("-wal"):
-            yield path
+    for folder in ("gateway", "plugins/*"):
+        for path in sorted(home.glob(f"{folder}/*.corrupt-*")):
+            if not path.name.endswith("-wal"):
+                yield path
 
 
 def replace_file(path: Path, text: str) -> None:

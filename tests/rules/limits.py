@@ -42,7 +42,7 @@ MODULES: Final = {
     "channels": Size(900, 1150),
     "clock": Size(20, 30),
     "config": Size(900, 1801),  # with the keys of all formats of the original
-    "disk": Size(30, 60),
+    "disk": Size(30, 62),
     "errors": Size(120, 150),
     "folder": Size(150, 181),
     "events": Size(150, 240),

@@ -83,15 +83,19 @@ def test_a_whole_home_of_a_person_is_left_as_it_is(nanobot: CommandLine) -> None
 def test_damaged_files_that_are_kept_are_named_until_they_are_removed(
     nanobot: CommandLine,
 ) -> None:
-    folder = nanobot.home / "gateway"
-    folder.mkdir()
-    kept = folder / "bus.sqlite.corrupt-1"
-    kept.touch()
-    (folder / "bus.sqlite.corrupt-1-wal").touch()
+    folder, of_plugin = nanobot.home / "gateway", nanobot.home / "plugins" / "cron"
+    kept, jobs = folder / "bus.sqlite.corrupt-1", of_plugin / "jobs.json.corrupt-1"
+    for file in (kept, folder / "bus.sqlite.corrupt-1-wal", jobs):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
 
-    assert f"kept as {kept};" in _finding(nanobot, "damage")["message"]
+    found = json.loads(nanobot("doctor", "--json", code=1).stdout)
+    reported = [item["message"] for item in found if item["name"] == "damage"]
+    assert all(
+        f"kept as {each};" in text for each, text in zip((kept, jobs), reported, strict=True)
+    )
     shown = json.loads(nanobot("status", "--json").stdout)["trouble"]
-    assert shown == [f"a damaged file is kept as {kept}"]
+    assert shown == [f"a damaged file is kept as {each}" for each in (kept, jobs)]
     with running(nanobot):
         assert str(kept) in nanobot("gateway", "status").stdout
 
