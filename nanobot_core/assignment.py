@@ -33,10 +33,15 @@ class ToolRule:
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()
 
-    def admits(self, names: Iterable[str]) -> bool:
-        """Whether the rule admits a tool with these names."""
+    def admits(self, names: Iterable[str], more_names: Iterable[str] = ()) -> bool:
+        """Whether the rule admits a tool.
+
+        Args:
+            names: of the tool; the rule must allow one, and deny none.
+            more_names: by which it is denied too, but not allowed.
+        """
         names = tuple(names)
-        return _match_any(names, self.allow) and not _match_any(names, self.deny)
+        return _match_any(names, self.allow) and not _match_any((*names, *more_names), self.deny)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +112,11 @@ class Assignment(Repaired):
         rules = (*self.requester.tools, *self.tools)
         return self.delivery == "always" and not rules and not any(own)
 
-    def admits(self, names: Iterable[str]) -> bool:
-        """Whether every rule admits a tool with these names."""
-        names = tuple(names)
-        return all(rule.admits(names) for rule in (*self.requester.tools, *self.tools))
+    def admits(self, names: Iterable[str], more_names: Iterable[str] = ()) -> bool:
+        """Whether every rule admits a tool; see `ToolRule.admits`."""
+        names, more_names = tuple(names), tuple(more_names)
+        rules = (*self.requester.tools, *self.tools)
+        return all(rule.admits(names, more_names) for rule in rules)
 
 
 def _match_any(names: Iterable[str], globs: Iterable[str]) -> bool:

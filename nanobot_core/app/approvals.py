@@ -140,7 +140,7 @@ class ChatApprovals:
 
         Cancellation:
             The question stays open for the next process, which continues the turn; `close` ends it
-            if the turn was stopped.
+            if the turn was stopped. No process continues work in another turn, `AgentAccess.work`.
         """
         if event.turn.source != "chat" and event.turn.assignment is None:
             return None
@@ -149,8 +149,14 @@ class ChatApprovals:
         question = await self._question(event)
         for message in self._messages(event, question):
             await self._outbox.publish(message)
-        async with self._turns.without_slot(event.turn.session_key):
-            answer = await self._answer(question)
+        is_continued = self._turns.has(event.turn.session_key)
+        try:
+            async with self._turns.without_slot(event.turn.session_key):
+                answer = await self._answer(question)
+        except asyncio.CancelledError:
+            if not is_continued:
+                await self._forget(question.id)
+            raise
         await self._forget(question.id)
         ticket = Ticket(answer.allowed is True, answer.by or NO_ANSWER)
         logger.bind(session=event.turn.session_key, turn=event.turn.id).info(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from nanobot_core.app.application import Nanobot
-    from nanobot_core.assignment import Assignment
+    from nanobot_core.assignment import Assignment, Requester
     from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.bus import Bus
@@ -164,7 +164,27 @@ class Gateway:
 
     async def assign(self, assignment: Assignment, content: str) -> bool:
         """Store work for the agent."""
-        return await self.bus.publish_inbound(InboundMessage.of(assignment, content))
+        message, is_stored = InboundMessage.of(assignment, content), False
+        is_new = self.turns.expect(message)
+        try:
+            is_stored = await self.bus.publish_inbound(message)
+        finally:
+            if is_new and not is_stored:
+                self.turns.forget(message)
+        return is_stored
+
+    async def stop_work(self, plugin: str, work_id: str) -> bool:
+        """Stop work, and the work for it."""
+        message_id = f"{plugin}/{work_id}"
+        session_key = self.turns.session_of(message_id)
+        if session_key is None:
+            return self.turns.stop_waiting(message_id)
+        stop = partial(self.turns.stop_work_for, session_key, with_own=True)
+        return await self._stop(session_key, stop)
+
+    async def show(self, requester: Requester, text: str) -> None:
+        """Show a line of progress in the chat of a requester."""
+        await self.channels.show(requester.channel, requester.chat_id, text)
 
     @property
     def owners_chat(self) -> tuple[str, str] | None:
@@ -186,11 +206,17 @@ class Gateway:
 
     async def stop_turn(self, session_key: str) -> bool:
         """Stop the turn of a session and the work for it, and close their questions."""
-        sessions = [session_key, *self.turns.work_of(session_key)]
+        return await self._stop(session_key, partial(self.turns.stop, session_key))
+
+    async def _stop(self, session_key: str, stop: Callable[[], Awaitable[bool]]) -> bool:
+        sessions = {session_key, *self.turns.work_of(session_key)}
+        is_stopped = await stop()
         hooks = self.bot.plugins.hooks
         if hooks.on_stop:
             await hooks.on_stop(WorkStopped(session_key=session_key))
-        is_stopped = await self.turns.stop(session_key)
+        # The turn may have given more work while it was being stopped.
+        sessions |= self.turns.work_of(session_key)
+        is_stopped = await self.turns.stop_work_for(session_key, with_own=False) or is_stopped
         for key in sessions:
             await self.approvals.close(key)
         return is_stopped

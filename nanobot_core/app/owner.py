@@ -42,11 +42,14 @@ class OwnerNotices:
         return bool(self._owners())
 
     def is_owner(self, message: InboundMessage) -> bool:
-        """Whether the owner sent `message`; if so, its private chat is remembered."""
+        """Whether the owner sent `message`; if so, its private chat is remembered.
+
+        That of assigned work is not: the owner did not write there now.
+        """
         if not is_owner(message, self._owners()):
             return False
         chat = (message.channel, message.chat_id)
-        if not message.is_group and chat != self._chat:
+        if not message.is_group and message.assignment is None and chat != self._chat:
             self._chat = chat
             self._changed.set()
         return True

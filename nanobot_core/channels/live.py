@@ -95,6 +95,11 @@ class LiveView:
             if self._showing is None:
                 self._showing = self._ports.spawn(self._show(), name=f"view:{self._message.id}")
 
+    async def show_progress(self, text: str) -> None:
+        """Show a line, within a limit; a failure is only logged."""
+        self._put("progress", text)
+        await self.close()
+
     async def stop(self) -> None:
         """Show no more events; what is being sent has `CONNECTION_END_S` to end."""
         if self._showing is not None:
@@ -154,7 +159,7 @@ class LiveView:
                     id=self._message.id,
                     chat_id=self._message.chat_id,
                     content=text,
-                    reply_to=self._message.dedupe_key,
+                    reply_to=self._message.dedupe_key if self._message.assignment is None else None,
                 )
             )
         )

@@ -14,6 +14,7 @@ from nanobot_core.channels.supervisor import SETTLED_S, Supervisor, uncontested
 from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Channel
 from nanobot_core.errors import FOREIGN_ERRORS, BusError, PluginRejected, ToolFailed
+from nanobot_core.messages import InboundMessage
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.tasks import CONNECTION_END_S, TASKS_END_S
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from nanobot_core.channels.ports import ChannelPorts
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.service import RunStatus
-    from nanobot_core.messages import InboundMessage, OutboundKind, OutboundMessage
+    from nanobot_core.messages import OutboundKind, OutboundMessage
     from nanobot_core.plugins.context import HostContext
     from nanobot_core.plugins.host import PluginHost
     from nanobot_core.plugins.manifest import Declaration
@@ -171,6 +172,12 @@ class ChannelManager:
             shown=frozenset(shown),
             streams=own.streaming and (given is None or given.delivery == "always"),
         )
+
+    async def show(self, channel: str, chat_id: str, text: str) -> None:
+        """Show a line of progress in a chat, if its channel runs and shows progress."""
+        message = InboundMessage(channel=channel, sender_id="", chat_id=chat_id, content="")
+        if (view := self.view(message)) is not None:
+            await view.show_progress(text)
 
     def _wanted(self) -> dict[str, tuple[str, Declaration]]:
         """Return plugin and declaration of each enabled channel by name."""

@@ -85,10 +85,11 @@ class AgentAccess(Protocol):
         ``after_assignment`` is not called.
 
         Args:
-            assignment: with an id of its own for each call.
+            assignment: with an id and a session of its own for each call.
             content: the task, for the model.
 
         Raises:
+            ValueError: the session is that of the requester.
             RuntimeError: the agent is not started or is being stopped.
         """
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from nanobot_core.assignment import Assignment
+from nanobot_core.assignment import Assignment, Requester
 from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.messages import InboundMessage, Usage
 from nanobot_core.record import dataclass
@@ -197,6 +197,25 @@ class GatewayAccess(Protocol):
         Raises:
             BusFull: too many messages wait.
             BusError: it is not stored.
+        """
+
+    async def stop_work(self, plugin: str, work_id: str) -> bool:
+        """Stop work that runs or waits, and the work whose parent it is, as ``/stop`` does.
+
+        The hook ``after_assignment`` reports it with the stop reason ``cancelled``.
+
+        Args:
+            plugin: `Assignment.plugin`.
+            work_id: `Assignment.id`.
+
+        Returns:
+            False if there is no such work, or it has joined the turn of a chat.
+        """
+
+    async def show(self, requester: Requester, text: str) -> None:
+        """Show a line of progress in the requester's chat, if its settings show progress.
+
+        It is not stored: if the chat cannot be reached now, the line is lost.
         """
 
     @property

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
-from nanobot_core.assignment import Assignment
+from nanobot_core.assignment import Assignment, Requester
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.agent import AgentTask, TaskOutcome
 from nanobot_core.contracts.bus import BusDepth
@@ -54,6 +54,8 @@ class FakeGateway:
         offered: what `commands` returns.
         mounted: what `routes` returns, sorted.
         published: messages that plugins published, and their assignments.
+        stopped: plugin and id of the work that plugins stopped.
+        shown: chat and text of the lines that plugins showed.
         notices: to the owner, by key.
         owners_chat: channel and chat in which the owner last wrote.
 
@@ -79,6 +81,8 @@ class FakeGateway:
         self.offered: dict[str, str] = {}
         self.mounted: list[Route] = []
         self.published: list[InboundMessage] = []
+        self.stopped: list[tuple[str, str]] = []
+        self.shown: list[tuple[str, str]] = []
         self.notices: dict[str, str] = {}
         self.owners_chat: tuple[str, str] | None = None
         self._instances: Counter[str] = Counter()
@@ -120,6 +124,15 @@ class FakeGateway:
     async def assign(self, assignment: Assignment, content: str) -> bool:
         """Keep work as its message; the same work is a repetition."""
         return await self.publish(InboundMessage.of(assignment, content))
+
+    async def stop_work(self, plugin: str, work_id: str) -> bool:
+        """Keep the name of the work; whether it was given."""
+        self.stopped.append((plugin, work_id))
+        return any(message.id == f"{plugin}/{work_id}" for message in self.published)
+
+    async def show(self, requester: Requester, text: str) -> None:
+        """Keep a line."""
+        self.shown.append((requester.chat_id, text))
 
     async def notify_owner(self, text: str, key: str) -> None:
         """Keep a notice, once for each key."""

@@ -43,13 +43,16 @@ def report_form() -> type[BaseModel]:
 
 
 def as_report(result: AgentRunResult) -> AgentRunResult:
-    """Return the result of a run in that form with its text as the answer."""
-    if result.output is None:
-        return result
+    """Return the result of a run in that form with its text as the answer.
+
+    A run that ended without the form, by its budget for instance, has nothing worth a message. Its
+    text is kept only as the error of a failed run, and not stored, or a restart could send it.
+    """
     text = str(getattr(result.output, "text", "")).strip()
     is_notable = text and getattr(result.output, "worth_a_message", False)
-    content = text if is_notable else NOT_NOTABLE
-    answer = replace(result.messages[-1], content=content)
+    shown = text if is_notable else NOT_NOTABLE
+    answer = replace(result.messages[-1], content=shown)
+    content = result.content if result.stop_reason == "failed" else shown
     messages = (*result.messages[:-1], answer)
     return replace(result, content=content, messages=messages, output=None)
 
@@ -73,5 +76,9 @@ def joins(message: InboundMessage, running: InboundMessage, *, is_owner: bool) -
     """
     given = [each.assignment for each in (message, running) if each.assignment is not None]
     is_equal = all((each.requester.authority != "guest") == is_owner for each in given)
-    is_same = message.sender_id == running.sender_id
+    is_same = _origin(message) == _origin(running)
     return is_same and is_equal and all(each.is_plain for each in given)
+
+
+def _origin(message: InboundMessage) -> tuple[str, str, str]:
+    return message.channel, message.chat_id, message.sender_id

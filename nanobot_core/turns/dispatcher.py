@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.agent.run import ignore_event
 from nanobot_core.errors import BusError
-from nanobot_core.events import TurnOutcome
+from nanobot_core.events import StopReason, TurnOutcome
 from nanobot_core.messages import InboundMessage, OutboundMessage
 from nanobot_core.tasks import RETRY_S, TURN_END_S, retry_until_stored
 from nanobot_core.turns.assigned import REVOKED, Standing, joins, text_for_chat
@@ -137,6 +137,9 @@ class Dispatcher:
 
         message, indicator = turn.lease.message, self._channels.indicator
         try:
+            if turn.is_stopped:
+                await self._settle_cancelled(turn)
+                return
             if message.assignment is None:
                 indicator.expect(message)
             await turn.take_slot()
@@ -160,6 +163,8 @@ class Dispatcher:
     async def _run_turn(self, turn: RunningTurn) -> None:
         message = turn.lease.message
         if turn.lease.attempt > MAX_ATTEMPTS:
+            failed = self._without_answer(turn, "failed", _given_up(turn.lease))
+            await self._report_end(turn, failed)
             await self._give_up(turn.lease)
             return
         view = self._channels.view(message)
@@ -169,6 +174,7 @@ class Dispatcher:
             more=lambda: self._arrived(turn),
             is_retried=lambda: not turn.is_stopped,
         )
+        turn.is_owner = request.is_owner
         try:
             outcome = await self._pipeline.process(request)
         finally:
@@ -206,6 +212,15 @@ class Dispatcher:
             if (given := lease.message.assignment) is not None:
                 await self._pipeline.report_end(given, outcome)
 
+    def _without_answer(
+        self, turn: RunningTurn, reason: StopReason, error: str | None = None
+    ) -> TurnOutcome:
+        message, given = turn.lease.message, turn.lease.message.assignment
+        source = given.source if given else "chat"
+        request = TurnRequest(message=message, source=source, is_owner=turn.is_owner)
+        info = self._pipeline.turn_of(request)
+        return TurnOutcome(turn=info, reply=None, stop_reason=reason, error=error)
+
     async def _arrived(self, turn: RunningTurn) -> Sequence[InboundMessage]:
         """Add the other messages of the session to its turn."""
         taken: list[InboundMessage] = []
@@ -215,8 +230,9 @@ class Dispatcher:
                 break
             if lease.message.is_control:
                 self._start_command(lease)
-            elif self._may_join(lease.message, turn.lease.message):
+            elif self._may_join(lease.message, turn):
                 turn.steered.append(lease)
+                self._turns.forget(lease.message)
                 self._channels.indicator.begun(lease.message)
                 taken.append(lease.message)
             else:
@@ -224,15 +240,19 @@ class Dispatcher:
                 await self._bus.release(lease)
         return taken
 
-    def _may_join(self, message: InboundMessage, running: InboundMessage) -> bool:
+    def _may_join(self, message: InboundMessage, turn: RunningTurn) -> bool:
         """Whether a message belongs to a turn: a command has a turn of its own.
 
         So has another person, because the turn has the rights of its sender.
         """
+        running = turn.lease.message
+        if self._turns.is_stopped(message):
+            return False
+        if message.assignment is None and self._pipeline.commands.is_command(message.content):
+            return False
         if message.assignment is not None or running.assignment is not None:
-            return joins(message, running, is_owner=self._channels.is_owner(running))
-        is_command = self._pipeline.commands.is_command(message.content)
-        return message.sender_id == running.sender_id and not is_command
+            return joins(message, running, is_owner=turn.is_owner)
+        return message.sender_id == running.sender_id
 
     async def _reply(
         self, message: InboundMessage, outcome: TurnOutcome, draft_id: str | None
@@ -247,7 +267,7 @@ class Dispatcher:
                 channel=message.channel,
                 chat_id=message.chat_id,
                 content=text,
-                reply_to=message.dedupe_key,
+                reply_to=outcome.turn.message_id,
                 idempotency_key=f"{message.id}:final",
                 draft_id=draft_id,
             )
@@ -263,10 +283,7 @@ class Dispatcher:
 
     async def _settle_cancelled(self, turn: RunningTurn) -> None:
         if turn.is_stopped:
-            request = await self._request(turn.lease.message)
-            info = self._pipeline.turn_of(request)
-            stopped = TurnOutcome(turn=info, reply=None, stop_reason="cancelled")
-            await self._report_end(turn, stopped)
+            await self._report_end(turn, self._without_answer(turn, "cancelled"))
             await self._settle(turn, ())
             return
         with suppress(BusError):  # the next process finds them anyway
@@ -284,17 +301,21 @@ class Dispatcher:
         await retry_until_stored(done, self._clock, "a reply")
 
     async def _give_up(self, lease: InboundLease) -> None:
-        """Notify the user, and make the message a dead letter."""
+        """Notify the person who wrote, and make the message a dead letter."""
         message = lease.message
-        notice = OutboundMessage(
-            channel=message.channel,
-            chat_id=message.chat_id,
-            content=GIVEN_UP,
-            reply_to=message.dedupe_key,
-            idempotency_key=f"{message.id}:final",
-        )
-        reason = f"tried {lease.attempt - 1} times without an answer"
-        published = partial(self._channels.outbox.publish, notice)
-        await retry_until_stored(published, self._clock, "a failure")
-        buried = partial(self._bus.bury, lease, reason)
+        if message.assignment is None:
+            notice = OutboundMessage(
+                channel=message.channel,
+                chat_id=message.chat_id,
+                content=GIVEN_UP,
+                reply_to=message.dedupe_key,
+                idempotency_key=f"{message.id}:final",
+            )
+            published = partial(self._channels.outbox.publish, notice)
+            await retry_until_stored(published, self._clock, "a failure")
+        buried = partial(self._bus.bury, lease, _given_up(lease))
         await retry_until_stored(buried, self._clock, "a failure")
+
+
+def _given_up(lease: InboundLease) -> str:
+    return f"tried {lease.attempt - 1} times without an answer"

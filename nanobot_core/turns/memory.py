@@ -56,7 +56,8 @@ def memory_of(
         sharing: ``memory.scope`` of the configuration.
         is_owner: the owner wrote it.
     """
-    is_chats = source == "chat" or message.assignment is not None
+    given = message.assignment
+    is_chats = source == "chat" if given is None else given.requester.authority != "machine"
     is_elsewhere = is_owner and not is_chats  # a terminal, or a program
     if sharing == "shared" or is_elsewhere:
         return OWNERS_MEMORY

@@ -55,6 +55,7 @@ from nanobot_core.sessions.history import (
     unknown_outcome,
 )
 from nanobot_core.sessions.session import Session, Sessions
+from nanobot_core.text import shorten
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.assigned import as_report, report_form
 from nanobot_core.turns.commands import Commands
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
 UNKNOWN_COMMAND = "This command is no longer available."
 DEFAULT_OVERHEAD = 4_000
 """Estimated tokens of system prompt and tools until a turn has measured them."""
+MAX_TITLE_CHARS = 100
 RUN_HOOKS_DRAIN_S = 5.0
 """Seconds that hooks of a single turn have to process its last events."""
 
@@ -225,14 +227,16 @@ class TurnPipeline:
 
     async def note(self, message: InboundMessage, text: str) -> None:
         """Add what work has sent to a chat to the session of that chat, for later questions."""
-        key, given = f"{message.channel}:{message.chat_id}", message.assignment
-        if key == message.session_key or given is None:
+        given = message.assignment
+        if given is None or given.requester.session_key == message.session_key:
             return
+        key = given.requester.session_key
         async with self.locks.hold(key):
             session = await self.sessions.open(key)
             if any(known.inbound_id == message.id for known in session.messages):
                 return
-            lead = f"(You wrote this without being asked: {given.title or given.source}.)"
+            title = shorten(given.title, MAX_TITLE_CHARS) or given.source
+            lead = f"(You wrote this without being asked: {title}.)"
             now = self.clock.now()
             await self.sessions.append(
                 session,
@@ -440,7 +444,7 @@ class TurnPipeline:
     async def _send(self, work: _Turn, message: OutboundMessage) -> None:
         """Send the message of a tool; one to a terminal or a program goes to its event sink."""
         own = (message.channel, message.chat_id) == (work.info.channel, work.info.chat_id)
-        if own and not work.request.is_queued:
+        if own and not work.request.is_queued and work.info.assignment is None:
             await work.request.on_event(MessageSent(message=message))
         else:
             await self.ports.send(message)

@@ -69,6 +69,9 @@ class PluginTasks:
 
     async def work(self, assignment: Assignment, content: str) -> TurnOutcome:
         """Do work in a turn; see `AgentAccess.work`."""
+        if assignment.session_key in {"", assignment.requester.session_key}:
+            msg = f"work {assignment.id!r} needs a session of its own: a turn may hold this one"
+            raise ValueError(msg)
         pipeline, message = self._pipeline(), InboundMessage.of(assignment, content)
         standing = await pipeline.ports.standing(message)
         return await pipeline.process(

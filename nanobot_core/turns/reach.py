@@ -140,7 +140,7 @@ class TurnTools:
         names = (entry.definition.name, full)
         if not _match_any(names, rules.allow) or _match_any((*names, entry.own_name), rules.deny):
             return False
-        if (given := self._turn.assignment) and not given.admits((*names, entry.own_name)):
+        if (given := self._turn.assignment) and not given.admits(names, [entry.own_name]):
             return False
         if self._turn.is_owner or entry.declared.for_guests:
             return True

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from nanobot_core.tasks import TURN_END_S, Spawn
 
 if TYPE_CHECKING:
+    from nanobot_core.assignment import Assignment
     from nanobot_core.contracts.bus import InboundLease
+    from nanobot_core.messages import InboundMessage
 
 
 class RunningTurn:
@@ -19,6 +21,7 @@ class RunningTurn:
 
     Attributes:
         steered: messages that arrived meanwhile and were added to the turn.
+        is_owner: it has the rights of the owner.
         is_stopped: its user stopped it and expects no answer.
         is_closed: no more messages are added to it.
         has_slot: it runs, and counts towards the limit of turns.
@@ -27,6 +30,7 @@ class RunningTurn:
     def __init__(self, lease: InboundLease, slots: asyncio.Semaphore) -> None:
         self.lease: InboundLease = lease
         self.steered: list[InboundLease] = []
+        self.is_owner: bool = False
         self.is_stopped: bool = False
         self.is_closed: bool = False
         self.has_slot: bool = False
@@ -65,6 +69,8 @@ class RunningTurns:
         self._slots = asyncio.Semaphore(max_turns)
         self._turns: dict[str, tuple[RunningTurn, asyncio.Task[None]]] = {}
         """By session key."""
+        self._waiting: dict[str, tuple[Assignment, bool]] = {}
+        """Work that is stored and not begun, by id of its message; whether it was stopped."""
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -81,6 +87,7 @@ class RunningTurns:
     ) -> None:
         """Answer a message in a task of its own."""
         key, turn = lease.message.session_key, RunningTurn(lease, self._slots)
+        _, turn.is_stopped = self._waiting.pop(lease.message.id, (None, False))
         task = self._spawn(answer(turn), name=f"turn:{key}")
         self._turns[key] = (turn, task)
 
@@ -108,12 +115,59 @@ class RunningTurns:
         that it started have ended, within `TURN_END_S`.
         """
         turn, _ = self._turns.get(session_key, (None, None))
-        stopped = {session_key} if turn and turn is _target_turn.get(turn) else set[str]()
-        stopped |= self.work_of(session_key)
+        is_target = turn is not None and turn is _target_turn.get(turn)
+        return await self.stop_work_for(session_key, with_own=is_target)
+
+    async def stop_work_for(self, session_key: str, *, with_own: bool) -> bool:
+        """Stop the work for a session, and also its own turn if asked to; see `stop`."""
+        work = self.work_of(session_key)
+        is_waiting = self._stop_waiting({session_key, *work})
+        own = {session_key} if with_own else set[str]()
+        return await self._cancel(own | work) or is_waiting
+
+    def expect(self, message: InboundMessage) -> bool:
+        """Note that work is about to be stored, so that it can be stopped before it begins.
+
+        Returns:
+            False if it waits already.
+        """
+        if message.id in self._waiting or message.assignment is None:
+            return False
+        self._waiting[message.id] = (message.assignment, False)
+        return True
+
+    def forget(self, message: InboundMessage) -> None:
+        """Note that work is not stored, or has joined a turn."""
+        self._waiting.pop(message.id, None)
+
+    def is_stopped(self, message: InboundMessage) -> bool:
+        """Whether work was stopped before it began."""
+        return self._waiting.get(message.id, (None, False))[1]
+
+    def stop_waiting(self, message_id: str) -> bool:
+        """Stop work that has not begun; False if none has this id."""
+        if message_id not in self._waiting:
+            return False
+        self._waiting[message_id] = (self._waiting[message_id][0], True)
+        return True
+
+    def session_of(self, message_id: str) -> str | None:
+        """Return the session in which work is under way."""
+        running = ((key, turn.lease.message) for key, (turn, _) in self._turns.items())
+        found = (key for key, message in running if message.assignment and message.id == message_id)
+        return next(found, None)
+
+    def _stop_waiting(self, parents: set[str]) -> bool:
+        ids = [key for key, (given, _) in self._waiting.items() if given.parent in parents]
+        for key in ids:
+            self.stop_waiting(key)
+        return bool(ids)
+
+    async def _cancel(self, session_keys: set[str]) -> bool:
         tasks = set[asyncio.Task[None]]()
-        for key in stopped:
-            ending, task = self._turns[key]
-            ending.is_stopped = True
+        for key in session_keys:
+            turn, task = self._turns[key]
+            turn.is_stopped = True
             task.cancel()
             tasks.add(task)
         if tasks:
@@ -122,12 +176,19 @@ class RunningTurns:
 
     def work_of(self, session_key: str) -> set[str]:
         """Return the sessions in which work for a session is done, and work for those."""
-        found = set[str]()
-        for key, (turn, _) in self._turns.items():
-            given = turn.lease.message.assignment
-            if given is not None and given.parent == session_key and key not in found:
-                found |= {key, *self.work_of(key)} if key != session_key else set()
-        return found
+        found, parents = set[str](), {session_key}
+        while parents:
+            parents = {key for key in self._turns if self._parent_of(key) in parents} - found
+            found |= parents
+        return found - {session_key}
+
+    def _parent_of(self, session_key: str) -> str | None:
+        given = self._turns[session_key][0].lease.message.assignment
+        return given.parent if given else None
+
+    def has(self, session_key: str) -> bool:
+        """Whether a turn of a session is under way."""
+        return session_key in self._turns
 
     def cancel_waiting(self) -> None:
         """Cancel the turns without a slot: they wait for a person, or have not begun."""

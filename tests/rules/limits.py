@@ -36,7 +36,7 @@ MODULES: Final = {
     "agent": Size(1100, 2300),
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models, within bounds of what services may list.
-    "app": Size(1500, 2880),
+    "app": Size(1500, 2900),
     "cli": Size(2300, 3670),  # sign-in to providers, models and their choice, local servers
     "bus": Size(1000, 1280),
     "channels": Size(900, 1150),
@@ -69,7 +69,7 @@ MODULES: Final = {
     # Findings of pydantic in our words, the original's form of tools and fragments, strict schemas.
     "tools": Size(600, 1070),
     # Memory; processes that share a session; answers that are objects; work that nobody starts.
-    "turns": Size(650, 1760),
+    "turns": Size(650, 1830),
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 
@@ -99,6 +99,8 @@ RAISED: Final[dict[tuple[str, str], int]] = {
     ("methods", "nanobot_core/bus/sqlite.py::SqliteBus"): 16,
     # A contract suite has one test for each guarantee of the contract.
     ("methods", "nanobot_core/testing/bus.py::BusContract"): 22,
+    # Its methods are those of three contracts: for plugins, slash commands and the runner.
+    ("methods", "nanobot_core/app/gateway.py::Gateway"): 17,
     ("methods", "nanobot_core/testing/http_provider.py::HTTPProviderContract"): 16,
     ("class", "nanobot_core/testing/bus.py::BusContract"): 380,
     ("methods", "nanobot_core/testing/bus.py::DurableBusContract"): 24,

@@ -1,0 +1,124 @@
+"""``/stop`` ends the work for a session, wherever it is, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from nanobot_core import Assignment, ChatRequest, LLMResponse, Requester
+from tests.strangers import delegator
+from tests.unit.turns.conftest import Desk, wish_of
+from tests.unit.turns.test_assigned_work import assign, ended, ends, gateway, obey
+
+pytestmark = pytest.mark.anyio
+ME = Requester(channel="desk", chat_id="1", sender_id="me", session_key="desk:1", authority="owner")
+
+
+@pytest.fixture
+def office(desk: Desk) -> Desk:
+    desk.answer, desk.plugins = patient, (delegator,)
+    return desk
+
+
+async def patient(request: ChatRequest) -> LLMResponse:
+    if wish_of(request) == "hang":
+        await asyncio.Event().wait()
+    return await obey(request)
+
+
+def work(name: str, **fields: Any) -> Assignment:
+    fields = {"parent": "desk:1", "session_key": f"work:{name}", "source": "cron"} | fields
+    return Assignment(plugin=delegator.plugin_id(), id=name, requester=ME, **fields)
+
+
+def hanging(desk: Desk) -> int:
+    return sum(wish_of(request) == "hang" for request in desk.requests)
+
+
+async def test_it_ends_children_and_their_children_and_no_one_elses(office: Desk) -> None:
+    async with office.open():
+        await office.say(assign("child", assign("grandchild", "hang", "work")))
+        await office.say(assign("second", "hang"))
+        await office.say(assign("others", "hang"), "2")
+        await office.until(lambda: hanging(office) == 3)
+        await office.say("/stop")
+        await office.until(lambda: "Stopped." in office.texts())
+        found = {end["id"]: end["stop_reason"] for end in await ended(office, 2)}
+        assert found == {"child": "cancelled", "second": "cancelled"}
+        await office.say("/stop")
+        await office.until(lambda: "Nothing is running in this chat." in office.texts())
+        await office.say("/stop", "2")
+        assert (await ended(office, 3))[2]["id"] == "others"
+    stops = delegator.records(office.home / "workspace", "stops")
+    assert [stop["session"] for stop in stops] == ["desk:1", "desk:1", "desk:2"]
+
+
+async def test_it_ends_work_that_has_not_begun(office: Desk) -> None:
+    office.settings["agents.max_concurrent_turns"] = 1
+    async with office.open():
+        access = await gateway(office)
+        await office.say("hang", "2")
+        await office.until(lambda: hanging(office) == 1)
+        for number in range(6):  # two without a slot, the others still stored behind them
+            name = f"w{number}"
+            await access.assign(work(name, session_key=f"work:{number % 2}"), "hang")
+        await office.say("/stop")
+        await office.until(lambda: "Stopped." in office.texts())
+        found = await ended(office, 6)
+        assert {end["stop_reason"] for end in found} == {"cancelled"}
+        assert (await access.status()).depth.inbound == 1
+    assert hanging(office) == 1
+
+
+async def test_work_after_a_stop_is_done(office: Desk) -> None:
+    async with office.open():
+        await office.say("/stop")
+        await office.replies(1)
+        await office.say(assign("a", "say it"))
+        (end,) = await ended(office)
+        assert end["reply"] == "re: say it"
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_plugin_stops_its_work(office: Desk, is_running: bool) -> None:
+    office.settings["agents.max_concurrent_turns"] = 1
+    async with office.open():
+        access = await gateway(office)
+        if not is_running:
+            await office.say("hang", "2")
+            await office.until(lambda: hanging(office) == 1)
+        given = work("a")
+        await access.assign(given, "hang")
+        await office.until(lambda: hanging(office) == 1)
+        assert await access.stop_work(given.plugin, "a")
+        (end,) = await ended(office)
+        assert (end["id"], end["stop_reason"]) == ("a", "cancelled")
+        assert not await access.stop_work(given.plugin, "other")
+
+
+async def test_parents_in_a_circle_are_stopped(office: Desk) -> None:
+    async with office.open():
+        access = await gateway(office)
+        await access.assign(work("a", parent="work:b"), "hang")
+        await access.assign(work("b", parent="work:a"), "hang")
+        await office.until(lambda: hanging(office) == 2)
+        assert await access.stop_work(delegator.plugin_id(), "a")
+        await ended(office, 2)
+
+
+async def test_a_question_of_work_in_a_stopped_call_is_closed(office: Desk) -> None:
+    office.settings["tools.approval"] = [{"tool": "assign", "action": "ask"}]
+    async with office.open():
+        wish = "call assign " + json.dumps({"name": "b", "content": "c"})
+        await office.say(assign("a", wish, "work"))
+        await office.until(lambda: office.texts(kind="notice"))
+        await office.say("/stop")
+        await office.until(lambda: "Stopped." in office.texts())
+        (question,) = office.texts(kind="notice")
+        await office.say("/approve " + question.split("/approve ")[1].split()[0])
+        await office.replies(2)
+    assert json.loads((office.home / "gateway" / "approvals.json").read_text()) == []
+    assert ends(office) == []
