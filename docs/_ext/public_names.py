@@ -9,6 +9,7 @@ from pathlib import Path
 MODULES = (
     "nanobot_core",
     "nanobot_core.tools",
+    "nanobot_core.chat",
     "nanobot_core.net",
     "nanobot_core.providers",
     "nanobot_core.testing",

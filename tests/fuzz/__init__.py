@@ -12,7 +12,7 @@ TARGETS: Final = {
     "event_stream": "nanobot_openai",
     "message_stream": "nanobot_anthropic",
     "thoughts": "",
-    "telegram_markdown": "nanobot_telegram",
+    "markdown": "",
     "webhook_request": "nanobot_webhook",
     "shell_command": "nanobot_shell",
     "skill_file": "nanobot_skills",

@@ -10,7 +10,13 @@ import pytest
 from tests.rules.checks.names import documented_name_findings, static_name_findings
 from tests.rules.checks.plugin_imports import PUBLIC
 
-LAZY = ("nanobot_core", "nanobot_core.net", "nanobot_core.providers", "nanobot_core.testing")
+LAZY = (
+    "nanobot_core",
+    "nanobot_core.chat",
+    "nanobot_core.net",
+    "nanobot_core.providers",
+    "nanobot_core.testing",
+)
 
 
 def exported(module: str) -> set[str]:

@@ -13,6 +13,7 @@ from tests.rules.checks.source import Source, core_sources, plugin_code
 PUBLIC = frozenset(
     {
         "nanobot_core",
+        "nanobot_core.chat",
         "nanobot_core.net",
         "nanobot_core.providers",
         "nanobot_core.testing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 from urllib.parse import quote
 
@@ -20,12 +21,12 @@ from telegram import (
 from telegram.constants import ChatAction
 
 from nanobot_core import Button, MediaTooLarge
+from nanobot_core.chat import RichText, SpanKind, utf16_length
 from nanobot_telegram import wire
 from nanobot_telegram.call import CallFailed, Cause, TimeLimits
 from nanobot_telegram.connection import Connection
 from nanobot_telegram.mapping import ChatRef
 from nanobot_telegram.outgoing import MediaKind, Piece, Upload
-from nanobot_telegram.rich_text import RichText
 from nanobot_telegram.settings import TelegramSettings
 
 _ALBUM_MEDIA = {
@@ -162,7 +163,7 @@ class Writer:
                 piece.text.text,
                 chat_id=to.chat,
                 message_id=message_id,
-                entities=_entities(piece.text),
+                entities=entities_of(piece.text),
                 reply_markup=_keyboard(piece.buttons),
             )
 
@@ -188,7 +189,7 @@ class Writer:
             sent = await self._bot.send_message(
                 to.chat,
                 piece.text.text,
-                entities=_entities(piece.text),
+                entities=entities_of(piece.text),
                 reply_markup=_keyboard(piece.buttons),
                 message_thread_id=to.thread,
                 reply_parameters=_reply(reply_to),
@@ -201,7 +202,7 @@ class Writer:
         rest: dict[str, Any] = {
             "filename": upload.path.name,
             "caption": piece.text.text or None,
-            "caption_entities": _entities(piece.text),
+            "caption_entities": entities_of(piece.text),
             "message_thread_id": to.thread,
             "reply_parameters": _reply(reply_to),
         }
@@ -231,7 +232,7 @@ class Writer:
                     await _read(upload),
                     filename=upload.path.name,
                     caption=caption.text or None,
-                    caption_entities=_entities(caption),
+                    caption_entities=entities_of(caption),
                 )
             )
         sent = await self._bot.send_media_group(
@@ -247,18 +248,28 @@ async def _read(upload: Upload) -> bytes:
         raise CallFailed(Cause.REFUSED, f"'{upload.path.name}' cannot be read") from error
 
 
-def _entities(text: RichText) -> list[MessageEntity] | None:
-    spans = [
+_ENTITIES: dict[SpanKind, str] = {
+    "link": MessageEntity.TEXT_LINK,
+    "quote": MessageEntity.BLOCKQUOTE,
+    "heading": MessageEntity.BOLD,
+}
+"""Kinds whose names differ in the Bot API."""
+
+
+def entities_of(text: RichText) -> list[MessageEntity] | None:
+    """Return the formatting with offsets in UTF-16 units, as the Bot API counts."""
+    offsets = [0, *accumulate(map(utf16_length, text.text))]
+    found = [
         MessageEntity(
-            span.kind,
-            span.offset,
-            span.length,
+            _ENTITIES.get(span.kind, span.kind),
+            offsets[span.offset],
+            offsets[span.end] - offsets[span.offset],
             url=span.url or None,
             language=span.language or None,
         )
         for span in text.spans
     ]
-    return spans or None
+    return found or None
 
 
 def _keyboard(rows: Sequence[Sequence[Button]]) -> InlineKeyboardMarkup | None:

@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core import DeliveryError, Draft, OutboundMessage
+from nanobot_core.chat import RichText, render_markdown, split_rich
 from nanobot_telegram.call import CHANNEL, CallFailed, Cause
 from nanobot_telegram.mapping import ChatRef
-from nanobot_telegram.markdown import render_markdown
 from nanobot_telegram.memory import Memory, ShownDraft
-from nanobot_telegram.outgoing import PART_UNITS, Piece, plan_pieces
-from nanobot_telegram.rich_text import RichText, split_rich
+from nanobot_telegram.outgoing import PART_UNITS, SCHEMES, Piece, plan_pieces
 
 if TYPE_CHECKING:
     from nanobot_telegram.client import Writer
@@ -237,7 +236,7 @@ class Delivery:
 
 def _beginning(markdown: str) -> RichText | None:
     """Return as much as one message can show, or ``None`` if the text is empty."""
-    parts = split_rich(render_markdown(markdown[:_DRAFT_CHARS]), PART_UNITS)
+    parts = split_rich(render_markdown(markdown[:_DRAFT_CHARS], SCHEMES), PART_UNITS)
     return parts[0] if parts else None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from nanobot_core import finish_in_thread
-from nanobot_telegram.rich_text import RichText
+from nanobot_core.chat import RichText
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from nanobot_core import Button, OutboundMessage
-from nanobot_telegram.markdown import render_markdown
-from nanobot_telegram.rich_text import RichText, split_rich, utf16_length
+from nanobot_core.chat import WEB_SCHEMES, RichText, render_markdown, split_rich, utf16_length
 
 PART_UNITS = 4_000
 """UTF-16 units of one message; Telegram accepts 4,096."""
+SCHEMES = WEB_SCHEMES | {"tg"}
+"""The schemes of addresses that Telegram opens."""
 _CAPTION_UNITS = 1_024
 _ALBUM_FILES = 10
 _MAX_FILE_BYTES = 50 * 1024 * 1024
@@ -73,7 +74,9 @@ def plan_pieces(message: OutboundMessage) -> list[Piece]:
     If a file cannot be sent, the text says so. Call it in a thread, because it reads file sizes.
     """
     uploads, problems = _uploads(message.media)
-    text = render_markdown("\n\n".join(part for part in (message.content, *problems) if part))
+    text = render_markdown(
+        "\n\n".join(part for part in (message.content, *problems) if part), SCHEMES
+    )
     albums = list(_albums(uploads))
     fits = utf16_length(text.text) <= _CAPTION_UNITS
     # A draft is a text message, and albums cannot have buttons.

@@ -1,13 +1,14 @@
-"""Converts Markdown, as models write it, to text with formatting that Telegram can show.
+"""Converts Markdown, as models write it, to text with formatting that chats can show.
 
-The Bot API's rules for entities: code cannot contain other formatting and can only be inside a
-quote; quotes cannot be nested; links need a scheme that Telegram opens.
+Chats know less formatting than Markdown: code contains no other formatting, quotes are not nested,
+there are no tables, and only some addresses are links.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -25,16 +26,26 @@ from markdown_it.rules_inline import (
 )
 from markdown_it.token import Token
 
-from nanobot_telegram.plain_names import sparing_names
-from nanobot_telegram.rich_text import EntityKind, RichText, Span, utf16_length
+from nanobot_core.chat.plain_names import sparing_names
+from nanobot_core.chat.rich_text import RichText, Span, SpanKind
 
-_SCHEMES = frozenset({"http", "https", "mailto", "tg"})
+WEB_SCHEMES: frozenset[str] = frozenset({"http", "https", "mailto"})
 _PART_OF_NAME = re.compile(r"[A-Za-z0-9_)\]]")
-_ADDRESSED = re.compile(r"\[[^\[\]]*\]\(<?(?:https?|mailto|tg):")
+_ADDRESSED = re.compile(r"\[[^\[\]]*\]\(<?([a-z]+):")
+_SCHEMES = "schemes"
+"""Key of the parser's environment: the schemes of addresses that the platform opens."""
 _MAX_NESTING = 120
 _RULE = "———"
 _BULLET = "•"
-_STYLES: dict[str, EntityKind] = {"strong": "bold", "em": "italic", "s": "strikethrough"}
+_COVERED_BY: dict[SpanKind, frozenset[SpanKind]] = {
+    "bold": frozenset({"bold", "heading"}),
+    "italic": frozenset({"italic"}),
+    "strikethrough": frozenset({"strikethrough"}),
+    "link": frozenset({"link"}),
+    "heading": frozenset(),
+}
+"""Formatting that has no effect within another, such as bold words in a heading."""
+_STYLES: dict[str, SpanKind] = {"strong": "bold", "em": "italic", "s": "strikethrough"}
 
 
 def _parser() -> MarkdownIt:
@@ -55,13 +66,14 @@ def _parser() -> MarkdownIt:
 def _autolink_to_open(state: StateInline, silent: bool) -> bool:
     """Parse `<https://…>`; `<std::string>` and `<ann@example.org>` keep their brackets."""
     scheme, colon, _ = state.src[state.pos + 1 : state.pos + 8].partition(":")
-    return bool(colon) and scheme.lower() in _SCHEMES and bool(autolink(state, silent))
+    return bool(colon) and scheme.lower() in state.env[_SCHEMES] and bool(autolink(state, silent))
 
 
 def _link_of_words(state: StateInline, silent: bool) -> bool:
     """Parse a link, but not `handlers[name](event)`."""
     is_index = state.pos > 0 and _PART_OF_NAME.match(state.src, state.pos - 1) is not None
-    if is_index and _ADDRESSED.match(state.src, state.pos) is None:
+    addressed = _ADDRESSED.match(state.src, state.pos) if is_index else None
+    if is_index and (addressed is None or addressed[1] not in state.env[_SCHEMES]):
         return False
     return bool(link(state, silent))
 
@@ -88,25 +100,28 @@ def _table_of_all_cells(state: StateBlock, start: int, end: int, silent: bool) -
 _PARSER = _parser()
 
 
-def render_markdown(markdown: str) -> RichText:
-    """Return `markdown` with formatting for Telegram; other text is unchanged.
+def render_markdown(markdown: str, schemes: Collection[str] = WEB_SCHEMES) -> RichText:
+    """Return `markdown` as text with formatting; other text is unchanged.
 
-    HTML is text. A table becomes columns in a font of fixed width. An address that Telegram cannot
-    open is written in brackets after the linked words.
+    HTML is text. A table becomes columns in a font of fixed width. An address that a
+    chat cannot open is written in brackets after the linked words.
+
+    Args:
+        schemes: the schemes of the addresses that it can open.
     """
-    # Telegram refuses half a surrogate pair, which results from cutting an emoji.
+    # Platforms refuse half a surrogate pair, which results from cutting an emoji.
     clean = markdown.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    tokens = _PARSER.parse(clean)
+    tokens = _PARSER.parse(clean, {_SCHEMES: schemes})
     if any(token.level > _MAX_NESTING - 8 for token in tokens):
         # The parser drops content that is nested too deeply.
         return RichText(clean)
-    rendered = _Renderer().render(tokens)
+    rendered = _Renderer(schemes).render(tokens)
     return rendered if rendered.text.strip() else RichText(clean)
 
 
 @dataclass(slots=True)
 class _Open:
-    kind: EntityKind
+    kind: SpanKind
     start: int
     url: str = ""
     title: str = ""
@@ -115,7 +130,8 @@ class _Open:
 class _Renderer:
     """Writes tokens in order; line feeds are written only before more text."""
 
-    def __init__(self) -> None:
+    def __init__(self, schemes: Collection[str]) -> None:
+        self._schemes = schemes
         self._parts: list[str] = []
         self._length = 0
         self._pending = 0
@@ -145,13 +161,13 @@ class _Renderer:
             case "paragraph_open" | "heading_open":
                 self._flush()
                 if token.type == "heading_open":
-                    self._open("bold")
+                    self._open("heading")
             case "paragraph_close":
                 self._end_block(1 if token.hidden else 2)
             case "heading_close":
                 if self._styles[-1].start == self._length:
                     self._write(token.markup)
-                self._close("bold")
+                self._close("heading")
                 self._end_block(2)
             case "inline":
                 self._inline(token.children or [])
@@ -208,13 +224,13 @@ class _Renderer:
         if self._quotes:
             self._indents.pop()
         else:
-            self._add("blockquote", start)
+            self._add("quote", start)
         self._end_block(2)
 
     def _code_block(self, token: Token) -> None:
         language, *rest = token.info.split(maxsplit=1) or [""]
         code = token.content.removesuffix("\n")
-        # Telegram stores the language of code, but no other words after the fence.
+        # A span has the language of code, but no other words after the fence.
         if head := " ".join(rest if code else token.info.split()):
             self._write(head)
             self._end_block(1)
@@ -247,14 +263,14 @@ class _Renderer:
                 style = _STYLES[name]
                 self._open(style) if token.nesting > 0 else self._close(style)
             elif token.type == "link_open":
-                self._open("text_link", str(token.attrGet("href") or ""), _title(token))
+                self._open("link", str(token.attrGet("href") or ""), _title(token))
             elif token.type == "link_close":
-                self._close("text_link")
+                self._close("link")
             elif token.type == "image":
                 url = str(token.attrGet("src") or "")
-                self._open("text_link", url, _title(token))
+                self._open("link", url, _title(token))
                 self._write(token.content or url)
-                self._close("text_link")
+                self._close("link")
             elif token.type == "code_inline":
                 self._code(token.content)
             elif token.type in {"softbreak", "hardbreak"}:
@@ -262,25 +278,25 @@ class _Renderer:
             else:
                 self._write(token.content)
 
-    def _open(self, kind: EntityKind, url: str = "", title: str = "") -> None:
+    def _open(self, kind: SpanKind, url: str = "", title: str = "") -> None:
         self._flush()
         self._styles.append(_Open(kind, self._length, url, title))
 
-    def _close(self, kind: EntityKind) -> None:
+    def _close(self, kind: SpanKind) -> None:
         index = max(i for i, style in enumerate(self._styles) if style.kind == kind)
         style = self._styles.pop(index)
-        if kind == "text_link" and not _opens(style.url):
+        if kind == "link" and not _opens(style.url, self._schemes):
             if style.url:
                 self._write(f" ({style.url})" if self._length > style.start else style.url)
-        elif kind == "text_link" and self._length == style.start:
+        elif kind == "link" and self._length == style.start:
             self._write(style.url)
             self._add(kind, style.start, url=style.url)
-        elif not any(other.kind == kind for other in self._styles):
+        elif not any(other.kind in _COVERED_BY[kind] for other in self._styles):
             self._add(kind, style.start, url=style.url)
         self._write(style.title)
 
     def _code(self, code: str) -> None:
-        if any(style.kind == "text_link" for style in self._styles):
+        if any(style.kind == "link" for style in self._styles):
             self._write(code)
             return
         self._flush()
@@ -311,21 +327,21 @@ class _Renderer:
 
     def _append(self, text: str) -> None:
         self._parts.append(text)
-        self._length += utf16_length(text)
+        self._length += len(text)
 
-    def _add(self, kind: EntityKind, start: int, *, url: str = "", language: str = "") -> None:
+    def _add(self, kind: SpanKind, start: int, *, url: str = "", language: str = "") -> None:
         if self._length > start:
             self._spans.append(Span(kind, start, self._length - start, url, language))
 
 
-def _opens(url: str) -> bool:
+def _opens(url: str, schemes: Collection[str]) -> bool:
     try:
         address = urlsplit(url)
     except ValueError:
         return False
     if address.scheme in {"http", "https"}:
-        return bool(address.hostname)
-    return address.scheme in _SCHEMES
+        return bool(address.hostname) and address.scheme in schemes
+    return address.scheme in schemes
 
 
 def _title(token: Token) -> str:
