@@ -62,7 +62,13 @@ class Platform:
         self._folder.cleanup()
 
     async def say(
-        self, text: str, chat: str = "1", sender: str = OWNER, key: str | None = None
+        self,
+        text: str,
+        chat: str = "1",
+        sender: str = OWNER,
+        key: str | None = None,
+        *,
+        waits: bool = True,
     ) -> str:
         """Offer a message and wait until it is stored; return its key."""
         key = key or uuid4().hex
@@ -71,7 +77,8 @@ class Platform:
                 await self._changed.wait_for(lambda: bool(self._writers))
         offered = {"text": text, "chat": chat, "sender": sender, "key": key}
         self._writers[-1].write(json.dumps(offered).encode() + b"\n")
-        await self.until(lambda: key in self.stored)
+        if waits:
+            await self.until(lambda: key in self.stored)
         return key
 
     async def shows(self, text: str, chat: str = "1", limit_s: float = LIMIT_S) -> Sent:

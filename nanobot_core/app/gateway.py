@@ -200,9 +200,9 @@ class Gateway:
         authority = message.assignment.requester.authority if message.assignment else "guest"
         if authority == "machine":
             return "owner"
-        if authority == "owner" and self.owner.is_owner(message):
-            return "owner"
-        return "guest" if await self.channels.admits(message) else "revoked"
+        if not await self.channels.admits(message):
+            return "revoked"  # an owner who is not admitted could not ask for it now either
+        return "owner" if authority == "owner" and self.owner.is_owner(message) else "guest"
 
     async def stop_turn(self, session_key: str) -> bool:
         """Stop the turn of a session and the work for it, and close their questions."""

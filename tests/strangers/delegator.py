@@ -52,6 +52,7 @@ def after_assignment(event: AssignmentFinished) -> None:
             stop_reason=outcome.stop_reason,
             session=outcome.turn.session_key,
             is_owner=outcome.turn.is_owner,
+            authority=event.assignment.requester.authority,
         )
 
 
@@ -75,9 +76,9 @@ async def assign(context: ToolContext, name: str, content: str, how: str = "{}")
         content: the task.
         how: further fields of the assignment, as a JSON object.
     """
-    (ctx,) = _contexts
-    assert ctx.gateway is not None
-    is_new = await ctx.gateway.assign(_assignment(context, name, json.loads(how)), content)
+    gateway = _contexts[0].gateway
+    assert gateway is not None
+    is_new = await gateway.assign(_assignment(context, name, json.loads(how)), content)
     return f"assigned {name}" if is_new else f"{name} is known"
 
 
@@ -90,8 +91,7 @@ async def work(context: ToolContext, name: str, content: str, how: str = "{}") -
         content: the task.
         how: further fields of the assignment, as a JSON object.
     """
-    (ctx,) = _contexts
-    outcome = await ctx.agent.work(_assignment(context, name, json.loads(how)), content)
+    outcome = await _contexts[0].agent.work(_assignment(context, name, json.loads(how)), content)
     return f"{name} ended ({outcome.stop_reason}): {outcome.error or outcome.reply}"
 
 
@@ -113,9 +113,14 @@ def _append(name: str, **fields: object) -> None:
         os.fsync(file.fileno())
 
 
+def context() -> PluginContext:
+    """Return the context of the last start."""
+    return _contexts[0]
+
+
 def plugin_id() -> str:
     """Return the id under which the plugin runs."""
-    return _contexts[0].id
+    return context().id
 
 
 def folder_of(workspace: Path) -> Path:

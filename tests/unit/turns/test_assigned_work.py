@@ -49,7 +49,7 @@ async def obey(request: ChatRequest) -> LLMResponse:
         results.append(message.text)
     if results:
         return LLMResponse(content=" | ".join(reversed(results)))
-    verb, _, rest = wish_of(request).partition(" ")
+    verb, _, rest = wish_of(request).removeprefix("> ").partition(" ")
     if verb != "call":
         return await echo(request)
     calls = [one.strip().partition(" ") for one in rest.split(";;")]
