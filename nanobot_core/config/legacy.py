@@ -24,7 +24,6 @@ from nanobot_core.errors import ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
 
 _BY_TOKENS = "sessions are shortened by tokens, see agents.defaults.context_window_tokens"
-_NO_DREAM = "no memory is consolidated in the background"
 _TERMINAL = "the terminal has no such setting"
 RETIRED_KEYS = {
     "agents.defaults.max_messages": _BY_TOKENS,
@@ -34,7 +33,7 @@ RETIRED_KEYS = {
     "agents.defaults.idle_compact_after_minutes": _BY_TOKENS,
     "agents.defaults.idle_compact_check_interval_seconds": _BY_TOKENS,
     "agents.defaults.session_ttl_minutes": _BY_TOKENS,
-    "agents.defaults.dream": _NO_DREAM,
+    "agents.defaults.dream": "set memory.dream of nanobot-memory instead",
     "agents.defaults.max_concurrent_subagents": "there are no subagents",
     "agents.defaults.fail_on_tool_error": "the model sees the error of a tool and continues",
     "agents.defaults.provider_retry_mode": "requests are retried as the service's answer allows",
@@ -46,6 +45,7 @@ RETIRED_KEYS = {
     "channels.send_max_retries": "messages are sent again as the platform's answer allows",
     "channels.show_reasoning": "chats get no reasoning",
     "channels.extract_document_text": "the model reads documents with read_file",
+    "gateway.heartbeat.keep_recent_messages": "each beat begins with an empty session",
     "gateway.restart_mode": "systemd or launchd restarts the gateway, see install-service",
     "tools.my": "there is no tool with which the agent inspects itself",
     "tools.my_enabled": "there is no tool with which the agent inspects itself",

@@ -19,7 +19,6 @@ POLICY: Final = "for rules of an owner; the cookbook shows it"
 
 UNUSED: Final = {
     "admit_message": POLICY,
-    "after_assignment": POLICY,
     "after_delivery": POLICY,
     "on_stop": POLICY,
     "contribute_stores": "the core has a session store and two buses",

@@ -235,6 +235,7 @@ def test_the_middle_format_keeps_its_switches_and_servers(tmp_path: Path) -> Non
     assert {warning.path for warning in loaded.warnings} == {
         "agents.defaults.memory_window",
         "channels.send_max_retries",
+        "gateway.heartbeat.keep_recent_messages",
         "gateway.host",
         "providers.openai.api_key",
     }

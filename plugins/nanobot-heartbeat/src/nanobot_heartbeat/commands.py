@@ -1,0 +1,43 @@
+"""``nanobot heartbeat``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from nanobot_core import CommandLine
+
+app: typer.Typer = typer.Typer(
+    help="Show the heartbeat, or let it beat now.",
+    no_args_is_help=True,
+    epilog="Example:\n\n\b\n  nanobot heartbeat trigger",
+)
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show when it beats, where answers go, and the newest beats.
+
+    Example: nanobot heartbeat status
+    """
+    terminal: CommandLine = ctx.obj
+    typer.echo(terminal.slash(f"/heartbeat status{' --json' if as_json else ''}"))
+
+
+@app.command()
+def trigger(ctx: typer.Context) -> None:
+    """Let the running gateway look at HEARTBEAT.md now, also in quiet hours.
+
+    Example: nanobot heartbeat trigger
+    """
+    terminal: CommandLine = ctx.obj
+    done = json.loads(terminal.slash("/heartbeat trigger --json"))
+    typer.echo(done["text"], err=not done["has_gateway"])
+    if not done["has_gateway"]:
+        raise typer.Exit(1)
