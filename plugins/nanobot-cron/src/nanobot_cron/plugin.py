@@ -1,4 +1,4 @@
-"""Entry point: settings, the service that starts jobs, and the end of their runs."""
+"""Entry point: what the plugin contributes, and the hooks that concern jobs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,46 @@ from nanobot_core import PluginFacts, SettingsSection, on
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-@on.describe_plugin
-def describe_plugin() -> PluginFacts:
-    """Declare what the plugin does and reads."""
-    return PluginFacts(
-        summary="does tasks at a time, at an interval or on an event",
-        capabilities=("does tasks that nobody is asking for at that moment",),
-        reads=("contribute_jobs", "contribute_triggers"),
-    )
+    from nanobot_core import PluginContext, Trigger, TurnStarted
 
 
-@on.contribute_settings
-def contribute_settings() -> Iterable[SettingsSection]:
-    """Declare the settings section."""
-    return (SettingsSection("cron", "nanobot_cron.settings:CronSettings"),)
+class CronPlugin:
+    """Implementations of hooks; one instance belongs to one application."""
+
+    def __init__(self) -> None:
+        self._ctx: PluginContext | None = None
+
+    @on.describe_plugin
+    def describe_plugin(self) -> PluginFacts:
+        """Declare what the plugin does and reads."""
+        return PluginFacts(
+            summary="does tasks at a time, at an interval or on an event",
+            capabilities=("does tasks that nobody is asking for at that moment",),
+            reads=("contribute_jobs", "contribute_triggers"),
+        )
+
+    @on.contribute_settings
+    def contribute_settings(self) -> Iterable[SettingsSection]:
+        """Declare the settings section."""
+        return (SettingsSection("cron", "nanobot_cron.settings:CronSettings"),)
+
+    @on.contribute_triggers
+    def contribute_triggers(self, ctx: PluginContext) -> Iterable[Trigger]:
+        """Contribute the triggers ``file`` and ``message``."""
+        from nanobot_cron.file_trigger import FileTrigger
+        from nanobot_cron.message_trigger import MessageTrigger
+
+        return (FileTrigger(ctx), MessageTrigger(ctx))
+
+    @on.start
+    def start(self, ctx: PluginContext) -> None:
+        """Keep the context for hooks that do not get it."""
+        self._ctx = ctx
+
+    @on.before_turn
+    async def before_turn(self, event: TurnStarted) -> None:
+        """Start the jobs that wait for such a message."""
+        from nanobot_cron.message_trigger import Watchers
+
+        if self._ctx is not None:
+            await self._ctx.shared(Watchers).see(event)
