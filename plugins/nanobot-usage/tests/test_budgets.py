@@ -7,17 +7,22 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nanobot_core import (
+    Assignment,
     JsonObject,
     Nanobot,
+    PluginContext,
+    Requester,
     Tool,
     ToolCall,
     ToolContext,
     Usage,
     UsageRecorded,
+    on,
 )
 from nanobot_core.testing import FakeClock, FakePluginContext, FakeReply
 from nanobot_usage.books import GATHER_S, Books
@@ -28,6 +33,7 @@ pytestmark = pytest.mark.anyio
 Start = Callable[..., AbstractAsyncContextManager[Nanobot]]
 Reply = Callable[..., FakeReply]
 LIMIT_S = 5.0
+SESSIONS = ("sdk:default", "boss:one", "boss:two")
 CALL = UsageRecorded(
     session_key="sdk:default",
     source="sdk",
@@ -300,6 +306,92 @@ async def test_the_slash_command_reports_sums_and_budgets(start: Start, reply: R
 async def bot_is_idle(bot: Nanobot) -> None:
     """Return when every queued event was delivered."""
     assert await bot.plugins.hooks.queues.drain(LIMIT_S)
+
+
+class Boss:
+    """A plugin that gives work."""
+
+    @on.start
+    async def start(self, ctx: PluginContext) -> None:
+        self.ctx = ctx
+
+    async def give(self, name: str, parent: str | None = "sdk:default", **limits: Any) -> str:
+        work = Assignment(
+            plugin=self.ctx.id,
+            id=name,
+            source="subagent",
+            requester=Requester(authority="machine"),
+            session_key=f"boss:{name}",
+            parent=parent,
+            **limits,
+        )
+        async with asyncio.timeout(LIMIT_S):
+            outcome = await self.ctx.agent.work(work, "hello")
+        return outcome.reply or f"failed: {outcome.error}"
+
+
+@pytest.fixture
+def boss() -> Boss:
+    return Boss()
+
+
+async def test_work_counts_once_for_the_session_that_gave_it(
+    start: Start, reply: Reply, boss: Boss, tmp_path: Path
+) -> None:
+    budgets: JsonObject = {"session": {"tokens": 150}}
+    async with start(reply(), reply(tokens=40), budgets=budgets) as bot:
+        await bot.plugins.register(boss, "boss")
+        await ask(bot)
+        assert await boss.give("one") == "Hello.", "a warning waits for an answer that is read"
+        assert "- This session: 140 tokens" in await ask(bot, "/usage")
+
+    with closing(store_of(tmp_path)) as store:
+        sessions = {line.key: line.spent.tokens for line in store.lines("session", "2000-01-01")}
+        sources = {line.key: line.spent.tokens for line in store.lines("source", "2000-01-01")}
+    assert sessions == {"sdk:default": 100, "boss:one": 40}
+    assert sources == {"sdk": 100, "subagent": 40}
+    async with start(reply(tokens=5), budgets=budgets) as bot:
+        assert "97% of the session budget are used (145 of 150 tokens)" in await ask(bot)
+
+
+@pytest.mark.parametrize("scope", ["session", "day"])
+async def test_a_used_up_budget_stops_the_work_that_it_pays_for(
+    start: Start, reply: Reply, boss: Boss, scope: str
+) -> None:
+    budgets: JsonObject = {scope: {"tokens": 100}}
+    async with start(reply(), budgets=budgets) as bot:
+        await ask(bot)
+
+    async with start(budgets=budgets) as bot:
+        await bot.plugins.register(boss, "boss")
+        assert (await boss.give("one")).startswith(f"the {scope} budget is used up (100 of 100")
+
+
+async def test_work_that_work_gives_counts_for_both(
+    start: Start, reply: Reply, boss: Boss, tmp_path: Path
+) -> None:
+    nested = GivingTool(boss)
+    call = FakeReply(tool_calls=(ToolCall("1", "give", {}),), usage=Usage(prompt_tokens=10))
+    async with start(call, reply(), reply(tokens=10), budgets={"session": {"tokens": 1000}}) as bot:
+        await bot.plugins.register(boss, "boss")
+        bot.tools.register(nested)
+        assert await boss.give("one") == "Hello."
+
+    with closing(store_of(tmp_path)) as store:
+        totals = {key: store.total("session", key).tokens for key in SESSIONS}
+    assert totals == {"sdk:default": 120, "boss:one": 120, "boss:two": 100}
+
+
+class GivingTool(Tool):
+    name = "give"
+    description = "Give work."
+    parameters: JsonObject = {"type": "object", "properties": {}}  # noqa: RUF012 - the contract has it so
+
+    def __init__(self, boss: Boss) -> None:
+        self.boss = boss
+
+    async def execute(self, context: ToolContext, arguments: JsonObject) -> str:
+        return await self.boss.give("two", context.session_key)
 
 
 class NothingTool(Tool):

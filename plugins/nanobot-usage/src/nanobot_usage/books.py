@@ -49,12 +49,15 @@ class _TurnAccount:
     """A turn under way.
 
     Attributes:
+        session: its session.
+        parents: the sessions for which it works: that of the turn that gave the work, and so on.
         recorded: what its calls in the store have spent.
         ahead: calls that were answered and are not in the store yet, oldest first. The core
             reports a call after it has answered it; a budget must not be overrun meanwhile.
     """
 
     session: str
+    parents: tuple[str, ...] = ()
     recorded: Spent = field(default_factory=Spent)
     ahead: list[Spent] = field(default_factory=list)
     is_warned: bool = False
@@ -95,6 +98,7 @@ class Books:
 
     def record(self, event: UsageRecorded) -> None:
         """Count one call, and store it together with those that follow soon."""
+        account = self._turns.get(event.turn_id or "")
         call = Call(
             day=self._today(),
             model=event.model,
@@ -106,9 +110,9 @@ class Books:
             cached_tokens=event.usage.cached_tokens,
             reasoning_tokens=event.usage.reasoning_tokens,
             nano_usd=nano_usd_of(event.model, event.usage, self.settings.prices),
+            parents=account.parents if account else (),
         )
         self._unstored.append(call)
-        account = self._turns.get(event.turn_id or "")
         if account is not None:
             account.recorded += call.spent
             del account.ahead[:1]
@@ -142,6 +146,14 @@ class Books:
             await self.store_all()
         finally:
             await asyncio.to_thread(self._store.close)
+
+    def counts(self, turn: TurnInfo) -> bool:
+        """Whether calls of a turn must be counted before they are recorded."""
+        return self.counts_turns or _parent_of(turn) is not None
+
+    def open_turn(self, turn: TurnInfo) -> None:
+        """Note for whom a turn works, so that `record` knows it."""
+        self._account(turn)
 
     def count_ahead(self, turn: TurnInfo, model: str, usage: Usage) -> None:
         """Count an answered call until `record` receives it."""
@@ -201,25 +213,21 @@ class Books:
         """Return every budget that is set, for a turn."""
         if not self.has_budget:
             return []
-        day = self._today()
+        day, account = self._today(), self._account(turn)
+        sessions = (account.session, *account.parents)
+        keys = [*(("session", key) for key in sessions), ("day", day)]
         async with self._storing:
             await self._write()
-            in_session, in_day = await asyncio.to_thread(
-                lambda: (
-                    self._store.total("session", turn.session_key),
-                    self._store.total("day", day),
-                )
-            )
+            stored = await asyncio.to_thread(lambda: {key: self._store.total(*key) for key in keys})
         # What has come since is not in the store: nothing is stored while it is read.
-        ahead = [(each.session, each.waiting) for each in self._turns.values()]
-        ahead += [(call.session, call.spent) for call in self._unstored]
-        in_session = sum((spent for key, spent in ahead if key == turn.session_key), in_session)
-        in_day = sum((spent for _, spent in ahead), in_day)
-        return [
-            *_states("turn", turn.id, self._budgets.turn, self.spent_in_turn(turn)),
-            *_states("session", turn.session_key, self._budgets.session, in_session),
-            *_states("day", day, self._budgets.day, in_day),
-        ]
+        ahead = [((each.session, *each.parents), each.waiting) for each in self._turns.values()]
+        ahead += [(call.payers, call.spent) for call in self._unstored]
+        states = [*_states("turn", turn.id, self._budgets.turn, self.spent_in_turn(turn))]
+        for scope, key in keys:
+            found = (spent for payers, spent in ahead if scope == "day" or key in payers)
+            budget = self._budgets.day if scope == "day" else self._budgets.session
+            states += _states(scope, key, budget, sum(found, stored[scope, key]))
+        return states
 
     async def _write(self) -> None:
         """Write the calls that are not stored yet; the caller holds the lock."""
@@ -245,10 +253,24 @@ class Books:
         return not was_warned
 
     def _account(self, turn: TurnInfo) -> _TurnAccount:
-        return self._turns.setdefault(turn.id, _TurnAccount(turn.session_key))
+        if turn.id not in self._turns:
+            self._turns[turn.id] = _TurnAccount(turn.session_key, self._parents_of(turn))
+        return self._turns[turn.id]
+
+    def _parents_of(self, turn: TurnInfo) -> tuple[str, ...]:
+        if (parent := _parent_of(turn)) is None:
+            return ()
+        above = (each.parents for each in self._turns.values() if each.session == parent)
+        found = dict.fromkeys((parent, *next(above, ())))
+        return tuple(key for key in found if key != turn.session_key)
 
     def _today(self) -> str:
         return self._ctx.clock.now().date().isoformat()
+
+
+def _parent_of(turn: TurnInfo) -> str | None:
+    """Return the session that has given the work of a turn and pays for it, if any."""
+    return turn.assignment.parent if turn.assignment else None
 
 
 def _states(scope: str, key: str, budget: Budget, spent: Spent) -> Iterator[BudgetState]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ModelCallRequested,
         ModelRequested,
         PluginContext,
+        TurnInfo,
         TurnOutcome,
         UsageRecorded,
     )
@@ -83,13 +84,14 @@ class UsagePlugin(TurnLog):
         call_next: Callable[[ChatRequest], Awaitable[LLMResponse]],
     ) -> Awaitable[LLMResponse] | None:
         """End the turn instead of making a call beyond a budget."""
-        return self._count(event, call_next) if self._books.counts_turns else None
+        return self._count(event, call_next) if self._books.counts(event.turn) else None
 
     async def _count(
         self,
         event: ModelCallRequested,
         call_next: Callable[[ChatRequest], Awaitable[LLMResponse]],
     ) -> LLMResponse:
+        self._books.open_turn(event.turn)
         await self._books.demand(event.turn)
         response = await call_next(event.request)
         self._books.count_ahead(event.turn, event.request.model, response.usage)
@@ -103,7 +105,8 @@ class UsagePlugin(TurnLog):
     @on.finalize_content(trylast=True)
     def finalize_content(self, event: ContentReady) -> Awaitable[str | None] | None:
         """Put warnings and, where it is wanted, tokens and cost below the answer."""
-        return self._with_notes(event) if self._books.counts_turns else None
+        has_notes = self._books.counts_turns and _is_read(event.turn)
+        return self._with_notes(event) if has_notes else None
 
     async def _with_notes(self, event: ContentReady) -> str | None:
         from nanobot_usage.report import render_spent
@@ -126,3 +129,9 @@ class UsagePlugin(TurnLog):
             msg = "the usage plugin was used before its start hook was called"
             raise RuntimeError(msg)
         return self._open_books
+
+
+def _is_read(turn: TurnInfo) -> bool:
+    """Whether a person reads the answer; what other work could report is left to a later turn."""
+    given = turn.assignment
+    return given is None or (given.parent is None and given.delivery == "always")

@@ -84,6 +84,7 @@ class Call:
 
     Attributes:
         day: ``YYYY-MM-DD``, in UTC.
+        parents: sessions for which the session does work; the call counts for their budgets too.
         nano_usd: what it cost in billionths of a dollar; ``None`` where no price is known.
     """
 
@@ -97,11 +98,17 @@ class Call:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     nano_usd: int | None = None
+    parents: tuple[str, ...] = ()
 
     @property
     def spent(self) -> Spent:
         """What counts towards budgets."""
         return Spent(self.prompt_tokens + self.completion_tokens, self.nano_usd or 0)
+
+    @property
+    def payers(self) -> tuple[str, ...]:
+        """The sessions whose budgets it counts for."""
+        return (self.session, *self.parents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +175,8 @@ class UsageStore:
             priced = (call.nano_usd or 0, 1 if call.nano_usd is None else 0)
             rows.append((*key, *tokens, *priced))
             totals["day", call.day] += call.spent
-            totals["session", call.session] += call.spent
+            for session in call.payers:
+                totals["session", session] += call.spent
         with self._transaction() as connection:
             connection.executemany(_ADD_CALL, rows)
             connection.executemany(
