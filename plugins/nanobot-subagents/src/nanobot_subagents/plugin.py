@@ -1,0 +1,193 @@
+"""Entry point: the tools, the command, the service, and the hooks that follow runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nanobot_core import (
+    Check,
+    CliGroup,
+    ContextBlock,
+    LazyTool,
+    PluginFacts,
+    ServiceSpec,
+    SettingsSection,
+    SlashCommand,
+    on,
+)
+
+if TYPE_CHECKING:
+    from nanobot_core import (
+        AssignmentFinished,
+        ChatRequest,
+        ContextRequested,
+        LLMResponse,
+        ModelCallRequested,
+        PluginContext,
+        ToolBatchStarted,
+        ToolDefinition,
+        ToolsOffered,
+        TurnInfo,
+        WorkStopped,
+    )
+    from nanobot_subagents.limit import TokenLimit
+    from nanobot_subagents.profile import ProfileFolder
+    from nanobot_subagents.run import Run
+    from nanobot_subagents.runs import Runs
+
+_MAX_STEP_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the hooks use, once the plugin has started."""
+
+    ctx: PluginContext
+    runs: Runs
+    profiles: ProfileFolder
+    limit: TokenLimit
+
+
+class SubagentsPlugin:
+    """Implementations of hooks; one instance belongs to one application."""
+
+    def __init__(self) -> None:
+        self._parts: _Parts | None = None
+
+    @on.describe_plugin
+    def describe_plugin(self) -> PluginFacts:
+        """Declare what the plugin does."""
+        return PluginFacts(capabilities=("runs the agent for tasks that the agent delegates",))
+
+    @on.contribute_settings
+    def contribute_settings(self) -> Iterable[SettingsSection]:
+        """Declare the settings section."""
+        return (SettingsSection("subagents", "nanobot_subagents.settings:SubagentsSettings"),)
+
+    @on.contribute_tools
+    def contribute_tools(self, ctx: PluginContext) -> Iterable[LazyTool]:
+        """Contribute ``delegate`` and ``spawn``."""
+        return (
+            LazyTool("delegate", "nanobot_subagents.tools:DelegateTool"),
+            LazyTool("spawn", "nanobot_subagents.tools:SpawnTool"),
+        )
+
+    @on.contribute_commands
+    def contribute_commands(self, ctx: PluginContext) -> Iterable[SlashCommand]:
+        """Contribute ``/subagents``."""
+        return (
+            SlashCommand(
+                name="subagents",
+                summary="list subagents: /subagents, /subagents show ID, stop ID, profiles",
+                handler="nanobot_subagents.chat:answer_subagents",
+                control=True,
+            ),
+        )
+
+    @on.contribute_cli
+    def contribute_cli(self) -> Iterable[CliGroup]:
+        """Contribute ``nanobot subagents``."""
+        return (
+            CliGroup(
+                name="subagents",
+                summary="List, show and stop subagents.",
+                app="nanobot_subagents.commands:app",
+            ),
+        )
+
+    @on.contribute_services
+    def contribute_services(self, ctx: PluginContext) -> Iterable[ServiceSpec]:
+        """Contribute the service that watches runs."""
+        return (ServiceSpec(name="subagents", factory="nanobot_subagents.service:SubagentService"),)
+
+    @on.contribute_checks
+    def contribute_checks(self) -> Iterable[Check]:
+        """Contribute a check of the profiles."""
+        return (Check(name="subagent profiles", run="nanobot_subagents.chat:check_profiles"),)
+
+    @on.start
+    async def start(self, ctx: PluginContext) -> None:
+        """Prepare the runs; they are read when they are needed."""
+        from nanobot_subagents.limit import TokenLimit
+        from nanobot_subagents.profile import ProfileFolder
+        from nanobot_subagents.runs import Runs
+
+        runs = await asyncio.to_thread(ctx.shared, Runs)
+        profiles = await asyncio.to_thread(ctx.shared, ProfileFolder)
+        self._parts = _Parts(ctx, runs, profiles, TokenLimit(runs))
+        if ctx.gateway is not None:  # runs of the former process may continue at once
+            await runs.load()
+
+    @on.gather_context
+    async def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock]:
+        """List the profiles in the system prompt, if the turn can use them."""
+        from nanobot_subagents.order import listed_profiles
+        from nanobot_subagents.profile import render_profiles
+
+        if not {"delegate", "spawn"}.intersection(event.tools):
+            return ()
+        profiles = await self._started.profiles.load()
+        if not profiles.usable:
+            return ()
+        text = listed_profiles(render_profiles(profiles.usable.values()))
+        return (ContextBlock(name="Subagents", text=text, placement="stable", position=350),)
+
+    @on.rewrite_tools
+    def rewrite_tools(self, event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
+        """Offer ``spawn`` only where its result can be reported: in chats of a gateway."""
+        if event.turn.source == "chat" and self._started.ctx.gateway is not None:
+            return None
+        kept = tuple(each for each in event.tools if each.name != "spawn")
+        return None if len(kept) == len(event.tools) else kept
+
+    @on.before_execute_tools
+    def before_execute_tools(self, event: ToolBatchStarted) -> None:
+        """Keep what a run does, for people who ask."""
+        run = self._run_of(event.turn)
+        if run is None:
+            return
+        from nanobot_core import shorten
+
+        for call in event.calls:
+            texts = (value for value in call.arguments.values() if isinstance(value, str))
+            step = shorten(f"{call.name}({next(texts, '')})", _MAX_STEP_CHARS)
+            self._started.runs.note_step(run.id, step)
+
+    @on.wrap_model_call
+    def wrap_model_call(
+        self,
+        event: ModelCallRequested,
+        call_next: Callable[[ChatRequest], Awaitable[LLMResponse]],
+    ) -> Awaitable[LLMResponse] | None:
+        """Count the model calls of runs, and end runs at their limits."""
+        run = self._run_of(event.turn)
+        return None if run is None else self._started.limit.call(run, event, call_next)
+
+    @on.after_assignment
+    async def after_assignment(self, event: AssignmentFinished) -> None:
+        """Store the result of a run, and report it."""
+        self._started.limit.forget(event.assignment.id)
+        await self._started.runs.finish(event)
+
+    @on.on_stop
+    async def on_stop(self, event: WorkStopped) -> None:
+        """Drop the waiting runs of a session."""
+        await self._started.runs.stop_all(event.session_key)
+
+    def _run_of(self, turn: TurnInfo) -> Run | None:
+        if turn.assignment is None:
+            return None
+        from nanobot_subagents.run import run_of
+
+        run_id = run_of(turn.assignment)
+        return self._started.runs.get(run_id) if run_id else None
+
+    @property
+    def _started(self) -> _Parts:
+        if self._parts is None:
+            msg = "the subagents plugin was used before its start hook was called"
+            raise RuntimeError(msg)
+        return self._parts
