@@ -170,6 +170,8 @@ class _Run:
         if self.spec.pending:
             await self._run_calls(self.spec.pending, 0)
             self.request = _in_call_order(self.request)
+        if self.spec.turn.assignment is not None:
+            await self._listen()  # results that wait for one session have one answer
         while ending is None and len(self.iteration_s) < self.spec.max_iterations:
             started = time.perf_counter()
             try:

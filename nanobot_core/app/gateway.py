@@ -165,12 +165,12 @@ class Gateway:
     async def assign(self, assignment: Assignment, content: str) -> bool:
         """Store work for the agent."""
         message, is_stored = InboundMessage.of(assignment, content), False
-        is_new = self.turns.expect(message)
+        is_new = self.turns.waiting.expect(message)
         try:
             is_stored = await self.bus.publish_inbound(message)
         finally:
             if is_new and not is_stored:
-                self.turns.forget(message)
+                self.turns.waiting.forget(message)
         return is_stored
 
     async def stop_work(self, plugin: str, work_id: str) -> bool:
@@ -178,7 +178,7 @@ class Gateway:
         message_id = f"{plugin}/{work_id}"
         session_key = self.turns.session_of(message_id)
         if session_key is None:
-            return self.turns.stop_waiting(message_id)
+            return self.turns.waiting.stop(message_id)
         stop = partial(self.turns.stop_work_for, session_key, with_own=True)
         return await self._stop(session_key, stop)
 

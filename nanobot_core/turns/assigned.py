@@ -66,18 +66,17 @@ def text_for_chat(outcome: TurnOutcome) -> str | None:
     return None if given.delivery == "never" or is_withheld or outcome.error else outcome.reply
 
 
-def joins(message: InboundMessage, running: InboundMessage, *, is_owner: bool) -> bool:
-    """Whether a message belongs to the turn of another, if one of them is the result of work.
+def joins(message: InboundMessage, running: InboundMessage) -> bool:
+    """Whether a message could belong to the turn of another if both have the same rights.
 
     Args:
         message: the one that arrives.
         running: the one of the turn.
-        is_owner: whether the turn has the rights of the owner.
     """
     given = [each.assignment for each in (message, running) if each.assignment is not None]
-    is_equal = all((each.requester.authority != "guest") == is_owner for each in given)
-    is_same = _origin(message) == _origin(running)
-    return is_same and is_equal and all(each.is_plain for each in given)
+    if not given:
+        return message.sender_id == running.sender_id
+    return _origin(message) == _origin(running) and all(each.is_plain for each in given)
 
 
 def _origin(message: InboundMessage) -> tuple[str, str, str]:

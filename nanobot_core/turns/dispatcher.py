@@ -62,7 +62,7 @@ class Dispatcher:
         turns: the turns under way.
         spawn: starts tasks that the application owns.
         clock: source of time.
-        steering: messages that arrive during a turn are added to it.
+        steering: messages that arrive during a turn are added to it, not only results of work.
     """
 
     def __init__(
@@ -154,6 +154,7 @@ class Dispatcher:
             bound.opt(exception=error).error("cannot answer a message, trying again")
             for lease in (*turn.steered, turn.lease):
                 release = partial(self._bus.release, lease, delay_s=RETRY_S)
+                self._turns.waiting.expect(lease.message)
                 await retry_until_stored(release, self._clock, "a failure")
         finally:
             self._turns.end(turn)
@@ -222,17 +223,18 @@ class Dispatcher:
         return TurnOutcome(turn=info, reply=None, stop_reason=reason, error=error)
 
     async def _arrived(self, turn: RunningTurn) -> Sequence[InboundMessage]:
-        """Add the other messages of the session to its turn."""
+        """Add the other messages of the session to its turn, or only results of work."""
         taken: list[InboundMessage] = []
-        while self._steering and not turn.is_closed:
-            lease = await self._bus.take_inbound(turn.lease.message.session_key)
+        key = turn.lease.message.session_key
+        while not turn.is_closed and (self._steering or self._turns.waiting.is_due_in(key)):
+            lease = await self._bus.take_inbound(key)
             if lease is None:
                 break
             if lease.message.is_control:
                 self._start_command(lease)
-            elif self._may_join(lease.message, turn):
+            elif await self._may_join(lease.message, turn):
                 turn.steered.append(lease)
-                self._turns.forget(lease.message)
+                self._turns.waiting.forget(lease.message)
                 self._channels.indicator.begun(lease.message)
                 taken.append(lease.message)
             else:
@@ -240,19 +242,20 @@ class Dispatcher:
                 await self._bus.release(lease)
         return taken
 
-    def _may_join(self, message: InboundMessage, turn: RunningTurn) -> bool:
+    async def _may_join(self, message: InboundMessage, turn: RunningTurn) -> bool:
         """Whether a message belongs to a turn: a command has a turn of its own.
 
-        So has another person, because the turn has the rights of its sender.
+        So has another person, and one whose rights have changed, because the turn has the rights
+        that its sender had at its start.
         """
-        running = turn.lease.message
-        if self._turns.is_stopped(message):
+        if not joins(message, turn.lease.message) or self._turns.waiting.is_stopped(message):
             return False
-        if message.assignment is None and self._pipeline.commands.is_command(message.content):
+        if message.assignment is not None:
+            standing = await self._channels.standing(message)
+            return standing == ("owner" if turn.is_owner else "guest")
+        if not self._steering or self._pipeline.commands.is_command(message.content):
             return False
-        if message.assignment is not None or running.assignment is not None:
-            return joins(message, running, is_owner=turn.is_owner)
-        return message.sender_id == running.sender_id
+        return self._channels.is_owner(message) == turn.is_owner
 
     async def _reply(
         self, message: InboundMessage, outcome: TurnOutcome, draft_id: str | None

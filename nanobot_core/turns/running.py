@@ -56,8 +56,53 @@ _target_turn: ContextVar[RunningTurn | None] = ContextVar("nanobot_target_turn")
 """The turn that was under way when the present command arrived."""
 
 
+class WaitingWork:
+    """Work that this process has stored and that has not begun, so that it can be stopped."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Assignment, bool]] = {}
+        """By id of its message; whether it was stopped."""
+
+    def expect(self, message: InboundMessage) -> bool:
+        """Note that work is about to be stored; False if it waits already."""
+        if message.id in self._known or message.assignment is None:
+            return False
+        self._known[message.id] = (message.assignment, False)
+        return True
+
+    def forget(self, message: InboundMessage) -> bool:
+        """Note that work begins, or is not stored; return whether it was stopped."""
+        return self._known.pop(message.id, (None, False))[1]
+
+    def is_stopped(self, message: InboundMessage) -> bool:
+        """Whether work was stopped before it began."""
+        return self._known.get(message.id, (None, False))[1]
+
+    def is_due_in(self, session_key: str) -> bool:
+        """Whether work waits that will be done in a session."""
+        given = (given for given, _ in self._known.values())
+        return any((one.session_key or one.requester.session_key) == session_key for one in given)
+
+    def stop(self, message_id: str) -> bool:
+        """Stop work; False if none waits with this id."""
+        if message_id not in self._known:
+            return False
+        self._known[message_id] = (self._known[message_id][0], True)
+        return True
+
+    def stop_for(self, parents: set[str]) -> bool:
+        """Stop the work whose parent is one of these sessions; False if there is none."""
+        ids = [key for key, (given, _) in self._known.items() if given.parent in parents]
+        for key in ids:
+            self.stop(key)
+        return bool(ids)
+
+
 class RunningTurns:
     """The turns under way, at most one for each session.
+
+    Attributes:
+        waiting: work that will be a turn later.
 
     Args:
         spawn: starts tasks that the application owns.
@@ -67,10 +112,9 @@ class RunningTurns:
     def __init__(self, spawn: Spawn, max_turns: int) -> None:
         self._spawn = spawn
         self._slots = asyncio.Semaphore(max_turns)
+        self.waiting: WaitingWork = WaitingWork()
         self._turns: dict[str, tuple[RunningTurn, asyncio.Task[None]]] = {}
         """By session key."""
-        self._waiting: dict[str, tuple[Assignment, bool]] = {}
-        """Work that is stored and not begun, by id of its message; whether it was stopped."""
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -87,7 +131,7 @@ class RunningTurns:
     ) -> None:
         """Answer a message in a task of its own."""
         key, turn = lease.message.session_key, RunningTurn(lease, self._slots)
-        _, turn.is_stopped = self._waiting.pop(lease.message.id, (None, False))
+        turn.is_stopped = self.waiting.forget(lease.message)
         task = self._spawn(answer(turn), name=f"turn:{key}")
         self._turns[key] = (turn, task)
 
@@ -121,47 +165,15 @@ class RunningTurns:
     async def stop_work_for(self, session_key: str, *, with_own: bool) -> bool:
         """Stop the work for a session, and also its own turn if asked to; see `stop`."""
         work = self.work_of(session_key)
-        is_waiting = self._stop_waiting({session_key, *work})
+        is_waiting = self.waiting.stop_for({session_key, *work})
         own = {session_key} if with_own else set[str]()
         return await self._cancel(own | work) or is_waiting
-
-    def expect(self, message: InboundMessage) -> bool:
-        """Note that work is about to be stored, so that it can be stopped before it begins.
-
-        Returns:
-            False if it waits already.
-        """
-        if message.id in self._waiting or message.assignment is None:
-            return False
-        self._waiting[message.id] = (message.assignment, False)
-        return True
-
-    def forget(self, message: InboundMessage) -> None:
-        """Note that work is not stored, or has joined a turn."""
-        self._waiting.pop(message.id, None)
-
-    def is_stopped(self, message: InboundMessage) -> bool:
-        """Whether work was stopped before it began."""
-        return self._waiting.get(message.id, (None, False))[1]
-
-    def stop_waiting(self, message_id: str) -> bool:
-        """Stop work that has not begun; False if none has this id."""
-        if message_id not in self._waiting:
-            return False
-        self._waiting[message_id] = (self._waiting[message_id][0], True)
-        return True
 
     def session_of(self, message_id: str) -> str | None:
         """Return the session in which work is under way."""
         running = ((key, turn.lease.message) for key, (turn, _) in self._turns.items())
         found = (key for key, message in running if message.assignment and message.id == message_id)
         return next(found, None)
-
-    def _stop_waiting(self, parents: set[str]) -> bool:
-        ids = [key for key, (given, _) in self._waiting.items() if given.parent in parents]
-        for key in ids:
-            self.stop_waiting(key)
-        return bool(ids)
 
     async def _cancel(self, session_keys: set[str]) -> bool:
         tasks = set[asyncio.Task[None]]()
