@@ -93,7 +93,7 @@ class Bench:
         return ToolContext(
             session_key=requester.session_key,
             turn_id="t",
-            call_id="c",
+            call_id=facts.pop("call_id", "c"),
             workspace=self.ctx.workspace,
             files=self.ctx.files,
             requester=requester,
@@ -105,7 +105,8 @@ class Bench:
         self, task: str = "look it up", requester: Requester = REQUESTER, **facts: Any
     ) -> str:
         """Spawn a run and return its id."""
-        context = self.context(requester, assignment=facts.pop("assignment", None))
+        of_call = {"assignment", "message_id", "call_id"} & facts.keys()
+        context = self.context(requester, **{name: facts.pop(name) for name in of_call})
         result = await SpawnTool(self.ctx).run(context, SubagentParams(task=task, **facts))
         assert isinstance(result, ToolResult)
         assert result.data is not None

@@ -55,7 +55,7 @@ async def test_a_result_enters_the_session_that_asked_once(bench: OpenBench) -> 
         assert given.assignment.parent == "chat:1"
         assert given.assignment.delivery == "never"
         assert given.content == "count the files"
-        assert "Subagent started: files" in it.progress
+        assert it.gateway.shown == [("1", "Subagent started: files")]
 
         await it.end(run_id, "there are 12")
         await it.end(run_id, "there are 12")  # the hook may be called twice
@@ -133,6 +133,15 @@ async def test_places_are_given_in_order_and_by_session(bench: OpenBench) -> Non
         await it.end(mine[1])
         await it.end(mine[2])
         assert [it.state(each) for each in (mine[3], theirs[1])] == ["running", "running"]
+
+
+async def test_a_call_that_is_made_again_after_a_crash_has_one_run(bench: OpenBench) -> None:
+    async with bench() as it:
+        first, again, other = [
+            await it.spawn(message_id="m1", call_id=each) for each in ("c1", "c1", "c2")
+        ]
+        assert first == again != other
+        assert len(it.given) == 2
 
 
 async def test_work_that_no_person_started_cannot_spawn(bench: OpenBench) -> None:
@@ -225,7 +234,7 @@ async def test_a_run_that_never_ends_is_reported_as_lost_once(bench: OpenBench) 
             run_id = await it.spawn()
             await it.clock.wait_for_sleepers()
             await it.clock.advance(101)
-            await until(lambda: it.runs.get(run_id).ending == "time")
+            await until(lambda: it.gateway.stopped == [("subagents", run_id)])
             await it.clock.wait_for_sleepers()
             await it.clock.advance(61)
             await until(lambda: it.reports)
@@ -233,6 +242,33 @@ async def test_a_run_that_never_ends_is_reported_as_lost_once(bench: OpenBench) 
             assert "It was lost" in it.reports[0]
             await it.end(run_id, "too late")
         assert len(it.reports) == 1
+
+
+async def test_a_run_that_is_stopped_at_its_limit_says_what_it_did(bench: OpenBench) -> None:
+    async with bench(timeout_s=100) as it, serving(it):
+        run_id = await it.spawn()
+        it.runs.note_step(run_id, "read_file(notes.txt)")
+        await it.clock.wait_for_sleepers()
+        await it.clock.advance(101)
+        await until(lambda: it.gateway.stopped == [("subagents", run_id)])
+        await it.end(run_id, None, "cancelled")
+        assert it.state(run_id) == "failed"
+        assert "It failed: it did not finish within its time limit" in it.reports[0]
+        assert "read_file(notes.txt)" in it.reports[0]
+
+
+async def test_a_killed_process_leaves_no_delegated_task_under_way(bench: OpenBench) -> None:
+    async with bench(timeout_s=100) as it:
+        await it.delegate()
+        (run,) = await it.runs.all()
+        file = it.ctx.data_dir / "runs" / f"{run.id}.json"
+        file.write_text(file.read_text().replace('"complete"', '"running"'))
+    async with bench(timeout_s=100) as it:
+        assert [run.state for run in await it.runs.all()] == ["running"]  # maybe of a process
+    async with bench(timeout_s=100) as it:
+        await it.clock.advance(161)
+        assert [run.state for run in await it.runs.all()] == ["stopped"]
+        await it.runs.stop(run.id)
 
 
 async def test_an_idle_gateway_sets_no_timer(bench: OpenBench) -> None:

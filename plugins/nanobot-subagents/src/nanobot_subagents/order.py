@@ -32,6 +32,7 @@ class Order:
         agent: name of a profile, or an empty string.
         label: a few words for people.
         within: the work that asks, or ``None`` for a conversation.
+        run_id: id of the run; by default a new one.
     """
 
     kind: Literal["spawn", "delegate"]
@@ -41,6 +42,7 @@ class Order:
     agent: str = ""
     label: str = ""
     within: Assignment | None = None
+    run_id: str = ""
 
 
 async def run_for(ctx: PluginContext, order: Order) -> Run:
@@ -64,7 +66,7 @@ async def run_for(ctx: PluginContext, order: Order) -> Run:
     rule = ToolRule(settings.tools.allow, (*settings.tools.deny, *own_calls))
     turns = profile.max_turns if profile else None
     return Run(
-        id=_new_id(runs),
+        id=order.run_id or _new_id(runs),
         kind=order.kind,
         task=order.task,
         label=shorten(order.label, MAX_TITLE_CHARS),

@@ -22,7 +22,8 @@ MAX_DESCRIPTION_CHARS = 300
 """Characters of a description that the model sees in each request."""
 _File: TypeAlias = tuple[str, os.stat_result]
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(\S.*)$")
+_WITH_COLON = re.compile(r"^([A-Za-z][\w-]*):[ \t]+([^\s'\"].*:( .*)?)$")
+"""A line whose value has a colon, which people write without quotes."""
 _KEYS = frozenset(
     {"name", "description", "tools", "disallowedTools", "model", "maxTurns", "skills"}
 )
@@ -243,7 +244,7 @@ def _front_matter(lines: Sequence[str]) -> dict[Any, Any]:
         facts = yaml.safe_load("\n".join(lines))
     except (yaml.YAMLError, ValueError, RecursionError):
         quoted = [
-            f"{match[1]}: {json.dumps(match[2])}" if (match := _LINE.match(line)) else line
+            f"{match[1]}: {json.dumps(match[2])}" if (match := _WITH_COLON.match(line)) else line
             for line in lines
         ]
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from nanobot_core import BusError, SessionError, ToolFailed, finish_in_thread
@@ -24,8 +26,11 @@ if TYPE_CHECKING:
 
 RETRY_S = 30.0
 """Seconds until a result that the queue did not take is given again."""
+SHOW_LIMIT_S = 1.0
+"""Seconds to show a line. Hooks, which wait for it, have four."""
 LOST_AFTER_S = 60.0
 """Seconds after the time limit of a run in which its end must be reported."""
+LEFT = Ending("stopped", "the process ended while it worked")
 
 
 @dataclass(slots=True)
@@ -72,6 +77,15 @@ class Runs:
                 stored = await asyncio.to_thread(self._store.load)
                 self._known = {run.id: run for run in stored} | self._known
                 self._is_loaded = True
+                await self._end_left()
+
+    async def _end_left(self) -> None:
+        """End the calls of ``delegate`` that a killed process has left."""
+        limit = timedelta(seconds=self.settings.timeout_s + LOST_AFTER_S)
+        oldest = self._ctx.clock.now() - limit
+        for run in tuple(self._known.values()):
+            if run.kind == "delegate" and not run.has_ended and run.created_at < oldest:
+                await self._end(run, LEFT)
 
     async def all(self) -> list[Run]:
         """Return the known runs, newest first."""
@@ -168,6 +182,7 @@ class Runs:
                 waiting.woken.set()
             elif self._ctx.gateway is not None:
                 await self._ctx.gateway.assign(run.assignment(), run.task)
+                await self._show(run, f"Subagent started: {run.title}")
         except (BusError, OSError) as error:
             self._log.warning("run {} cannot be started now: {}", run.id, error)
             del self._since[run.id]
@@ -277,10 +292,18 @@ class Runs:
         try:
             await self._ctx.gateway.assign(run.report(), render_report(run))
             await self._change(run, is_reported=True)
+            await self._show(run, f"Subagent ended ({run.state}): {run.title}")
             await self._prune()
         except (BusError, OSError) as error:
             self._log.warning("the result of run {} is kept for later: {}", run.id, error)
             self.changed.set()
+
+    async def _show(self, run: Run, text: str) -> None:
+        """Show a line in the chat that asked, if its channel shows progress."""
+        if self._ctx.gateway is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SHOW_LIMIT_S):
+                    await self._ctx.gateway.show(run.requester, text)
 
     async def _prune(self) -> None:
         """Delete the oldest ended runs, with their conversations."""
@@ -305,7 +328,7 @@ class Runs:
             if run.has_ended or run.id in self._since or run.id in self._waiting:
                 continue
             if run.kind == "delegate":
-                await self._end(run, Ending("stopped", "the process ended while it worked"))
+                await self._end(run, LEFT)
             elif run.state == "queued":
                 self._waiting[run.id] = _Waiting(None)
             else:

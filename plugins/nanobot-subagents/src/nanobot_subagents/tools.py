@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -87,6 +89,7 @@ class SpawnTool(ModelTool[SubagentParams]):
         "delegate. Do not wait or ask for the result."
     )
     parameters_model = SubagentParams
+    idempotent = True
 
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
@@ -101,10 +104,15 @@ class SpawnTool(ModelTool[SubagentParams]):
             )
         if context.assignment is not None:
             raise ToolFailed("scheduled and delegated work cannot spawn; use delegate")
-        run = await self._runs.spawn(await run_for(self._ctx, _order("spawn", context, params)))
-        is_waiting = run.state == "queued"
-        state = "waits for a place" if is_waiting else "started"
-        await context.progress(f"Subagent {state}: {run.title}")
+        await self._runs.load()
+        run_id = _id_of(context)
+        known = self._runs.get(run_id)
+        run = known or await self._runs.spawn(
+            await run_for(self._ctx, _order("spawn", context, params, run_id))
+        )
+        state = "waits for a place" if run.state == "queued" else "started"
+        if run.state == "queued":
+            await context.progress(f"Subagent {state}: {run.title}")
         return ToolResult(
             f"Subagent {run.id} {state}. Its result will arrive as a message; tell the user "
             "briefly that it is under way.",
@@ -112,8 +120,19 @@ class SpawnTool(ModelTool[SubagentParams]):
         )
 
 
+def _id_of(context: ToolContext) -> str:
+    """Return the id of the run of a call: the same when it is made again after a crash."""
+    if context.message_id is None:
+        return secrets.token_hex(4)
+    call = f"{context.session_key}\n{context.message_id}\n{context.call_id}"
+    return hashlib.sha256(call.encode()).hexdigest()[:8]
+
+
 def _order(
-    kind: Literal["spawn", "delegate"], context: ToolContext, params: SubagentParams
+    kind: Literal["spawn", "delegate"],
+    context: ToolContext,
+    params: SubagentParams,
+    run_id: str = "",
 ) -> Order:
     return Order(
         kind=kind,
@@ -123,4 +142,5 @@ def _order(
         agent=(params.agent or "").strip(),
         label=params.label or "",
         within=context.assignment,
+        run_id=run_id,
     )
