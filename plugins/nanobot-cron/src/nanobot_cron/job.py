@@ -16,9 +16,11 @@ from pydantic import (
     JsonValue,
     StringConstraints,
     TypeAdapter,
+    model_validator,
 )
 
 from nanobot_core import Delivery, Requester
+from nanobot_cron.expression import check_cron
 
 MAX_RUNS = 20
 """Runs in the history of a job."""
@@ -88,13 +90,18 @@ class Cron(_Stored):
     """At the times of an expression as in crontab(5).
 
     Attributes:
-        expression: five fields, minute first; `nanobot_cron.schedule.parse_cron` checks it.
+        expression: five fields, minute first; see `nanobot_cron.schedule.parse_cron`.
         timezone: IANA name; empty means the owner's time zone.
     """
 
     kind: Literal["cron"] = "cron"
     expression: str = Field(max_length=500)
     timezone: str = Field(default="", max_length=100)
+
+    @model_validator(mode="after")
+    def _require_times(self) -> Cron:
+        check_cron(self.expression, self.timezone)
+        return self
 
 
 class On(_Stored):

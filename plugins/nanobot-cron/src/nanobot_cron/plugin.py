@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nanobot_core import PluginFacts, SettingsSection, on
+from nanobot_core import PluginFacts, ServiceSpec, SettingsSection, on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nanobot_core import PluginContext, Trigger, TurnStarted
+    from nanobot_core import AssignmentFinished, PluginContext, Trigger, TurnStarted
 
 
 class CronPlugin:
@@ -40,6 +40,11 @@ class CronPlugin:
 
         return (FileTrigger(ctx), MessageTrigger(ctx))
 
+    @on.contribute_services
+    def contribute_services(self, ctx: PluginContext) -> Iterable[ServiceSpec]:
+        """Contribute the scheduler."""
+        return (ServiceSpec(name="cron", factory="nanobot_cron.scheduler:CronService"),)
+
     @on.start
     def start(self, ctx: PluginContext) -> None:
         """Keep the context for hooks that do not get it."""
@@ -52,3 +57,11 @@ class CronPlugin:
 
         if self._ctx is not None:
             await self._ctx.shared(Watchers).see(event)
+
+    @on.after_assignment
+    async def after_assignment(self, event: AssignmentFinished) -> None:
+        """Record the end of a run."""
+        from nanobot_cron.runner import Runner
+
+        if self._ctx is not None and event.assignment.plugin == self._ctx.id:
+            await self._ctx.shared(Runner).finish(event)
