@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.bus import InboundLease
     from nanobot_core.messages import InboundMessage
 
+MAX_PARENTS = 1_000
+"""Sessions of work whose parents are known after their turns."""
+
 
 class RunningTurn:
     """A message that is being answered.
@@ -90,9 +93,9 @@ class WaitingWork:
         self._known[message_id] = (self._known[message_id][0], True)
         return True
 
-    def stop_for(self, parents: set[str]) -> bool:
-        """Stop the work whose parent is one of these sessions; False if there is none."""
-        ids = [key for key, (given, _) in self._known.items() if given.parent in parents]
+    def stop_for(self, is_parent: Callable[[str], bool]) -> bool:
+        """Stop the work whose parent is such a session; False if there is none."""
+        ids = [key for key, (one, _) in self._known.items() if one.parent and is_parent(one.parent)]
         for key in ids:
             self.stop(key)
         return bool(ids)
@@ -115,6 +118,8 @@ class RunningTurns:
         self.waiting: WaitingWork = WaitingWork()
         self._turns: dict[str, tuple[RunningTurn, asyncio.Task[None]]] = {}
         """By session key."""
+        self._parents: dict[str, str] = {}
+        """Session of work to its parent, by the last turn: children may outlive it."""
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -132,8 +137,16 @@ class RunningTurns:
         """Answer a message in a task of its own."""
         key, turn = lease.message.session_key, RunningTurn(lease, self._slots)
         turn.is_stopped = self.waiting.forget(lease.message)
+        self._note_parent(key, lease.message.assignment)
         task = self._spawn(answer(turn), name=f"turn:{key}")
         self._turns[key] = (turn, task)
+
+    def _note_parent(self, session_key: str, given: Assignment | None) -> None:
+        self._parents.pop(session_key, None)
+        if given is not None and given.parent is not None:
+            self._parents[session_key] = given.parent
+            if len(self._parents) > MAX_PARENTS:
+                del self._parents[next(iter(self._parents))]
 
     def end(self, turn: RunningTurn) -> None:
         """Forget a turn that has ended, and release its slot."""
@@ -165,7 +178,9 @@ class RunningTurns:
     async def stop_work_for(self, session_key: str, *, with_own: bool) -> bool:
         """Stop the work for a session, and also its own turn if asked to; see `stop`."""
         work = self.work_of(session_key)
-        is_waiting = self.waiting.stop_for({session_key, *work})
+        is_waiting = self.waiting.stop_for(
+            lambda parent: parent == session_key or self._is_below(parent, session_key)
+        )
         own = {session_key} if with_own else set[str]()
         return await self._cancel(own | work) or is_waiting
 
@@ -188,15 +203,15 @@ class RunningTurns:
 
     def work_of(self, session_key: str) -> set[str]:
         """Return the sessions in which work for a session is done, and work for those."""
-        found, parents = set[str](), {session_key}
-        while parents:
-            parents = {key for key in self._turns if self._parent_of(key) in parents} - found
-            found |= parents
-        return found - {session_key}
+        below = {key for key in self._turns if self._is_below(key, session_key)}
+        return below - {session_key}
 
-    def _parent_of(self, session_key: str) -> str | None:
-        given = self._turns[session_key][0].lease.message.assignment
-        return given.parent if given else None
+    def _is_below(self, session_key: str, ancestor: str) -> bool:
+        seen, parent = {session_key}, self._parents.get(session_key)
+        while parent is not None and parent != ancestor and parent not in seen:
+            seen.add(parent)
+            parent = self._parents.get(parent)
+        return parent == ancestor
 
     def has(self, session_key: str) -> bool:
         """Whether a turn of a session is under way."""

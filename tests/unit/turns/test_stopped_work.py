@@ -56,6 +56,17 @@ async def test_it_ends_children_and_their_children_and_no_one_elses(office: Desk
     assert [stop["session"] for stop in stops] == ["desk:1", "desk:1", "desk:2"]
 
 
+async def test_it_ends_the_children_of_what_has_ended(office: Desk) -> None:
+    async with office.open():
+        await office.say(assign("child", assign("grandchild", "hang")))
+        await ended(office)
+        await office.until(lambda: hanging(office) == 1)
+        await office.say("/stop")
+        await office.until(lambda: "Stopped." in office.texts())
+        found = {end["id"]: end["stop_reason"] for end in await ended(office, 2)}
+        assert found == {"child": "completed", "grandchild": "cancelled"}
+
+
 async def test_it_ends_work_that_has_not_begun(office: Desk) -> None:
     office.settings["agents.max_concurrent_turns"] = 1
     async with office.open():
