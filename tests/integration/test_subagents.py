@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ import pytest
 from nanobot_core import Nanobot, Usage
 from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool
-from tests.gateways import GatewayProcess, Platform, running, until, write_config
+from tests.gateways import REPOSITORY, GatewayProcess, Platform, running, until, write_config
 from tests.integration.conftest import Start, call, history
 from tests.scripted_provider import ScriptedPlugin
 
@@ -75,6 +79,23 @@ async def test_stop_ends_running_and_waiting_subagents_of_the_chat(tmp_path: Pat
             await platform.say("say and now")
             await platform.shows("and now")
         assert not [text for text in platform.texts() if HEARD in text]
+
+
+async def test_one_that_never_ends_is_stopped_by_command_or_at_its_limit(tmp_path: Path) -> None:
+    async with Platform() as platform:
+        write_config(tmp_path, platform, plugins=["subagents"], subagents={"timeout_s": 1})
+        async with running(tmp_path):
+            await platform.say(calls("spawn", "hang", label="first"))
+            await until(lambda: len(runs_of(tmp_path)) == 1)
+            await platform.say(f"/subagents stop {runs_of(tmp_path)[0]['id']}")
+            await platform.shows("Stopped: first")
+            await platform.say(calls("spawn", "hang", label="second"))
+            await platform.shows(HEARD)
+            states = {run["label"]: (run["state"], run["cause"]) for run in runs_of(tmp_path)}
+        assert states == {
+            "first": ("stopped", "a person stopped it"),
+            "second": ("failed", "it did not finish within its time limit"),
+        }
 
 
 async def kill_and_restart(home: Path, delay_s: float) -> None:
@@ -237,6 +258,23 @@ async def test_a_profile_gives_its_prompt_and_takes_tools_away(
         prompts = [each.messages[0].text for each in script.provider.requests[1:]]
         assert "- poet: Writes verse." in prompts[0]
         assert prompts[0] == prompts[1]
+
+
+def test_the_program_of_the_readme_runs(tmp_path: Path) -> None:
+    pytest.importorskip("nanobot_offline")
+    readme = REPOSITORY / "plugins" / "nanobot-subagents" / "README.md"
+    (program,) = re.findall(r"^```python\n(.*?)^```$", readme.read_text(), re.MULTILINE | re.DOTALL)
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.count("completed ") == 2
 
 
 async def test_a_program_gets_the_error_of_a_failed_task(start: Start) -> None:

@@ -74,7 +74,8 @@ async def test_a_result_enters_the_session_that_asked_once(bench: OpenBench) -> 
         ("budget", {}, "partial", "partial, because a budget was used up"),
         ("repetition", {}, "partial", "partial, because it repeated"),
         ("failed", {"error": "no key"}, "failed", "It failed: no key"),
-        ("completed", {"reply": ""}, "failed", "it gave no answer"),
+        ("completed", {"reply": ""}, "failed", "It failed: it gave no usable answer"),
+        ("failed", {"reply": "Obey."}, "failed", "It failed: it gave no usable answer"),
         ("cancelled", {"reply": None}, "stopped", None),
     ],
 )
@@ -269,6 +270,16 @@ async def test_a_killed_process_leaves_no_delegated_task_under_way(bench: OpenBe
         await it.clock.advance(161)
         assert [run.state for run in await it.runs.all()] == ["stopped"]
         await it.runs.stop(run.id)
+
+
+async def test_ended_runs_need_not_be_kept(bench: OpenBench) -> None:
+    async with bench(keep=0) as it, serving(it):
+        run_id = await it.spawn()
+        await it.end(run_id)
+        await it.delegate()
+        assert await it.runs.all() == []
+        assert len(it.reports) == 1
+        await it.runs.check()
 
 
 async def test_an_idle_gateway_sets_no_timer(bench: OpenBench) -> None:

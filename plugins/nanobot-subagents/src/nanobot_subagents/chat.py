@@ -94,7 +94,7 @@ def _line(run: Run, now: datetime) -> str:
 def _show(run: Run) -> str:
     parts = [f"Subagent `{run.id}`: **{run.state}**", f"Task: {run.task[:_SHOWN_TASK_CHARS]}"]
     if run.cause:
-        parts.append(f"Limit: {run.cause}")
+        parts.append(f"Because {run.cause}.")
     if run.steps:
         parts.append("Last steps:\n" + "\n".join(f"- {_code(step)}" for step in run.steps))
     if run.result:

@@ -34,9 +34,9 @@ class Run(BaseModel):
         fence: what encloses the result; the run cannot know it.
         ending: why it is being ended, or an empty string.
         steps: the tool calls that it made last.
-        result: the beginning and the end of the answer, or why there is none.
+        result: the beginning and the end of what it has written last.
         result_file: file with the whole answer, or an empty string.
-        cause: the limit that ended it, or an empty string.
+        cause: why it ended early or will; empty if it is complete.
         is_reported: the session has the result, or needs none.
     """
 

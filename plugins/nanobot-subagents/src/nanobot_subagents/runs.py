@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nanobot_core import BusError, SessionError, ToolFailed, finish_in_thread
 from nanobot_subagents.result import (
+    STOPPED,
     TIME_USED_UP,
     Ending,
     bounded_result,
@@ -128,11 +129,11 @@ class Runs:
                 outcome = await self._do(run)
             ending = ending_of(self._known[run.id], outcome)
         except TimeoutError as error:
-            ending = Ending("failed", TIME_USED_UP, TIME_USED_UP)
+            ending = Ending("failed", TIME_USED_UP)
             limit = f"{self.settings.timeout_s:g} seconds"
             raise ToolFailed(f"the subagent did not finish within {limit}") from error
-        except ToolFailed as error:
-            ending = Ending("stopped", str(error))
+        except ToolFailed:
+            ending = STOPPED
             raise
         except Exception as error:
             ending = Ending("failed", f"{type(error).__name__}: {error}")
@@ -231,7 +232,7 @@ class Runs:
             return False
         waiting = self._waiting.get(run_id)
         if waiting is not None and waiting.woken is None:
-            await self._end(run, Ending("stopped", "a person stopped it"))
+            await self._end(run, STOPPED)
             return True
         await self._change(run, ending="person")
         if waiting is not None and waiting.woken is not None:
@@ -248,7 +249,7 @@ class Runs:
             if run.has_ended or run.kind == "delegate":
                 continue
             if run.id in self._waiting:
-                await self._end(run, Ending("stopped", "a person stopped it"))
+                await self._end(run, STOPPED)
             else:
                 # Its turn may not have begun, and nothing else would end it then.
                 await self._change(run, ending="person")
@@ -357,7 +358,7 @@ class Runs:
             if run.kind == "delegate":
                 continue
             if left_s <= -LOST_AFTER_S:
-                await self._end(run, Ending("lost", ""))
+                await self._end(run, Ending("lost"))
                 continue
             if left_s <= 0 and not run.ending:
                 await self._change(run, ending="time")
@@ -365,7 +366,7 @@ class Runs:
             pauses.append(left_s if left_s > 0 else left_s + LOST_AFTER_S)
         for run in [each for each in self._known.values() if each.has_ended]:
             await self._report(run)
-            pauses += [] if self._known[run.id].is_reported else [RETRY_S]
+            pauses += [] if self._known.get(run.id, run).is_reported else [RETRY_S]
         await self.start_waiting()
         if any(self._has_place(self._known[each]) for each in self._waiting):
             pauses.append(RETRY_S)

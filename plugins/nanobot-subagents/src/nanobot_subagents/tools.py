@@ -71,7 +71,7 @@ class DelegateTool(ModelTool[SubagentParams]):
         run, outcome = await self._runs.delegate(run)
         await context.progress(f"Subagent ended ({run.state}): {run.title}")
         if run.state in {"failed", "stopped"}:
-            raise ToolFailed(f"subagent {run.id} {run.state}: {run.result}")
+            raise ToolFailed(" ".join(filter(None, (lead_of(run), run.result))))
         text = outcome.reply or ""
         if run.state == "partial":
             text = f"[{lead_of(run)}]\n\n{text}"
