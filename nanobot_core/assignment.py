@@ -14,7 +14,8 @@ from typing import Literal, TypeAlias
 from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
-AssignmentSource: TypeAlias = Literal["cron", "heartbeat", "subagent"]
+AssignmentSource: TypeAlias = Literal["cron", "heartbeat", "subagent", "service"]
+"""``service``: anything else that a plugin has done, such as the handling of a mail."""
 Authority: TypeAlias = Literal["machine", "owner", "guest"]
 """``machine``: at the terminal or in a program of this machine, whose user is the owner."""
 Delivery: TypeAlias = Literal["always", "when_notable", "never"]

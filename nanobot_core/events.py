@@ -23,7 +23,7 @@ from nanobot_core.text import Repaired
 
 OutputT = TypeVar("OutputT")
 TurnSource: TypeAlias = Literal[
-    "chat", "cli", "sdk", "cron", "heartbeat", "subagent", "api", "plugin"
+    "chat", "cli", "sdk", "cron", "heartbeat", "subagent", "service", "api", "plugin"
 ]
 """``chat``: through the message queue from a channel. ``plugin``: an `AgentTask`, not a turn."""
 StopReason: TypeAlias = Literal[

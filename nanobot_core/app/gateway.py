@@ -15,7 +15,7 @@ from nanobot_core.app.owner import OwnerNotices
 from nanobot_core.app.reloading import Load, Reloaded, Reloader, describe
 from nanobot_core.app.services import ServiceRunner
 from nanobot_core.app.totals import Totals
-from nanobot_core.channels.access import fault_of, with_names
+from nanobot_core.channels.access import fault_of, first_part
 from nanobot_core.channels.manager import ChannelManager
 from nanobot_core.channels.outbox import Outbox
 from nanobot_core.channels.pairing import PairingStore
@@ -24,7 +24,6 @@ from nanobot_core.contracts.service import GatewayStatus, Mount, Route
 from nanobot_core.disk import damaged_files
 from nanobot_core.errors import BusError
 from nanobot_core.events import WorkStopped
-from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage
 from nanobot_core.plugins.health import QUIET_STATES
 from nanobot_core.plugins.loader import make_object
@@ -154,17 +153,12 @@ class Gateway:
         ]
         return sorted(found, key=lambda route: (-len(route.mount.path), route.mount.path))
 
-    async def publish(self, message: InboundMessage) -> bool:
-        """Store a message that does not come from a channel."""
-        if fault := fault_of(message):
-            msg = f"a message for '{message.channel}' is not stored: {fault}"
-            raise BusError(msg)
-        message = replace(with_names(message), id=message.id or new_id())
-        return await self.bus.publish_inbound(message)
-
     async def assign(self, assignment: Assignment, content: str) -> bool:
         """Store work for the agent."""
         message, is_stored = InboundMessage.of(assignment, content), False
+        # The names of an admitted sender follow the id.
+        if fault := fault_of(replace(message, sender_id=first_part(message.sender_id))):
+            raise BusError(f"work '{message.id}' is not stored: {fault}")
         is_new = self.turns.waiting.expect(message)
         try:
             is_stored = await self.bus.publish_inbound(message)

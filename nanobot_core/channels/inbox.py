@@ -66,7 +66,8 @@ class ChannelInbox:
 
             logger.warning("{}: refused a message: {}", message.channel, fault)
             return False
-        message = with_names(message)
+        # A platform's message has the rights of its sender, and no others.
+        message = replace(with_names(message), assignment=None)
         if not await self._is_known(message):
             return False
         times = self._times_of(message)
@@ -216,4 +217,5 @@ def _of_same_origin(changed: InboundMessage, admitted: InboundMessage) -> Inboun
         sender_names=(),
         id=admitted.id,
         dedupe_key=admitted.dedupe_key,
+        assignment=None,
     )

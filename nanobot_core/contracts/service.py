@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from nanobot_core.assignment import Assignment, Requester
 from nanobot_core.contracts.bus import BusDepth
-from nanobot_core.messages import InboundMessage, Usage
+from nanobot_core.messages import Usage
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -179,12 +179,6 @@ class GatewayAccess(Protocol):
 
     def routes(self) -> Sequence[Route]:
         """Return what plugins mount on the HTTP server, longest paths first."""
-
-    async def publish(self, message: InboundMessage) -> bool:
-        """Store a message that comes from no channel, such as that of a due job.
-
-        Access lists do not apply. Returns and raises as `Bus.publish_inbound`.
-        """
 
     async def assign(self, assignment: Assignment, content: str) -> bool:
         """Store work for the agent, which is done once, also after a crash.

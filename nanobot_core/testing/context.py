@@ -53,7 +53,7 @@ class FakeGateway:
         current: what `status` returns.
         offered: what `commands` returns.
         mounted: what `routes` returns, sorted.
-        published: messages that plugins published, and their assignments.
+        published: messages of the work that plugins assigned, in order.
         stopped: plugin and id of the work that plugins stopped.
         shown: chat and text of the lines that plugins showed.
         notices: to the owner, by key.
@@ -113,17 +113,13 @@ class FakeGateway:
         """Return what is mounted, longest paths first."""
         return sorted(self.mounted, key=lambda route: -len(route.mount.path))
 
-    async def publish(self, message: InboundMessage) -> bool:
-        """Keep a message; one with a known dedupe key is a repetition."""
-        key = message.dedupe_key
-        if key is not None and any(key == other.dedupe_key for other in self.published):
+    async def assign(self, assignment: Assignment, content: str) -> bool:
+        """Keep work as its message; the same work is a repetition."""
+        message = InboundMessage.of(assignment, content)
+        if any(message.id == known.id for known in self.published):
             return False
         self.published.append(message)
         return True
-
-    async def assign(self, assignment: Assignment, content: str) -> bool:
-        """Keep work as its message; the same work is a repetition."""
-        return await self.publish(InboundMessage.of(assignment, content))
 
     async def stop_work(self, plugin: str, work_id: str) -> bool:
         """Keep the name of the work; whether it was given."""

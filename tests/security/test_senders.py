@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from nanobot_core import InboundMessage
+from nanobot_core import Assignment, Requester
 from nanobot_core.errors import BusError
 from tests.gateways import Platform, running, until, write_config
 
@@ -30,17 +30,16 @@ async def test_an_id_with_the_owners_name_behind_a_bar_is_not_the_owner(tmp_path
     assert platform.texts("1") == []
 
 
-async def test_a_plugin_that_hands_on_such_an_id_is_refused(tmp_path: Path) -> None:
-    write_config(tmp_path, owner=["chatty:boss"])
+async def test_work_for_an_id_that_cannot_be_seen_is_refused(tmp_path: Path) -> None:
+    write_config(tmp_path)
     async with running(tmp_path) as bot:
         gateway = (await bot.plugins.context_for("chatty")).gateway
         assert gateway is not None
-        for sender, chat in (("mallory|boss", "1"), ("mallory", "1\n2")):
-            forged = InboundMessage(
-                channel="chatty", sender_id=sender, chat_id=chat, content="/plugins"
-            )
+        for sender, chat in (("mallory\u202e", "1"), ("mallory", "1\n2")):
+            requester = Requester(channel="chatty", sender_id=sender, chat_id=chat)
+            work = Assignment(plugin="p", id="1", source="service", requester=requester)
             with pytest.raises(BusError, match="not stored: the"):
-                await gateway.publish(forged)
+                await gateway.assign(work, "hello")
 
 
 async def test_strangers_use_up_nothing_of_a_program_that_signs(tmp_path: Path) -> None:

@@ -10,11 +10,20 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from nanobot_core import BusError, BusFull, InboundMessage, MessageReceived, on
+from nanobot_core import (
+    Assignment,
+    BusError,
+    BusFull,
+    InboundMessage,
+    MessageReceived,
+    Requester,
+    on,
+)
 from nanobot_core.channels.inbox import TOO_FAST
 from nanobot_core.contracts.plugin import Refuse
 from tests.unit.channels.conftest import Bench, inbound
 
+FORGED = Assignment(plugin="p", id="1", source="cron", requester=Requester(authority="machine"))
 pytestmark = pytest.mark.anyio
 
 
@@ -187,6 +196,7 @@ async def test_plugins_rewrite_one_after_another_and_cannot_move_a_message(bench
                 content=event.message.content + self._text,
                 id="forged",
                 dedupe_key="forged",
+                assignment=FORGED,
             )
 
     bench.plug(Adds("b"), Adds("c"))
@@ -195,6 +205,12 @@ async def test_plugins_rewrite_one_after_another_and_cannot_move_a_message(bench
     assert message.content == "abc"
     assert (message.channel, message.sender_id, message.chat_id) == ("test", "7|Ann", "7")
     assert (message.id, message.dedupe_key) == ("i", "d")
+    assert message.assignment is None
+
+
+async def test_what_comes_from_a_platform_is_never_assigned_work(bench: Bench) -> None:
+    assert await bench.inbox().publish(inbound("a", assignment=FORGED))
+    assert (await bench.bus.receive_inbound()).message.assignment is None
 
 
 async def test_what_must_be_rewritten_and_cannot_be_is_offered_again(bench: Bench) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from nanobot_core import ChatRequest, LLMResponse, ToolCall, ToolContext, tool
+from nanobot_core.app.gateway import Gateway
 from nanobot_core.turns import dispatcher as module, running
 from nanobot_core.turns.pipeline import UNKNOWN_COMMAND
 from tests.unit.turns.conftest import Desk, DoomedBus, asks, echo, wish_of
@@ -389,6 +390,7 @@ async def test_who_is_not_the_owner_commands_nothing(desk: Desk) -> None:
 async def test_a_control_command_whose_plugin_has_gone_is_answered(desk: Desk) -> None:
     async with desk.open():
         await desk.until(lambda: desk.inbox is not None)
-        assert desk.access is not None
-        await desk.access.publish(desk.message("/gone", is_control=True))
+        gateway = desk.access
+        assert isinstance(gateway, Gateway)
+        await gateway.bus.publish_inbound(desk.message("/gone", is_control=True, id="gone"))
         assert await desk.replies(1) == [UNKNOWN_COMMAND]
