@@ -96,6 +96,8 @@ RAISED: Final[dict[tuple[str, str], int]] = {
     ("methods", "nanobot_core/plugins/context.py::HostContext"): 21,
     # A test names the parts that it needs and leaves out the others.
     ("all-parameters", "nanobot_core/testing/context.py::FakePluginContext.__init__"): 9,
+    # One for each option of the terminal.
+    ("all-parameters", "plugins/nanobot-cron/src/nanobot_cron/commands.py::add"): 14,
     # The contract of a bus, and `open`.
     ("methods", "nanobot_core/bus/sqlite.py::SqliteBus"): 16,
     # A contract suite has one test for each guarantee of the contract.

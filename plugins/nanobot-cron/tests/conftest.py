@@ -1,4 +1,4 @@
-"""A scheduler whose time, gateway and plugins the tests control."""
+"""A scheduler whose time, gateway and plugins the tests control, and a context without one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -17,6 +18,7 @@ from nanobot_core import (
     AssignmentFinished,
     BusFull,
     Contributed,
+    CronExpression,
     InboundMessage,
     Requester,
     SystemJob,
@@ -25,8 +27,10 @@ from nanobot_core import (
     TurnOutcome,
 )
 from nanobot_core.testing import FakeClock, FakeGateway, FakePluginContext
+from nanobot_cron.file_trigger import FileTrigger
 from nanobot_cron.job import JobState
 from nanobot_cron.jobs import Jobs
+from nanobot_cron.message_trigger import MessageTrigger
 from nanobot_cron.runner import Runner
 from nanobot_cron.scheduler import CronService
 from nanobot_cron.settings import CronSettings
@@ -166,3 +170,30 @@ def chat() -> Requester:
 def home(tmp_path: Path) -> Home:
     """A home without jobs, in which the owner has written."""
     return Home(tmp_path)
+
+
+async def _tidy() -> str:
+    return "removed 3 files"
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> FakePluginContext:
+    """The plugin in a gateway, at 10:30 on a Monday in Berlin."""
+    job = SystemJob(
+        id="tidy", summary="remove old files", schedule=CronExpression("30 3 * * *"), run=_tidy
+    )
+    triggers: list[Contributed[Trigger]] = []
+    made = FakePluginContext(
+        tmp_path,
+        plugin_id="cron",
+        clock=FakeClock(datetime(2026, 11, 23, 9, 30, tzinfo=UTC)),
+        gateway=FakeGateway(),
+        contributions={
+            "contribute_jobs": [Contributed("acme", job)],
+            "contribute_triggers": triggers,
+        },
+    )
+    triggers += [Contributed("cron", each) for each in (FileTrigger(made), MessageTrigger(made))]
+    made.timezone = ZoneInfo("Europe/Berlin")
+    (made.workspace / "inbox").mkdir()
+    return made

@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,13 +69,6 @@ class Watch:
 
 async def make(ctx: FakePluginContext, **options: Any) -> Watch:
     return Watch(ctx, await FileTrigger(ctx).check(context(ctx), options))
-
-
-@pytest.fixture
-def ctx(tmp_path: Path) -> FakePluginContext:
-    made = FakePluginContext(tmp_path, plugin_id="cron")
-    (made.workspace / "inbox").mkdir()
-    return made
 
 
 async def test_created_changed_and_removed_files_are_one_event_each(ctx: FakePluginContext) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,11 +59,6 @@ async def watched(ctx: FakePluginContext, options: JsonObject) -> AsyncIterator[
         await asyncio.sleep(0)
         yield events
         task.cancel()
-
-
-@pytest.fixture
-def ctx(tmp_path: Path) -> FakePluginContext:
-    return FakePluginContext(tmp_path, plugin_id="cron")
 
 
 @pytest.mark.parametrize(

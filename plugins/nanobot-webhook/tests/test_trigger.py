@@ -176,7 +176,9 @@ async def test_the_secret_survives_a_restart_and_is_not_in_the_options(
         again = FakePluginContext(tmp_path, plugin_id="webhook")
         async with watching(again, job.stored, job) as secret:
             assert secret == job.secret
-        assert WebhookTrigger(again).describe(job.stored) == "a POST to /webhook/hooks/deploy"
+        assert (
+            WebhookTrigger(again).describe(job.stored) == "a program posts to /webhook/hooks/deploy"
+        )
 
 
 @pytest.mark.parametrize(

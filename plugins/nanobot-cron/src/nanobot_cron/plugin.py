@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nanobot_core import PluginFacts, ServiceSpec, SettingsSection, on
+from nanobot_core import (
+    Check,
+    CliGroup,
+    LazyTool,
+    PluginFacts,
+    ServiceSpec,
+    SettingsSection,
+    SlashCommand,
+    on,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +53,40 @@ class CronPlugin:
     def contribute_services(self, ctx: PluginContext) -> Iterable[ServiceSpec]:
         """Contribute the scheduler."""
         return (ServiceSpec(name="cron", factory="nanobot_cron.scheduler:CronService"),)
+
+    @on.contribute_tools
+    def contribute_tools(self, ctx: PluginContext) -> Iterable[LazyTool]:
+        """Contribute ``cron``."""
+        return (LazyTool("cron", "nanobot_cron.tool:CronTool"),)
+
+    @on.contribute_commands
+    def contribute_commands(self, ctx: PluginContext) -> Iterable[SlashCommand]:
+        """Contribute ``/cron``."""
+        return (
+            SlashCommand(
+                name="cron",
+                summary="scheduled jobs: /cron list, add, remove, enable, disable, run, history",
+                handler="nanobot_cron.replies:answer_cron",
+                control=True,
+                owner_only=True,
+            ),
+        )
+
+    @on.contribute_cli
+    def contribute_cli(self) -> Iterable[CliGroup]:
+        """Contribute ``nanobot cron``."""
+        return (
+            CliGroup(
+                name="cron",
+                summary="Show and change scheduled jobs.",
+                app="nanobot_cron.commands:app",
+            ),
+        )
+
+    @on.contribute_checks
+    def contribute_checks(self) -> Iterable[Check]:
+        """Contribute a check of the jobs."""
+        return (Check(name="scheduled jobs", run="nanobot_cron.check:check_jobs"),)
 
     @on.start
     def start(self, ctx: PluginContext) -> None:

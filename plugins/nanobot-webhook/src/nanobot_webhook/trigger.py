@@ -133,4 +133,4 @@ class WebhookTrigger(Trigger):
 
     def describe(self, options: JsonObject) -> str:
         """Return the address."""
-        return f"a POST to {PATH}/{_Stored.model_validate(options).name}"
+        return f"a program posts to {PATH}/{_Stored.model_validate(options).name}"

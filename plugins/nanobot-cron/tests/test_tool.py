@@ -1,0 +1,226 @@
+"""The tool: what it understands, what it refuses, and whose jobs it shows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from nanobot_core import (
+    Assignment,
+    JsonObject,
+    Requester,
+    ToolContext,
+    ToolDenied,
+    ToolError,
+    ToolFailed,
+    ToolInputError,
+)
+from nanobot_core.testing import FakeGateway, FakePluginContext, definition_findings
+from nanobot_cron.jobs import Jobs
+from nanobot_cron.tool import CronTool
+
+TASK = "Say good morning"
+
+
+def context(
+    ctx: FakePluginContext, sender: str = "7", *, is_owner: bool = True, **facts: Any
+) -> ToolContext:
+    requester = Requester(
+        channel="telegram",
+        chat_id="42",
+        sender_id=sender,
+        session_key="telegram:42",
+        authority="owner" if is_owner else "guest",
+    )
+    return ToolContext(
+        session_key="telegram:42",
+        turn_id="t",
+        call_id="c",
+        channel="telegram",
+        chat_id="42",
+        sender_id=sender,
+        is_owner=is_owner,
+        workspace=ctx.workspace,
+        files=ctx.files,
+        requester=requester,
+        **facts,
+    )
+
+
+async def call(
+    ctx: FakePluginContext, action: str, where: ToolContext | None = None, /, **arguments: Any
+) -> str:
+    given: JsonObject = {"action": action, **arguments}
+    answer = await CronTool(ctx).execute(where or context(ctx), given)
+    assert isinstance(answer, str)
+    return answer
+
+
+async def added(
+    ctx: FakePluginContext, where: ToolContext | None = None, /, **arguments: Any
+) -> str:
+    """Add a job and return its id."""
+    text = await call(ctx, "add", where, message=TASK, **arguments)
+    return text.split()[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (
+            {"cron_expr": "0 7 * * mon-fri"},
+            [
+                "every weekday at 07:00 (Europe/Berlin)",
+                "Next runs: Tue 24 Nov 07:00, Wed 25 Nov 07:00, Thu 26 Nov 07:00.",
+                "The answer goes to telegram:42.",
+                "while the gateway is down runs once, afterwards",
+            ],
+        ),
+        (
+            {"cron_expr": "0 7 * * *", "tz": "America/New_York"},
+            ["at 07:00 (America/New_York)", "Next runs in Europe/Berlin: Mon 23 Nov 13:00,"],
+        ),
+        ({"cron_expr": "@daily"}, ["Next runs: Tue 24 Nov 00:00"]),
+        (
+            {"every_seconds": 5_400, "deliver": "when_notable"},
+            ["every 90 minutes", "Next runs: Mon 23 Nov 12:00,", "if it is worth a message"],
+        ),
+        (
+            {"at": "2027-01-02T09:00", "deliver": "never"},
+            ["Next run: Sat 2 Jan 2027 09:00.", "No chat gets the answer"],
+        ),
+        ({"at": "+20m"}, ["Next run: Mon 23 Nov 10:50."]),
+        (
+            {"on": "file", "options": {"path": "inbox", "pattern": "*.pdf"}},
+            ["when a file *.pdf in inbox is created or changed or removed"],
+        ),
+        (
+            {"on": "message", "options": {"text": "help", "chat": "any"}},
+            ["when a message in any chat contains 'help'"],
+        ),
+    ],
+)
+async def test_the_answer_repeats_what_was_understood(
+    ctx: FakePluginContext, arguments: dict[str, Any], parts: list[str]
+) -> None:
+    text = await call(ctx, "add", message=TASK, **arguments)
+
+    assert all(part in text for part in parts), text
+    (job,) = await ctx.shared(Jobs).all()
+    assert (job.message, job.requester.chat_id, job.id in text) == (TASK, "42", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({}, "exactly one of at, every_seconds, cron_expr, on; found none"),
+        ({"at": "+1h", "cron_expr": "@daily"}, "found at and cron_expr"),
+        ({"at": "2026-11-23T10:00"}, "it is now Monday 2026-11-23 10:30 in Europe/Berlin"),
+        ({"cron_expr": "0 7 * * *", "tz": "Europe/Berln"}, "Europe/Berlin"),
+        ({"at": "2027-01-01T09:00", "tz": "Mars"}, "unknown"),
+        ({"cron_expr": "0 0 7 * * *"}, "write five"),
+        ({"cron_expr": "0 7 31 2 *"}, ""),
+        ({"cron_expr": "often"}, "write five"),
+        ({"every_seconds": 0}, "must be 60 seconds to 10 years"),
+        ({"every_seconds": -5}, "must be 60 seconds to 10 years"),
+        ({"every_seconds": 59.9}, "must be 60 seconds to 10 years"),
+        ({"every_seconds": 600, "tz": "UTC"}, "a time zone has no meaning"),
+        ({"at": "+1h", "options": {"path": "."}}, "options belong to an event"),
+        ({"on": "fil"}, "did you mean file"),
+        ({"on": "file"}, "path is required"),
+        ({"on": "file", "options": {"path": "/etc/passwd"}}, "outside the workspace"),
+        ({"on": "message", "options": {"text": "a", "regex": "b"}}, "regex"),
+        ({"at": "+1h", "job_id": "a"}, "job_id has no meaning"),
+        ({"at": "+1h", "message": " "}, "message is missing"),
+    ],
+)
+async def test_what_cannot_be_understood_is_explained(
+    ctx: FakePluginContext, arguments: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ToolError) as caught:
+        await call(ctx, "add", **{"message": TASK, **arguments})
+    assert reason in str(caught.value)
+    assert await ctx.shared(Jobs).all() == []
+
+
+async def test_jobs_are_listed_switched_run_and_removed(ctx: FakePluginContext) -> None:
+    job_id = await added(ctx, cron_expr="0 7 * * mon-fri", name="Morning")
+
+    listed = await call(ctx, "list")
+    assert f"**Morning** (`{job_id}`): every weekday at 07:00 (Europe/Berlin)" in listed
+    assert "next Tue 24 Nov 07:00; answers to telegram:42" in listed
+    assert "**remove old files** (`tidy`): every day at 03:30 (Europe/Berlin)" in listed
+    assert "of plugin acme" in listed
+
+    assert await call(ctx, "disable", job_id=job_id) == f"Disabled job {job_id}."
+    assert "disabled" in await call(ctx, "list")
+    assert "next run Tue 24 Nov 07:00" in await call(ctx, "enable", job_id=job_id)
+    assert "runs now" in await call(ctx, "run", job_id=job_id)
+    assert "running" in await call(ctx, "list")
+    assert "Removed" in await call(ctx, "remove", job_id=job_id)
+    assert "Morning" not in await call(ctx, "list")
+
+    gateway = ctx.gateway
+    assert isinstance(gateway, FakeGateway)
+    (message,) = gateway.published
+    assert TASK in message.content
+    assert message.assignment is not None
+    assert not message.assignment.admits(["cron"])
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments", "reason"),
+    [
+        ("remove", {}, "job_id is required for remove"),
+        ("remove", {"job_id": "tidy"}, "managed by plugin 'acme'"),
+        ("enable", {"job_id": "tidi"}, "did you mean 'tidy'"),
+        ("run", {"job_id": "?"}, "no job '?'"),
+    ],
+)
+async def test_changes_that_are_impossible_are_explained(
+    ctx: FakePluginContext, action: str, arguments: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ToolInputError, match=reason.replace("?", r"\?")):
+        await call(ctx, action, **arguments)
+
+
+async def test_a_guest_sees_and_changes_own_jobs_only(ctx: FakePluginContext) -> None:
+    guest, other = (context(ctx, name, is_owner=False) for name in ("8", "9"))
+    owners = await added(ctx, every_seconds=600, name="Owners")
+    own = await added(ctx, guest, every_seconds=600, name="Guests")
+
+    assert "Guests" in await call(ctx, "list", guest)
+    assert "Owners" not in await call(ctx, "list", guest)
+    assert "tidy" not in await call(ctx, "list", guest)
+    assert await call(ctx, "list", other) == "There are no jobs."
+    for action in ("remove", "disable", "enable", "run"):
+        for job_id in (owners, "tidy"):
+            with pytest.raises(ToolInputError, match="no job"):
+                await call(ctx, action, guest, job_id=job_id)
+        with pytest.raises(ToolInputError, match="no job"):
+            await call(ctx, action, other, job_id=own)
+    assert "Removed" in await call(ctx, "remove", guest, job_id=own)
+    assert [job.id for job in await ctx.shared(Jobs).all()] == [owners]
+
+
+async def test_a_scheduled_turn_cannot_add_jobs(ctx: FakePluginContext) -> None:
+    work = Assignment(plugin="heartbeat", id="1", source="heartbeat", requester=Requester())
+    with pytest.raises(ToolDenied, match="a scheduled task cannot add jobs"):
+        await call(ctx, "add", context(ctx, assignment=work), message=TASK, at="+1h")
+
+
+async def test_jobs_that_cannot_be_stored_are_reported(ctx: FakePluginContext) -> None:
+    (ctx.data_dir / "jobs.json").write_text(json.dumps({"version": 99, "jobs": []}))
+    with pytest.raises(ToolFailed, match="upgrade nanobot-cron"):
+        await call(ctx, "add", message=TASK, at="+1h")
+
+
+def test_the_definition_suits_all_providers(ctx: FakePluginContext) -> None:
+    tool = CronTool(ctx)
+
+    assert list(definition_findings(tool.definition)) == []
+    assert {"oneOf", "anyOf", "allOf"}.isdisjoint(tool.parameters)
+    assert not tool.for_guests
+    assert tool.exclusive

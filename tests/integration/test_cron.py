@@ -1,0 +1,165 @@
+"""Jobs in a gateway: made in a chat, at the terminal or for an event, answered in the chat."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot_core import JsonObject, ToolCall
+from tests.gateways import LIMIT_S, OWNER, Platform, environment, running, write_config
+from tests.scripted_provider import ScriptedPlugin
+
+pytest.importorskip("nanobot_cron")
+pytestmark = pytest.mark.anyio
+
+
+async def nanobot(home: Path, *words: str, code: int = 0) -> str:
+    """Run a command of the terminal, and return what it prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nanobot_core", *words),
+        env=environment(home),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(2 * LIMIT_S):
+        out, errors = await process.communicate()
+    assert process.returncode == code, (out, errors)
+    return (errors if code else out).decode()
+
+
+def configure(home: Path, platform: Platform | None, script: ScriptedPlugin, **more: Any) -> None:
+    defaults = {"model": script.model, "workspace": str(home / "workspace")}
+    plugins = ["cron", *more.pop("plugins", [])]
+    write_config(home, platform, plugins=plugins, agents={"defaults": defaults}, **more)
+    (home / "workspace").mkdir()
+
+
+async def test_a_job_made_in_a_chat_is_done_once_and_answered_there(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    add: JsonObject = {
+        "action": "add",
+        "message": "Say good morning",
+        "name": "Morning",
+        "at": "+1s",
+    }
+    script = ScriptedPlugin(ToolCall("1", "cron", add), "I will.", "Good morning!", "No idea.")
+    async with Platform() as platform:
+        configure(home, platform, script)
+        async with running(home, None, script) as bot:
+            await platform.say("wish me a good morning in a second")
+            await platform.shows("I will.")
+            await platform.shows("Good morning!")
+            async with asyncio.timeout(LIMIT_S):
+                while "Morning" in ((await bot.run("/cron list")).reply or ""):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await platform.say("may I use cron?", chat="2", sender="8")
+            await platform.shows("No idea.", chat="2")
+
+    assert platform.texts() == ["I will.", "Good morning!"]
+    asked, understood, scheduled, guest = script.provider.requests
+    offered = [{tool.name for tool in request.tools} for request in script.provider.requests]
+    assert ["cron" in names for names in offered] == [True, True, False, False]
+    assert "Added job" in understood.messages[-1].text
+    assert "Say good morning" in scheduled.messages[-1].text
+    assert asked.messages[0].text != "", guest
+
+
+async def test_events_start_jobs_whose_answers_reach_the_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nanobot_cron.file_trigger.POLL_S", 0.05)
+    home = tmp_path / "home"
+    script = ScriptedPlugin("Hello.", "One of two.", "One of two.", "A file came.")
+    async with Platform() as platform:
+        configure(home, platform, script)
+        (home / "workspace" / "inbox").mkdir()
+        async with running(home, None, script) as bot:
+            await platform.say("hello")
+            await platform.shows("Hello.")
+            await platform.say('/cron add "Look who calls" --on message --option text=alarm')
+            await platform.shows("contains 'alarm'")
+            await platform.say("an alarm in the kitchen")
+            await platform.until(lambda: platform.texts().count("One of two.") == 2)
+            added = await bot.run("/cron add File it --on file --option path=inbox")
+            assert "a file * in inbox" in (added.reply or "")
+            await asyncio.to_thread((home / "workspace/inbox/new.txt").write_text, "new")
+            await platform.shows("A file came.")
+
+    texts = [request.messages[-1].text for request in script.provider.requests]
+    (called,) = [text for text in texts[1:3] if "Look who calls" in text]
+    assert f"{OWNER} wrote in chatty:1" in called
+    assert "created: new.txt" in texts[3]
+
+
+async def test_a_request_with_the_secret_of_a_job_starts_it(tmp_path: Path) -> None:
+    pytest.importorskip("nanobot_http")
+    pytest.importorskip("nanobot_webhook")
+    httpx = pytest.importorskip("httpx")
+    home = tmp_path / "home"
+    script = ScriptedPlugin("Hello.", "It is deployed.")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    async with Platform() as platform:
+        gateway = {"port": port}
+        configure(home, platform, script, plugins=["http", "webhook"], gateway=gateway)
+        async with running(home, None, script) as bot:
+            await platform.say("hello")
+            await platform.shows("Hello.")
+            added = await bot.run("/cron add Say what is new --on webhook --option name=deploy")
+            secret = (added.reply or "").partition("Bearer ")[2].partition("`")[0]
+            async with httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}", trust_env=False
+            ) as to:
+
+                async def post(given: str) -> int:
+                    headers = {"authorization": f"Bearer {given}", "idempotency-key": "1"}
+                    path = "/webhook/hooks/deploy"
+                    return int(
+                        (await to.post(path, content=b"version 7", headers=headers)).status_code
+                    )
+
+                async with asyncio.timeout(LIMIT_S):
+                    while await _tried(post(secret), httpx.ConnectError) != 200:  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+                assert [await post("wrong"), await post(secret)] == [401, 200]
+            await platform.shows("It is deployed.")
+
+    assert secret.startswith("whsec_")
+    assert "version 7" in script.provider.requests[1].messages[-1].text
+    assert secret not in (home / "plugins" / "cron" / "jobs.json").read_text()
+
+
+async def test_the_terminal_uses_the_gateway_or_a_new_agent(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    script = ScriptedPlugin("Hello.")
+    message = 'Say "hi", \\ and\n{"a": 1}'
+    async with Platform() as platform:
+        configure(home, platform, script)
+        async with running(home, None, script) as bot:
+            await platform.say("hello")
+            await platform.shows("Hello.")
+            options = ("--cron", "0 7 * * *", "--tz", "Europe/Berlin", "--to", "chatty:1")
+            shown = await nanobot(home, "cron", "add", message, *options, "--name", "Hi")
+            assert "every day at 07:00 (Europe/Berlin)" in shown
+            assert "Hi" in ((await bot.run("/cron list")).reply or "")
+    job = json.loads(await nanobot(home, "cron", "list", "--json"))[0]
+    refused = await nanobot(home, "cron", "remove", "unknown", code=1)
+
+    assert (job["message"], job["chat"], job["by"]["authority"]) == (message, "chatty:1", "machine")
+    assert "no job 'unknown'" in refused
+
+
+async def _tried(request: Awaitable[int], refusal: type[Exception]) -> int | None:
+    """Return the status, or ``None`` while the server does not listen yet."""
+    try:
+        return await request
+    except refusal:
+        return None
