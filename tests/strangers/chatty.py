@@ -1,14 +1,17 @@
 """A single-file plugin for tests of the gateway: channel, provider, tools and services.
 
 The channel speaks with a `tests.gateways.Platform` over a unix socket. The provider does what the
-user's message says: ``say WORDS``, ``hang``, ``stream`` (words, then nothing), ``fail``, or
-``call TOOL {"json": 1}`` with several calls separated by ``;;``.
+user's message says: ``say WORDS``, ``hang``, ``stream`` (words, then nothing), ``fail``, ``spend``
+(calls of 1,000 tokens without end), or ``call TOOL {"json": 1}`` with several calls separated by
+``;;``. It answers reports of subagents with the results that they name.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -38,9 +41,12 @@ from nanobot_core import (
     Tool,
     ToolCall,
     ToolContext,
+    Usage,
     on,
     tool,
 )
+
+REPORTED = re.compile(r"RESULT-\w+|waited [\d.]+|used up")
 
 
 class ChattySettings(ChannelSettings):
@@ -149,6 +155,15 @@ class ChattyProvider(LLMProvider):
     name = "chatty"
 
     async def chat_stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        new = list(itertools.takewhile(lambda one: one.role == "user", reversed(request.messages)))
+        reports = "".join(one.text for one in new if "The subagent '" in one.text)
+        if found := sorted(set(REPORTED.findall(reports))):
+            closing = reports.splitlines()[-1].partition(" ")[2]
+            yield Completed(LLMResponse(content=f"Reported: {', '.join(found)}. {closing}"))
+            return
+        if spending := _spending(request):
+            yield spending
+            return
         results = []
         for message in reversed(request.messages):
             if message.role != "tool":
@@ -171,6 +186,16 @@ class ChattyProvider(LLMProvider):
             await asyncio.Event().wait()
         yield TextDelta(rest)
         yield Completed(LLMResponse(content=rest))
+
+
+def _spending(request: ChatRequest) -> Completed | None:
+    """Return the next call of an endless task, as long as there are tools to call."""
+    wishes = [message.text for message in request.messages if message.role == "user"]
+    if not wishes[-1].strip().endswith("spend") or not request.tools:
+        return None
+    calls = _calls(f'wait_beside {{"seconds": {len(request.messages) / 1_000}}}')
+    usage = Usage(prompt_tokens=1_000)
+    return Completed(LLMResponse(tool_calls=calls, finish_reason="tool_calls", usage=usage))
 
 
 def _calls(text: str) -> tuple[ToolCall, ...]:
