@@ -272,6 +272,48 @@ async def test_a_killed_process_leaves_no_delegated_task_under_way(bench: OpenBe
         await it.runs.stop(run.id)
 
 
+async def test_a_cancelled_call_does_not_strand_the_run_that_it_was_starting(
+    bench: OpenBench,
+) -> None:
+    async with bench(max_running=1) as it:
+        first = await it.spawn()
+        second = await it.spawn()
+        begun, original = asyncio.Event(), it.gateway.assign
+
+        async def assign(*_: object) -> bool:
+            begun.set()
+            await asyncio.Event().wait()
+            return True
+
+        it.gateway.assign = assign
+        ending = asyncio.ensure_future(it.end(first))
+        async with asyncio.timeout(5):
+            await begun.wait()
+        ending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ending
+        it.gateway.assign = original
+        assert it.state(second) == "queued"
+        await it.runs.check()
+        assert it.state(second) == "running"
+        assert len(it.given) == 2
+        assert len(it.reports) == 1
+
+
+async def test_runs_are_read_before_the_agent_has_started(bench: OpenBench) -> None:
+    async with bench() as it:
+        await it.spawn()
+        await it.end(it.given[0].assignment.id)
+    async with bench(keep=0) as it:
+
+        async def delete_session(_key: str) -> bool:
+            raise RuntimeError("the agent is not started")
+
+        it.ctx.agent.delete_session = delete_session
+        await it.runs.recover()
+        assert len(await it.runs.all()) == 1
+
+
 async def test_ended_runs_need_not_be_kept(bench: OpenBench) -> None:
     async with bench(keep=0) as it, serving(it):
         run_id = await it.spawn()

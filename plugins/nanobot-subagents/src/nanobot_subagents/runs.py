@@ -183,13 +183,17 @@ class Runs:
                 waiting.woken.set()
             elif self._ctx.gateway is not None:
                 await self._ctx.gateway.assign(run.assignment(), run.task)
-                await self._show(run, f"Subagent started: {run.title}")
-        except (BusError, OSError) as error:
+        except BaseException as error:
+            # Also if another call, for which this one started the run, is cancelled.
+            if self._since.pop(run.id, None) is not None:
+                self._waiting = {run.id: waiting, **self._waiting}
+                self._known[run.id] = self._known[run.id].model_copy(update={"state": "queued"})
+            if not isinstance(error, BusError | OSError):
+                raise
             self._log.warning("run {} cannot be started now: {}", run.id, error)
-            del self._since[run.id]
-            self._waiting = {run.id: waiting, **self._waiting}
-            self._known[run.id] = run.model_copy(update={"state": "queued"})
             return False
+        if waiting.woken is None:
+            await self._show(run, f"Subagent started: {run.title}")
         return True
 
     async def _do(self, run: Run) -> TurnOutcome:
@@ -263,6 +267,7 @@ class Runs:
         """Store the end of a run, and let others start."""
         self._waiting.pop(run.id, None)
         self._since.pop(run.id, None)
+        self.changed.set()
         result, file = ending.text, ""
         if run.kind == "spawn":
             most = self.settings.max_result_chars
@@ -315,8 +320,9 @@ class Runs:
                 await self._ctx.agent.delete_session(run.session_key)
                 await asyncio.to_thread(remove_result, run)
                 await asyncio.to_thread(self._store.remove, run.id)
-            except (SessionError, OSError) as error:
-                self._log.warning("run {} is not deleted yet: {}", run.id, error)
+            except (SessionError, OSError, RuntimeError) as error:
+                # The agent may not have started yet, or be about to stop.
+                self._log.debug("run {} is not deleted yet: {}", run.id, error)
                 return
             self._known.pop(run.id, None)
 
