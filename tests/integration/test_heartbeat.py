@@ -30,12 +30,15 @@ def text_of(request: ChatRequest) -> str:
 
 async def beat(bot: Nanobot) -> str:
     """Beat, wait until its work has ended, and return what is shown of it."""
+    return f"{(await bot.run('/heartbeat trigger')).reply} {await result_of_beat(bot)}"
+
+
+async def result_of_beat(bot: Nanobot) -> str:
     async with asyncio.timeout(LIMIT_S):
-        line = (await bot.run("/heartbeat trigger")).reply or ""
         while True:
             state = json.loads((await bot.run("/heartbeat status --json")).reply or "")
             if not state["beats"] or state["beats"][-1]["result"]:
-                return f"{line} {state['beats'][-1]['result']}" if state["beats"] else line
+                return str(state["beats"][-1]["result"]) if state["beats"] else ""
             await asyncio.sleep(0.01)
 
 
@@ -46,8 +49,9 @@ async def test_only_a_notable_result_reaches_the_owner(tmp_path: Path) -> None:
         final(worth_a_message=True, text="The garage code is 4711 now."),
         *(final(**RUN), final(worth_a_message=False, text="Nothing new.")),
         *(final(**RUN), "Nothing new.", "Nothing new at all."),
-        "It is 4711.",
+        *("It is 4711.", final(**RUN), FakeReply(gate=asyncio.Event())),
     )
+    requests = script.provider.requests
     defaults = {"model": script.model, "workspace": str(home / "workspace")}
     async with Platform() as platform:
         plugins = ["heartbeat", "files"]
@@ -68,10 +72,16 @@ async def test_only_a_notable_result_reaches_the_owner(tmp_path: Path) -> None:
             await platform.say("what is the code?")
             await platform.shows("It is 4711.")
 
-    assert platform.texts() == ["Hello.", "The garage code is 4711 now.", "It is 4711."]
-    decision, work = map(text_of, script.provider.requests[1:3])
+            await bot.run("/heartbeat trigger")
+            await platform.say("/stop")
+            assert "cancelled" in await result_of_beat(bot)
+
+    shown = ["Hello.", "The garage code is 4711 now.", "It is 4711.", "Stopped."]
+    assert platform.texts() == shown
+    decision, work = map(text_of, requests[1:3])
     assert "look at notes.txt" in decision
     assert "hello" not in decision + work, "the history of the chat is left out"
-    assert "write_file" not in [tool.name for tool in script.provider.requests[2].tools]
-    assert "The garage code is 4711 now." in text_of(script.provider.requests[-1])
-    assert "garage code" not in text_of(script.provider.requests[5]), "a session begins empty"
+    assert "write_file" not in [tool.name for tool in requests[2].tools]
+    question = next(filter(lambda text: "what is the code?" in text, map(text_of, requests)))
+    assert "The garage code is 4711 now." in question
+    assert "garage code" not in text_of(requests[5]), "a session begins empty"

@@ -1,8 +1,9 @@
-"""A gateway to which nobody writes asks no model."""
+"""A gateway to which nobody writes asks no model, until one of its jobs has something to do."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -49,7 +50,7 @@ class Metronome:
 async def test_an_idle_gateway_with_all_plugins_asks_no_model_in_a_day(tmp_path: Path) -> None:
     home, clock, metronome = tmp_path / "home", FakeClock(), Metronome()
     skip = FakeReply(tool_calls=(ToolCall("1", "final_answer", {"action": "skip"}),))
-    script = ScriptedPlugin("Hello.", skip)
+    script = ScriptedPlugin("Hello.", "[SKIP]", skip)
     plugins = [
         each.name
         for each in entry_points(group="nanobot")
@@ -66,9 +67,15 @@ async def test_an_idle_gateway_with_all_plugins_asks_no_model_in_a_day(tmp_path:
                 await metronome.next_beat(clock)
             assert len(requests) == 1, "only the message of the owner"
 
-            (home / "workspace" / "HEARTBEAT.md").write_text("- [ ] every day: look outside\n")
+            entry = {"cursor": 1, "timestamp": "2026-01-01 10:00", "content": "- lives in Bonn"}
+            (home / "workspace" / "memory" / "history.jsonl").write_text(f"{json.dumps(entry)}\n")
             while len(requests) == 1:
                 await metronome.next_beat(clock)
+            (home / "workspace" / "HEARTBEAT.md").write_text("- [ ] every day: look outside\n")
+            while len(requests) == 2:
+                await metronome.next_beat(clock)
 
-    assert "look outside" in requests[-1].messages[-1].text
+    dream, heartbeat = (request.messages[-1].text for request in requests[1:3])
+    assert "lives in Bonn" in dream
+    assert "look outside" in heartbeat
     assert platform.texts() == ["Hello."]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -315,7 +314,7 @@ class Boss:
     async def start(self, ctx: PluginContext) -> None:
         self.ctx = ctx
 
-    async def give(self, name: str, parent: str | None = "sdk:default", **limits: Any) -> str:
+    async def give(self, name: str, parent: str = "sdk:default") -> str:
         work = Assignment(
             plugin=self.ctx.id,
             id=name,
@@ -323,7 +322,7 @@ class Boss:
             requester=Requester(authority="machine"),
             session_key=f"boss:{name}",
             parent=parent,
-            **limits,
+            delivery="never",
         )
         async with asyncio.timeout(LIMIT_S):
             outcome = await self.ctx.agent.work(work, "hello")
@@ -367,31 +366,17 @@ async def test_a_used_up_budget_stops_the_work_that_it_pays_for(
         assert (await boss.give("one")).startswith(f"the {scope} budget is used up (100 of 100")
 
 
-async def test_work_that_work_gives_counts_for_both(
+async def test_work_that_work_has_given_counts_for_both(
     start: Start, reply: Reply, boss: Boss, tmp_path: Path
 ) -> None:
-    nested = GivingTool(boss)
-    call = FakeReply(tool_calls=(ToolCall("1", "give", {}),), usage=Usage(prompt_tokens=10))
-    async with start(call, reply(), reply(tokens=10), budgets={"session": {"tokens": 1000}}) as bot:
+    async with start(reply(tokens=20), reply(tokens=100)) as bot:
         await bot.plugins.register(boss, "boss")
-        bot.tools.register(nested)
-        assert await boss.give("one") == "Hello."
+        await boss.give("one")
+        await boss.give("two", "boss:one")
 
     with closing(store_of(tmp_path)) as store:
         totals = {key: store.total("session", key).tokens for key in SESSIONS}
     assert totals == {"sdk:default": 120, "boss:one": 120, "boss:two": 100}
-
-
-class GivingTool(Tool):
-    name = "give"
-    description = "Give work."
-    parameters: JsonObject = {"type": "object", "properties": {}}  # noqa: RUF012 - the contract has it so
-
-    def __init__(self, boss: Boss) -> None:
-        self.boss = boss
-
-    async def execute(self, context: ToolContext, arguments: JsonObject) -> str:
-        return await self.boss.give("two", context.session_key)
 
 
 class NothingTool(Tool):

@@ -134,6 +134,7 @@ class Heart:
         self, beat: Beat, chat: tuple[str, str], gateway: GatewayAccess, checklist: str
     ) -> Assignment:
         channel, chat_id = chat
+        key = f"{channel}:{chat_id}"
         return Assignment(
             plugin=self._ctx.id,
             id=beat.id,
@@ -143,12 +144,13 @@ class Heart:
                 channel=channel,
                 chat_id=chat_id,
                 sender_id=self._ctx.id,
-                session_key=f"{channel}:{chat_id}",
+                session_key=key,
                 authority="machine",
                 # Others may read a chat that the settings name; the owner's memory stays out of it.
                 is_group=chat != gateway.owners_chat,
             ),
             session_key=self._session,
+            parent=key,
             instructions=await asyncio.to_thread(
                 prompt, self._ctx, "nanobot_heartbeat:act", checklist=checklist
             ),

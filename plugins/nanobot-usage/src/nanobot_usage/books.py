@@ -24,6 +24,9 @@ GATHER_S = 0.2
 MAX_UNSTORED = 10_000
 """Calls that are kept in memory while the store cannot be written; the oldest are lost beyond."""
 
+MAX_PARENTS = 1_000
+"""Sessions of work whose parents are known."""
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
@@ -91,6 +94,8 @@ class Books:
         self._ctx = ctx
         self._store = UsageStore(ctx.data_dir)
         self._turns: dict[str, _TurnAccount] = {}
+        self._parents: dict[str, tuple[str, ...]] = {}
+        """By session of work; work that it has given may begin after its turn."""
         self._unstored: list[Call] = []
         self._storing = asyncio.Lock()
         self._is_to_store = False
@@ -258,11 +263,15 @@ class Books:
         return self._turns[turn.id]
 
     def _parents_of(self, turn: TurnInfo) -> tuple[str, ...]:
+        """Return the sessions for which a turn works, and note them for the work that it gives."""
         if (parent := _parent_of(turn)) is None:
             return ()
-        above = (each.parents for each in self._turns.values() if each.session == parent)
-        found = dict.fromkeys((parent, *next(above, ())))
-        return tuple(key for key in found if key != turn.session_key)
+        found = dict.fromkeys((parent, *self._parents.get(parent, ())))
+        found.pop(turn.session_key, None)
+        self._parents[turn.session_key] = tuple(found)
+        while len(self._parents) > MAX_PARENTS:
+            del self._parents[next(iter(self._parents))]
+        return tuple(found)
 
     def _today(self) -> str:
         return self._ctx.clock.now().date().isoformat()

@@ -133,5 +133,4 @@ class UsagePlugin(TurnLog):
 
 def _is_read(turn: TurnInfo) -> bool:
     """Whether a person reads the answer; what other work could report is left to a later turn."""
-    given = turn.assignment
-    return given is None or (given.parent is None and given.delivery == "always")
+    return turn.assignment is None or turn.assignment.delivery == "always"
