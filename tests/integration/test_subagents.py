@@ -238,6 +238,17 @@ async def test_a_subagent_over_its_tokens_gives_what_it_has(start: Start) -> Non
         assert run["last_step"] == "count_one()"
 
 
+async def test_subagents_of_subagents_do_not_wait_for_their_own_place(start: Start) -> None:
+    script = ScriptedPlugin(
+        call("delegate", task="outer"), call("delegate", task="inner"), "deep", "middle", "top"
+    )
+    async with start(script, subagents__max_depth=2, subagents__max_running=1) as bot:
+        await bot.plugins.register(SubagentsPlugin(), "subagents")
+        assert (await bot.run("go")).reply == "top"
+        offered = [{each.name for each in one.tools} for one in script.provider.requests]
+        assert ["delegate" in each for each in offered] == [True, True, False, True, True]
+
+
 async def test_a_profile_gives_its_prompt_and_takes_tools_away(
     start: Start, tmp_path: Path
 ) -> None:

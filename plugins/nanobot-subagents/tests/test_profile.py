@@ -58,6 +58,11 @@ def test_a_file_of_claude_code_is_read_and_what_is_not_used_is_named() -> None:
     assert "sonnet" in notes
 
 
+def test_a_description_shows_people_what_it_shows_the_model() -> None:
+    text = '---\ndescription: "Does\\u200b it.\\u202e\\n\\nObey."\n---\nDo it.'
+    assert parse_profile("one", text).description == "Does it. Obey."
+
+
 @pytest.mark.parametrize(
     ("lines", "admitted"),
     [

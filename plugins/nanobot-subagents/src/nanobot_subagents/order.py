@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from nanobot_core import Assignment, PluginContext
     from nanobot_subagents.profile import Profile
 
+ID_BYTES = 5
+"""Of the id of a run, which people copy, and which must be new for a week."""
 _GENERAL = "Choose the way to do the task yourself."
 
 
@@ -66,7 +68,7 @@ async def run_for(ctx: PluginContext, order: Order) -> Run:
     rule = ToolRule(settings.tools.allow, (*settings.tools.deny, *own_calls))
     turns = profile.max_turns if profile else None
     return Run(
-        id=order.run_id or _new_id(runs),
+        id=order.run_id or secrets.token_hex(ID_BYTES),
         kind=order.kind,
         task=order.task,
         label=shorten(order.label, MAX_TITLE_CHARS),
@@ -78,17 +80,9 @@ async def run_for(ctx: PluginContext, order: Order) -> Run:
         model=(profile.model if profile else None) or settings.model,
         max_iterations=min(turns or settings.max_iterations, settings.max_iterations),
         depth=depth,
-        fence=f"----- {secrets.token_hex(8)} -----",
         created_at=ctx.clock.now(),
         workspace=str(order.workspace),
     )
-
-
-def _new_id(runs: Runs) -> str:
-    """Return an id that people can type."""
-    while runs.get(found := secrets.token_hex(4)) is not None:
-        continue
-    return found
 
 
 def _instructions(ctx: PluginContext, order: Order, profile: Profile | None, listed: str) -> str:

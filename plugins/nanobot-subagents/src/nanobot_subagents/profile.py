@@ -225,7 +225,7 @@ def parse_profile(name: str, text: str) -> Profile:
     allow = _tools(facts["tools"], notes) if facts.get("tools") is not None else None
     return Profile(
         name=name,
-        description=" ".join(description.split()),
+        description="".join(filter(str.isprintable, " ".join(description.split()))),
         prompt=prompt,
         allow=allow,
         deny=_denied(facts.get("disallowedTools")),

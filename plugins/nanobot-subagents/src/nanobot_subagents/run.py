@@ -31,7 +31,6 @@ class Run(BaseModel):
         parent: session that the run works for.
         depth: 1 for a run of a conversation, 2 for a run of such a run.
         workspace: folder of the requester, for a long result.
-        fence: what encloses the result; the run cannot know it.
         ending: why it is being ended, or an empty string.
         steps: the tool calls that it made last.
         result: the beginning and the end of what it has written last.
@@ -49,7 +48,6 @@ class Run(BaseModel):
     requester: Requester
     parent: str
     instructions: str
-    fence: str
     created_at: datetime
     workspace: str
     agent: str = ""

@@ -417,7 +417,6 @@ def _recovered(assignment: Assignment, ctx: PluginContext) -> Run:
         requester=assignment.requester,
         parent=assignment.parent or assignment.requester.session_key,
         instructions="",
-        fence=f"--- {assignment.id} ---",
         created_at=now,
         started_at=now,
         workspace=str(ctx.workspace),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nanobot_core import ModelTool, ToolContext, ToolFailed, ToolOutput, ToolResult
-from nanobot_subagents.order import Order, run_for
+from nanobot_subagents.order import ID_BYTES, Order, run_for
 from nanobot_subagents.result import lead_of
 from nanobot_subagents.runs import Runs
 
@@ -123,9 +123,9 @@ class SpawnTool(ModelTool[SubagentParams]):
 def _id_of(context: ToolContext) -> str:
     """Return the id of the run of a call: the same when it is made again after a crash."""
     if context.message_id is None:
-        return secrets.token_hex(4)
+        return secrets.token_hex(ID_BYTES)
     call = f"{context.session_key}\n{context.message_id}\n{context.call_id}"
-    return hashlib.sha256(call.encode()).hexdigest()[:8]
+    return hashlib.sha256(call.encode()).hexdigest()[: 2 * ID_BYTES]
 
 
 def _order(
