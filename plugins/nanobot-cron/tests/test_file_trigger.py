@@ -11,10 +11,20 @@ from typing import Any
 
 import pytest
 
-from nanobot_core import JsonObject, PathGuard, ToolContext, ToolError, ToolFailed, TriggerEvent
+from nanobot_core import (
+    JsonObject,
+    PathGuard,
+    Requester,
+    ToolContext,
+    ToolError,
+    ToolFailed,
+    TriggerEvent,
+)
 from nanobot_core.testing import FakeClock, FakePluginContext
 from nanobot_cron import snapshot
 from nanobot_cron.file_trigger import POLL_S, FileTrigger
+from nanobot_cron.job import On
+from nanobot_cron.jobs import Jobs
 
 
 def context(ctx: FakePluginContext, **facts: Any) -> ToolContext:
@@ -37,6 +47,7 @@ class Watch:
     options: JsonObject
     events: list[TriggerEvent] = field(default_factory=list)
     accept: Callable[[], None] = lambda: None
+    job_id: str = "job1"
 
     async def fire(self, event: TriggerEvent) -> None:
         self.accept()
@@ -47,7 +58,7 @@ class Watch:
         """Watch from now on; the first look is over."""
         trigger = FileTrigger(self.ctx)
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(trigger.watch("job1", self.options, self.fire))
+            task = group.create_task(trigger.watch(self.job_id, self.options, self.fire))
             await self.clock.wait_for_sleepers()
             yield
             task.cancel()
@@ -267,13 +278,16 @@ async def test_damaged_knowledge_starts_with_the_files_at_creation(ctx: FakePlug
 
 
 async def test_knowledge_of_removed_jobs_is_removed(ctx: FakePluginContext) -> None:
-    watch = await make(ctx, path="inbox")
-    trigger = FileTrigger(ctx)
-    trigger.forget_others([])
-    async with watch.running():
-        (ctx.workspace / "inbox" / "a.txt").touch()
-        await watch.look()
-    trigger.forget_others(["job1"])
-    assert len(list((ctx.data_dir / "watched").iterdir())) == 1
-    trigger.forget_others(["job2"])
-    assert list((ctx.data_dir / "watched").iterdir()) == []
+    async def count_after(job_id: str) -> int:
+        watch = await make(ctx, path="inbox")
+        watch.job_id = job_id
+        async with watch.running():
+            (ctx.workspace / "inbox" / job_id).touch()
+            await watch.look()
+        return len(list((ctx.data_dir / "watched").iterdir()))
+
+    kept = await ctx.shared(Jobs).add(
+        message="x", schedule=On(trigger="file", options={}), requester=Requester()
+    )
+
+    assert [await count_after(name) for name in ("job1", kept.id, "job2")] == [1, 1, 2]

@@ -57,6 +57,7 @@ ZONES = [ZoneInfo(name) for name in ("Europe/Berlin", "America/New_York", "Asia/
             ),
         ),
         ('add {"message": "--json"}', Words("add", fields={"message": "--json"})),
+        ("add x --json", Words("add", fields={"message": "x"}, as_json=True)),
         ('add --json {"at": null}', Words("add", fields={"at": None}, as_json=True)),
     ],
 )

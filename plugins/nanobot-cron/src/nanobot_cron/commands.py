@@ -166,7 +166,7 @@ def history(ctx: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
     if as_json:
         _print_json(found["runs"])
     else:
-        typer.echo(found["text"])
+        _write(found["text"])
 
 
 def _ask(ctx: typer.Context, verb: str, rest: str = "") -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _ask(ctx: typer.Context, verb: str, rest: str = "") -> dict[str, Any]:
     except ValueError:  # such as that the plugin does not work
         found = {"error": reply}
     if "error" in found:
-        typer.echo(f"Error: {found['error']}", err=True)
+        _write(f"Error: {found['error']}", err=True)
         raise typer.Exit(1)
     return found
 
@@ -195,7 +195,12 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         _print_json(found)
     else:
-        typer.echo(found["text"])
+        _write(found["text"])
+
+
+def _write(text: str, *, err: bool = False) -> None:
+    """Print text without control characters: guests write names of jobs, too."""
+    typer.echo("".join(each for each in text if each.isprintable() or each == "\n"), err=err)
 
 
 def _print_json(value: object) -> None:
@@ -223,4 +228,4 @@ def _print_table(rows: list[list[str]]) -> None:
     room = max(shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths), 20)
     for row, first in zip(rows, cells, strict=True):
         padded = [cell.ljust(width) for cell, width in zip(first, widths, strict=True)]
-        typer.echo("  ".join([*padded, shorten(row[-1], room)]).rstrip())
+        _write("  ".join([*padded, shorten(row[-1], room)]).rstrip())

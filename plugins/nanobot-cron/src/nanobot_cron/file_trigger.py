@@ -8,7 +8,7 @@ change while nothing watches is found later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from nanobot_core import Folder, ToolInputError, Trigger, TriggerEvent
+from nanobot_cron.errors import JobsUnavailable
 from nanobot_cron.snapshot import Change, Place, Snapshot, take_snapshot
+from nanobot_cron.store import JobStore
 
 if TYPE_CHECKING:
     from nanobot_core import Fire, JsonObject, PluginContext, ToolContext
@@ -105,6 +107,7 @@ class FileTrigger(Trigger):
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
         self._log = ctx.logger
+        self._is_tidy = False
 
     async def check(self, context: ToolContext, options: JsonObject) -> JsonObject:
         """Resolve the path and note the newest change there, after which changes count.
@@ -122,6 +125,7 @@ class FileTrigger(Trigger):
     async def watch(self, job_id: str, options: JsonObject, fire: Fire) -> None:
         """Look every `POLL_S` seconds, and fire one event for all changes of one look."""
         stored = _Stored.model_validate(options)
+        await self._forget_removed(job_id)
         known = await asyncio.to_thread(self._load, job_id, stored)
         before: Snapshot | None = None
         while True:
@@ -145,21 +149,22 @@ class FileTrigger(Trigger):
         below = " or a folder below it" if stored.recursive else ""
         return f"a file {stored.pattern} in {stored.shown}{below} is {what}"
 
-    def forget_others(self, job_ids: Iterable[str]) -> None:
-        """Remove what is known for jobs that no longer exist; blocks.
-
-        Args:
-            job_ids: the jobs that exist.
-        """
-        kept = {_state_name(job_id) for job_id in job_ids}
-        folder = Folder(self._ctx.data_dir / _FOLDER)
-        try:
-            names = [entry.name for entry in folder.scan()]
-        except FileNotFoundError:
+    async def _forget_removed(self, job_id: str) -> None:
+        """Remove what is known for jobs that no longer exist, once for each process."""
+        if self._is_tidy:
             return
-        for name in names:
-            if name not in kept:
-                folder.remove(name)
+        self._is_tidy = True
+        try:
+            jobs = (await self._ctx.shared(JobStore).read()).jobs
+            await asyncio.to_thread(self._keep, {_state_name(each) for each in (job_id, *jobs)})
+        except (JobsUnavailable, OSError) as error:
+            self._log.warning("what is known for removed jobs is kept: {}", error)
+
+    def _keep(self, names: set[str]) -> None:
+        folder = self._folder()
+        for entry in folder.scan():
+            if entry.name not in names:
+                folder.unlink(entry.name)
 
     def _load(self, job_id: str, stored: _Stored) -> _Known:
         """Return what is known; at first, the files as they were when the job was made."""

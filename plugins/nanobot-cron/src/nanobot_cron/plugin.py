@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nanobot_core import AssignmentFinished, PluginContext, Trigger, TurnStarted
+    from nanobot_cron.message_trigger import Watchers
 
 
 class CronPlugin:
@@ -26,6 +27,7 @@ class CronPlugin:
 
     def __init__(self) -> None:
         self._ctx: PluginContext | None = None
+        self._watchers: Watchers | None = None
 
     @on.describe_plugin
     def describe_plugin(self) -> PluginFacts:
@@ -45,8 +47,9 @@ class CronPlugin:
     def contribute_triggers(self, ctx: PluginContext) -> Iterable[Trigger]:
         """Contribute the triggers ``file`` and ``message``."""
         from nanobot_cron.file_trigger import FileTrigger
-        from nanobot_cron.message_trigger import MessageTrigger
+        from nanobot_cron.message_trigger import MessageTrigger, Watchers
 
+        self._watchers = ctx.shared(Watchers)
         return (FileTrigger(ctx), MessageTrigger(ctx))
 
     @on.contribute_services
@@ -96,10 +99,8 @@ class CronPlugin:
     @on.before_turn
     async def before_turn(self, event: TurnStarted) -> None:
         """Start the jobs that wait for such a message."""
-        from nanobot_cron.message_trigger import Watchers
-
-        if self._ctx is not None:
-            await self._ctx.shared(Watchers).see(event)
+        if self._watchers is not None:
+            await self._watchers.see(event)
 
     @on.after_assignment
     async def after_assignment(self, event: AssignmentFinished) -> None:

@@ -80,7 +80,7 @@ async def add_job(
         message=wanted.message,
         schedule=schedule,
         requester=requester,
-        name=wanted.name.strip(),
+        name=" ".join(wanted.name.split()),
         delivery=wanted.deliver,
         session_key=wanted.session,
         missed=wanted.missed,

@@ -74,8 +74,8 @@ def parse_words(text: str) -> Words:
     if verb == "add" and rest.startswith("{"):
         return Words(verb, fields=_object(rest), as_json=as_json)
     words = _split(rest)
-    if "--json" in words and verb != "add":
-        words.remove("--json")
+    if words[-1:] == ["--json"]:
+        words.pop()
         as_json = True
     if verb == "add":
         return Words(verb, fields=_fields(words), as_json=as_json)

@@ -11,7 +11,7 @@ from uuid import uuid4
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from nanobot_core import BusError, TriggerEvent
+from nanobot_core import NanobotError, TriggerEvent
 from nanobot_webhook.settings import WebhookSettings
 from nanobot_webhook.signature import SignatureRefused, decode_key, read_head, verify_body
 from nanobot_webhook.trigger import Hooks
@@ -106,7 +106,7 @@ class HookIntake:
     async def _store(self, fire: Fire, event: TriggerEvent) -> Response:
         try:
             await fire(event)
-        except (BusError, OSError) as error:
+        except (NanobotError, OSError) as error:
             self._log.warning("event {} is not stored: {}", event.id, error)
             return _refusal(503, "the event is not stored", {"retry-after": "5"})
         return JSONResponse({"stored": True})
