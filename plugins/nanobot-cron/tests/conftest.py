@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import errno
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,27 +21,31 @@ from nanobot_core import (
     BusFull,
     Contributed,
     CronExpression,
+    Fire,
     InboundMessage,
+    JsonObject,
     Requester,
     SystemJob,
+    ToolContext,
     Trigger,
     TurnInfo,
     TurnOutcome,
 )
 from nanobot_core.testing import FakeClock, FakeGateway, FakePluginContext
 from nanobot_cron.file_trigger import FileTrigger
-from nanobot_cron.job import JobState
+from nanobot_cron.job import JobState, Schedule
 from nanobot_cron.jobs import Jobs
 from nanobot_cron.message_trigger import MessageTrigger
 from nanobot_cron.runner import Runner
 from nanobot_cron.scheduler import CronService
 from nanobot_cron.settings import CronSettings
-from nanobot_cron.store import JobStore
+from nanobot_cron.store import Book, JobStore
 
 CHAT = Requester(
     channel="chatty", chat_id="c1", sender_id="anna", session_key="chatty:c1", authority="owner"
 )
 LIMIT_S = 20.0
+POLL_S = 0.0005
 
 
 class JumpingClock(FakeClock):
@@ -64,11 +70,43 @@ class Gateway(FakeGateway):
     def __init__(self) -> None:
         super().__init__()
         self.is_full = False
+        self.refused = False
 
     async def assign(self, assignment: Assignment, content: str) -> bool:
         if self.is_full:
+            self.refused = True
             raise BusFull(1, 1)
         return await super().assign(assignment, content)
+
+
+class SpyTrigger(Trigger):
+    """Fires what a test gives it, and fails as often as the test says."""
+
+    name = "spy"
+    description = "waits for a test"
+    parameters: JsonObject
+
+    def __init__(self) -> None:
+        self.parameters = {"type": "object"}
+        self.fires: dict[str, Fire] = {}
+        self.failures = 0
+
+    async def check(self, context: ToolContext, options: JsonObject) -> JsonObject:
+        return options
+
+    async def watch(self, job_id: str, options: JsonObject, fire: Fire) -> None:
+        if self.failures:
+            self.failures -= 1
+            msg = "lost the connection"
+            raise OSError(msg)
+        self.fires[job_id] = fire
+        try:
+            await asyncio.Event().wait()
+        finally:
+            del self.fires[job_id]
+
+    def describe(self, options: JsonObject) -> str:
+        return "when the test says so"
 
 
 class Home:
@@ -82,6 +120,7 @@ class Home:
         self.system: list[SystemJob] = []
         self.triggers: list[Trigger] = []
         self.settings = CronSettings()
+        self.is_hanging = False
 
     @asynccontextmanager
     async def process(self, *, has_gateway: bool = True) -> AsyncIterator[Process]:
@@ -131,11 +170,23 @@ class Process:
         """Wait until a condition holds."""
         async with asyncio.timeout(LIMIT_S):
             while not condition():  # noqa: ASYNC110 - what it waits for has no event
-                await asyncio.sleep(0)
+                await asyncio.sleep(POLL_S)
 
     async def state(self, job_id: str) -> JobState:
         """Return what is known of a job."""
         return (await self.jobs.get(job_id)).state
+
+    def count_writes(self) -> list[int]:
+        """Return a list that gets an entry for each write of the file from now on."""
+        found: list[int] = []
+        write = self.store._write
+
+        def counted(book: Book) -> None:
+            found.append(len(book.jobs))
+            write(book)
+
+        self.store._write = counted  # type: ignore[method-assign]
+        return found
 
     async def advance(self, seconds: float) -> None:
         """Move the time on, as the scheduler sees it."""
@@ -164,6 +215,36 @@ class Process:
 def chat() -> Requester:
     """The owner, in a private chat."""
     return CHAT
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """Makes each write fail in a ``with`` block."""
+
+    def fail(_path: Path, _text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    @contextmanager
+    def full() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr("nanobot_cron.store.replace_file", fail)
+            yield
+
+    return full
+
+
+@pytest.fixture
+def many() -> Callable[[Home, Requester, int, Schedule], Awaitable[None]]:
+    """Stores many jobs at once."""
+
+    async def store_many(home: Home, chat: Requester, count: int, schedule: Schedule) -> None:
+        async with home.process(has_gateway=False) as process:
+            job = await process.jobs.add(message="Say hello", schedule=schedule, requester=chat)
+            copies = [job.model_copy(update={"id": f"job{number}"}) for number in range(count)]
+            book = Book(jobs={copy.id: copy for copy in copies})
+            await process.store.change(lambda _: (book, None))
+
+    return store_many
 
 
 @pytest.fixture
@@ -197,3 +278,9 @@ def ctx(tmp_path: Path) -> FakePluginContext:
     made.timezone = ZoneInfo("Europe/Berlin")
     (made.workspace / "inbox").mkdir()
     return made
+
+
+@pytest.fixture
+def spy_trigger() -> SpyTrigger:
+    """A trigger that waits for the test."""
+    return SpyTrigger()

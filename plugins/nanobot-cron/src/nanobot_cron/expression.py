@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -29,6 +30,7 @@ class ScheduleInvalid(ValueError):
     """A time, an expression or a zone that cannot be used; the message says what to write."""
 
 
+@lru_cache(maxsize=4_096)
 def check_cron(expression: str, timezone: str) -> None:
     """Check an expression of five fields, and the name of a time zone.
 

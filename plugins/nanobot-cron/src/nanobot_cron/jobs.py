@@ -298,10 +298,8 @@ class Jobs:
             slot = following
 
     def _refuse_interval(self, seconds: float) -> None:
-        shortest = describe_interval(self._settings.min_interval_s)
-        msg = (
-            f"it would run every {describe_interval(seconds)}; the shortest interval is {shortest}"
-        )
+        found, shortest = map(describe_interval, (seconds, self._settings.min_interval_s))
+        msg = f"it would run every {found}, and at most every {shortest} is allowed"
         raise JobRefused(msg)
 
     def _check_room(self, book: Book, requester: Requester) -> None:

@@ -138,6 +138,8 @@ class Runner:
         if answer and self._ctx.gateway is not None and self._ctx.gateway.owners_chat is None:
             answer = _NO_CHAT + answer
         await self.end_job(job_id, RunEnd(run_id=run_id, status=status, error=error, answer=answer))
+        if self._unsaved:
+            self.store.changed.set()  # the scheduler tries again
 
     async def run_here(self, job: Job, claim: Claim) -> Run:
         """Do a run in this process, without a gateway, and record it.
@@ -180,13 +182,14 @@ class Runner:
                 self.rules(job), job.state, end.status, now, error=end.error, answer=end.answer
             )
             update: dict[str, object] = {"state": state}
-            if isinstance(job.schedule, At) and not by_hand and state.next_at is None:
+            will_be_tried = isinstance(job.schedule, At) and state.next_at is not None
+            if isinstance(job.schedule, At) and not by_hand and not will_be_tried:
                 if end.status == "ok" and not end.answer:
                     return book.without(job_id), _Followup(done_session=f"cron:{job_id}")
                 update["enabled"] = False
             notice = _notice(job.title, job_id, state.failures, end, is_last="enabled" in update)
             book = book.with_job(job.model_copy(update=update))
-            return book, _Followup(notice=notice)
+            return book, _Followup(notice="" if will_be_tried else notice)
 
         await self._save(end.run_id, edit)
 
@@ -201,6 +204,8 @@ class Runner:
             text = f"{type(error).__name__}: {error}"
             end = RunEnd(run_id=run_id, status="error", error=text)
         await self.end_system(job.id, job, end)
+        if self._unsaved:
+            self.store.changed.set()
         return end
 
     async def end_system(self, job_id: str, job: SystemJob | None, end: RunEnd) -> None:
@@ -239,7 +244,6 @@ class Runner:
         except JobsUnavailable as error:
             bound = self._ctx.logger.bind(run=run_id)
             bound.warning("the end of run {} is not stored yet: {}", run_id, error)
-            self.store.changed.set()
             return
         self._unsaved.pop(run_id, None)
         if followup.done_session:
