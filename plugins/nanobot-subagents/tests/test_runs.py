@@ -49,7 +49,7 @@ async def serving(it: Any) -> AsyncIterator[None]:  # noqa: ANN401 - a class of 
 
 
 async def test_a_result_enters_the_session_that_asked_once(bench: OpenBench) -> None:
-    async with bench() as it:
+    async with bench() as it, serving(it):
         run_id = await it.spawn("count the files", label="files")
         (given,) = it.given
         assert given.assignment.parent == "chat:1"
@@ -59,11 +59,13 @@ async def test_a_result_enters_the_session_that_asked_once(bench: OpenBench) -> 
 
         await it.end(run_id, "there are 12")
         await it.end(run_id, "there are 12")  # the hook may be called twice
+        await it.runs.check()
 
         (report,) = it.reports
         assert "there are 12" in report
         assert "It is complete." in report
         assert it.gateway.published[-1].assignment.is_plain
+        assert it.gateway.shown[1:] == [("1", "Subagent ended (complete): files")]
 
 
 @pytest.mark.parametrize(
@@ -209,16 +211,20 @@ async def test_a_restart_gives_again_what_may_not_have_been_given(bench: OpenBen
         assert [each.assignment.id for each in it.given] == [first, second]
 
 
+class FullGateway(FakeGateway):
+    """Takes no results while its disk is full."""
+
+    is_full = True
+
+    async def assign(self, assignment: Assignment, content: str) -> bool:
+        if self.is_full and assignment.id.endswith(":result"):
+            raise BusError("the disk is full")
+        return await super().assign(assignment, content)
+
+
 async def test_a_result_that_was_stored_is_reported_after_a_restart(bench: OpenBench) -> None:
     """Kill -9 between the end and the result."""
-
-    class Broken(FakeGateway):
-        async def assign(self, assignment: Assignment, content: str) -> bool:
-            if assignment.id.endswith(":result"):
-                raise BusError("the disk is full")
-            return await super().assign(assignment, content)
-
-    async with bench(Broken()) as it:
+    async with bench(FullGateway()) as it:
         run_id = await it.spawn()
         await it.end(run_id, "42")
         assert it.reports == []
@@ -227,6 +233,15 @@ async def test_a_result_that_was_stored_is_reported_after_a_restart(bench: OpenB
         assert len(it.reports) == 1
     async with bench() as it, serving(it):
         assert it.reports == []
+
+
+async def test_a_result_that_the_queue_refuses_is_given_again_later(bench: OpenBench) -> None:
+    async with bench(FullGateway()) as it, serving(it):
+        await it.end(await it.spawn(), "42")
+        await it.clock.wait_for_sleepers()  # it does not try again at once
+        it.gateway.is_full = False
+        await it.clock.advance(31)
+        await until(lambda: it.reports)
 
 
 async def test_a_run_that_never_ends_is_reported_as_lost_once(bench: OpenBench) -> None:

@@ -64,6 +64,7 @@ class Runs:
         """In the order in which they get places."""
         self._since: dict[str, float] = {}
         """The running ones, and since when by the monotonic clock."""
+        self._reporting = asyncio.Lock()
         self._work: dict[str, asyncio.Task[TurnOutcome]] = {}
         self.changed: asyncio.Event = asyncio.Event()
 
@@ -295,14 +296,18 @@ class Runs:
         """Give the result to the session that asked for it, once."""
         if run.is_reported or self._ctx.gateway is None:
             return
-        try:
-            await self._ctx.gateway.assign(run.report(), render_report(run))
-            await self._change(run, is_reported=True)
-            await self._show(run, f"Subagent ended ({run.state}): {run.title}")
-            await self._prune()
-        except (BusError, OSError) as error:
-            self._log.warning("the result of run {} is kept for later: {}", run.id, error)
-            self.changed.set()
+        async with self._reporting:
+            run = self._known.get(run.id, run)
+            if run.is_reported:
+                return
+            try:
+                await self._ctx.gateway.assign(run.report(), render_report(run))
+                await self._change(run, is_reported=True)
+            except (BusError, OSError) as error:
+                self._log.warning("the result of run {} is kept: {}", run.id, error)
+                return
+        await self._show(run, f"Subagent ended ({run.state}): {run.title}")
+        await self._prune()
 
     async def _show(self, run: Run, text: str) -> None:
         """Show a line in the chat that asked, if its channel shows progress."""
