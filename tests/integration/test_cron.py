@@ -72,6 +72,34 @@ async def test_a_job_made_in_a_chat_is_done_once_and_answered_there(tmp_path: Pa
     assert asked.messages[0].text != "", guest
 
 
+async def test_a_job_of_a_guest_has_the_rights_of_a_guest(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    add: JsonObject = {"action": "add", "message": "Look around", "at": "+1s"}
+    remove: JsonObject = {"action": "remove", "job_id": "tidy"}
+    steps = (ToolCall("1", "cron", add), "I will.", ToolCall("2", "note", {"word": "x"}), "Done.")
+    script = ScriptedPlugin("Hello.", *steps, ToolCall("3", "cron", remove), "Not yours.")
+    async with Platform() as platform:
+        configure(home, platform, script, tools={"guests": {"allow": ["cron"]}})
+        async with running(home, None, script):
+            await platform.say("hello")
+            await platform.shows("Hello.")
+            await platform.say("look around in a second", chat="2", sender="8")
+            await platform.shows("Done.", chat="2")
+            await platform.say("remove the job tidy", chat="2", sender="8")
+            await platform.shows("Not yours.", chat="2")
+
+    owner, guest, _, scheduled, denied, *_, refused = script.provider.requests
+    names = [{tool.name for tool in each.tools} for each in (owner, guest, scheduled)]
+    assert {"cron", "note"} <= names[0]
+    assert names[1] - names[2] == {"cron"}
+    assert "note" not in names[1]
+    assert "note" in denied.messages[-1].text
+    assert "noted" not in denied.messages[-1].text
+    assert "no job 'tidy'" in refused.messages[-1].text
+    assert not (home / "workspace" / "notes.txt").exists()
+    assert platform.texts() == ["Hello."]
+
+
 async def test_events_start_jobs_whose_answers_reach_the_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nanobot_core import (
+    Allow,
+    Ask,
     Assignment,
+    Deny,
     JsonObject,
     Requester,
     ToolContext,
@@ -43,9 +47,8 @@ def context(
         sender_id=sender,
         is_owner=is_owner,
         workspace=ctx.workspace,
-        files=ctx.files,
         requester=requester,
-        **facts,
+        **{"files": ctx.files} | facts,
     )
 
 
@@ -203,6 +206,24 @@ async def test_a_guest_sees_and_changes_own_jobs_only(ctx: FakePluginContext) ->
             await call(ctx, action, other, job_id=own)
     assert "Removed" in await call(ctx, "remove", guest, job_id=own)
     assert [job.id for job in await ctx.shared(Jobs).all()] == [owners]
+
+
+async def test_the_owner_is_asked_about_a_path_outside_the_workspace(
+    ctx: FakePluginContext, tmp_path: Path
+) -> None:
+    tool = CronTool(ctx)
+
+    async def decision(path: str, on: str = "file") -> Allow | Ask | Deny:
+        given: JsonObject = {"action": "add", "on": on, "options": {"path": path}}
+        return (await tool.review(context(ctx), given)).decision
+
+    asked = await decision(str(tmp_path))
+    assert isinstance(asked, Ask)
+    assert asked.paths == (tmp_path.resolve(),)
+    for path, on in (("inbox", "file"), ("/proc/1", "file"), (str(tmp_path), "message")):
+        assert isinstance(await decision(path, on), Allow)
+    approved = context(ctx, files=ctx.files.granting(asked.paths))
+    await added(ctx, approved, on="file", options={"path": str(tmp_path)})
 
 
 async def test_a_scheduled_turn_cannot_add_jobs(ctx: FakePluginContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -55,8 +56,12 @@ async def _answer(ctx: PluginContext, call: CommandCall, words: Words) -> _Answe
 async def _list(ctx: PluginContext) -> _Answer:
     jobs, report = ctx.shared(Jobs), await Reporter.of(ctx)
     own, system = await jobs.all(), await jobs.system()
-    rows: list[JsonValue] = [*map(report.as_json, own), *map(report.system_as_json, system)]
-    return _Answer(report.listed(own, system), {"jobs": rows, "timezone": report.zone.key})
+
+    def render() -> _Answer:
+        rows: list[JsonValue] = [*map(report.as_json, own), *map(report.system_as_json, system)]
+        return _Answer(report.listed(own, system), {"jobs": rows, "timezone": report.zone.key})
+
+    return await asyncio.to_thread(render)  # ten thousand jobs take a while
 
 
 async def _add(ctx: PluginContext, call: CommandCall, fields: JsonObject) -> _Answer:

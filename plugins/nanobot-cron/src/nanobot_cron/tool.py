@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from nanobot_core import Delivery, ModelTool, ToolContext, ToolDenied, ToolFailed, ToolInputError
+from nanobot_core import (
+    Ask,
+    Delivery,
+    ModelTool,
+    Review,
+    ToolContext,
+    ToolDenied,
+    ToolError,
+    ToolFailed,
+    ToolInputError,
+)
 from nanobot_cron.job import MAX_MESSAGE_CHARS, Job
 from nanobot_cron.jobs import Jobs, JobsError, JobsUnavailable, UnknownJob
 from nanobot_cron.report import Reporter
 from nanobot_cron.request import NewJob, add_job
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext
+    from nanobot_core import JsonObject, PluginContext
 
 _NOT_OF_A_JOB = ("action", "job_id")
 _UNATTENDED = frozenset({"cron", "heartbeat"})
@@ -84,6 +95,20 @@ class CronTool(ModelTool[CronParams]):
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
         self._jobs = ctx.shared(Jobs)
+
+    async def review(self, context: ToolContext, arguments: JsonObject) -> Review:
+        """Ask the owner about a path outside the workspace that a job would watch."""
+        options = arguments.get("options")
+        if arguments.get("on") != "file" or not isinstance(options, dict):
+            return Review()
+        text = str(options.get("path") or ".")
+        try:
+            path, needs_approval = await asyncio.to_thread(context.files.judge, "read", text)
+        except ToolError:  # the call reports it
+            return Review()
+        if not needs_approval:
+            return Review()
+        return Review(decision=Ask(f"Watch {path} for a scheduled job?", str(path), (path,)))
 
     async def run(self, context: ToolContext, params: CronParams) -> str:
         """Do one action.
