@@ -71,9 +71,14 @@ async def watched(ctx: FakePluginContext, options: JsonObject) -> AsyncIterator[
             {"chat": "telegram:2"},
             {"own": False, "same chat": False, "other": True},
         ),
+        (
+            {"is_owner": True, "channel": "cli"},
+            {},
+            {"own": True, "same chat": True, "other": True},
+        ),
         ({}, {}, {"own": True, "same chat": False, "other": False}),
     ],
-    ids=["owner", "owner, any chat", "owner, another chat", "guest"],
+    ids=["owner", "owner, any chat", "owner, another chat", "terminal", "guest"],
 )
 async def test_whose_messages_count(
     ctx: FakePluginContext, facts: dict[str, Any], options: JsonObject, counts: dict[str, bool]

@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 import typer
 
 from nanobot_core import shorten
-from nanobot_cron.words import WordsInvalid, read_options, read_seconds
 
 if TYPE_CHECKING:
     from nanobot_core import CommandLine, JsonObject
@@ -100,6 +99,8 @@ def add(
 
     Example: nanobot cron add "Say good morning" --cron "0 7 * * mon-fri" --to telegram:42
     """
+    from nanobot_cron.words import WordsInvalid, read_options, read_seconds
+
     try:
         fields: JsonObject = {
             "message": message,

@@ -29,6 +29,8 @@ MAX_EVENTS = 20
 MAX_MESSAGE_CHARS = 20_000
 MAX_TEXT_CHARS = 4_000
 """Characters of an error, an answer or the text of an event, in the history."""
+WITHOUT_CHAT = frozenset({"cli", "sdk"})
+"""Channels of the terminal and of programs; the owner's chat gets the answers of their jobs."""
 
 Missed: TypeAlias = Literal["once", "skip"]
 """What happens after a pause to runs that were missed: the last one is made up for, or none."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from nanobot_core import NanobotError, ToolInputError, Trigger, TriggerEvent, shorten
+from nanobot_cron.job import WITHOUT_CHAT
 
 if TYPE_CHECKING:
     from nanobot_core import Fire, JsonObject, PluginContext, ToolContext, TurnInfo, TurnStarted
@@ -92,7 +93,7 @@ _PARAMETERS: JsonObject = {
             "type": "string",
             "maxLength": 300,
             "description": (
-                "CHANNEL:CHAT, or 'any' for every chat; this chat by default. For the owner."
+                "CHANNEL:CHAT, or 'any' for every chat; this chat by default. Only for the owner."
             ),
         },
     },
@@ -131,10 +132,10 @@ class MessageTrigger(Trigger):
                 chat_id=context.chat_id,
                 sender_id=context.sender_id,
             )
+        elif chat == ANY_CHAT or (chat is None and context.channel in WITHOUT_CHAT):
+            stored = _Stored(text=text)
         elif chat is None:
             stored = _Stored(text=text, channel=context.channel, chat_id=context.chat_id)
-        elif chat == ANY_CHAT:
-            stored = _Stored(text=text)
         else:
             channel, colon, chat_id = str(chat).partition(":")
             if not (channel and colon and chat_id):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from nanobot_core import CronExpression, shorten
-from nanobot_cron.job import Cron, Every, Job, On, Run
+from nanobot_cron.job import WITHOUT_CHAT, Cron, Every, Job, On, Run
 from nanobot_cron.jobs import Jobs, SystemEntry
 from nanobot_cron.schedule import describe, upcoming
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 50
 """Jobs in a list for people and the model."""
-WITHOUT_CHAT = frozenset({"cli", "sdk"})
-"""Channels of the terminal and of programs; the owner's chat gets the answers of their jobs."""
 _MAX_ERROR = 200
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nanobot_core import Assignment, Requester, ToolRule, prompt
+from nanobot_cron.job import WITHOUT_CHAT
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 WITHHELD_TOOLS = ToolRule(deny=("cron", "spawn"))
 """A run cannot schedule jobs, which would multiply, or start work that outlives it."""
-_WITHOUT_CHAT = frozenset({"cli", "sdk"})
 _FENCE = re.compile(r"`{3,}")
 
 
@@ -25,7 +25,7 @@ def build_assignment(ctx: PluginContext, job: Job, claim: Claim) -> Assignment:
     known.
     """
     requester, delivery = job.requester, job.delivery
-    if requester.channel in _WITHOUT_CHAT and ctx.gateway is not None:
+    if requester.channel in WITHOUT_CHAT and ctx.gateway is not None:
         chat = ctx.gateway.owners_chat
         if chat is None:
             delivery = "never"
