@@ -268,6 +268,8 @@ async def test_a_run_whose_end_is_never_reported_is_unknown(home: Home, chat: Re
         assert "unknown" in await statuses(process, job)
         assert slots(home)[0] == "2026-01-01T01:00:00Z"
         assert slots(home).count("2026-01-01T01:00:00Z") == 1
+        await process.finish(home.gateway.published[0])  # it was run late after all
+        assert "unknown" not in await statuses(process, job)
 
 
 async def test_a_job_that_runs_once_is_removed(home: Home, chat: Requester) -> None:
@@ -522,3 +524,23 @@ def _message(message_id: str) -> InboundMessage:
     return InboundMessage(
         channel="chatty", sender_id="anna", chat_id="c1", content="x", id=message_id
     )
+
+
+async def test_of_too_many_events_the_number_is_reported(
+    home: Home, chat: Requester, spy_trigger: Spy
+) -> None:
+    home.triggers = [spy_trigger]
+    async with home.process() as process:
+        job = await add(process, chat, On(trigger="spy"))
+        await process.settle()
+        fire = spy_trigger.fires[job.id]
+        await fire(TriggerEvent(id="first", text="first"))
+        await process.settle()
+        for number in range(25):
+            await fire(TriggerEvent(id=str(number), text=f"event {number};"))
+        await process.finish(home.gateway.published[0])
+        await process.advance(60)
+        content = home.gateway.published[1].content
+        assert "event 19;" in content
+        assert "event 20;" not in content
+        assert "(5 further events left out)" in content

@@ -152,6 +152,15 @@ async def test_a_removed_file_is_written_again(home: Home, chat: Requester) -> N
     assert len(json.loads(file_of(home).read_text())["jobs"]) == 3
 
 
+async def test_what_a_killed_write_left_is_removed(home: Home, chat: Requester) -> None:
+    await fill(home, chat)
+    left = file_of(home).with_name(".jobs.json.abc123")
+    left.write_text("{")
+    async with home.process(has_gateway=False) as process:
+        assert len(await messages(process)) == 3
+    assert not left.exists()
+
+
 async def test_two_processes_do_not_lose_each_others_jobs(home: Home, chat: Requester) -> None:
     async with home.process(has_gateway=False) as one, home.process(has_gateway=False) as two:
         await asyncio.gather(

@@ -195,6 +195,16 @@ def close(
     return _after_failure(rules, state, now, claim) if status == "error" else state
 
 
+def correct(job_id: str, state: JobState, run_id: str, **fields: str) -> JobState:
+    """Return the state with the end of a run that was recorded as unknown; see `Run` for fields."""
+    for number, run in enumerate(state.runs):
+        if run.status == "unknown" and run_id == f"{job_id}@{slot_text(run.slot)}":
+            entry = Run.model_validate({**run.model_dump(), **fields})
+            runs = (*state.runs[:number], entry, *state.runs[number + 1 :])
+            return state.model_copy(update={"runs": runs})
+    return state
+
+
 def is_set_back(planned_at: datetime, now: datetime) -> bool:
     """Whether the clock was set back since runs were planned, by more than it is adjusted."""
     return now < planned_at - timedelta(seconds=_ADJUSTED_S)
@@ -221,7 +231,10 @@ def pause_after(failures: int) -> timedelta:
 
 
 def _claimed(rules: Rules, state: JobState, slot: datetime, now: datetime) -> JobState:
-    claim = Claim(run_id=f"{rules.id}@{slot_text(slot)}", slot=slot, at=now, events=state.events)
+    events = state.events
+    if state.dropped_events:
+        events += (Event(id="", text=f"({state.dropped_events} further events left out)"),)
+    claim = Claim(run_id=f"{rules.id}@{slot_text(slot)}", slot=slot, at=now, events=events)
     update = {"claim": claim, "started_at": now, "events": (), "dropped_events": 0}
     return state.model_copy(update=update)
 
@@ -247,5 +260,5 @@ def _after_failure(rules: Rules, state: JobState, now: datetime, claim: Claim) -
     if rules.schedule.kind == "on":
         return state.model_copy(update={"next_at": until})
     runs = "a failed run" if failures == 1 else f"{failures} failed runs in a row"
-    state = _left_out(state, state.next_at, f"left out after {runs}")
-    return state.model_copy(update={"next_at": rules.next(until)})
+    entry = Run(slot=state.next_at, status="skipped", error=f"left out after {runs}", until=until)
+    return with_run(state.model_copy(update={"next_at": rules.next(until)}), entry)

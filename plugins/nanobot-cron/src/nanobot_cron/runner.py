@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic import ValidationError
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from nanobot_core import BusError, CronExpression, SessionError
 from nanobot_cron.errors import JobsUnavailable
 from nanobot_cron.job import At, Cron, Every, Job, On, Run, SystemRecord
-from nanobot_cron.plan import NEVER_REPORTED, Rules, close
+from nanobot_cron.plan import NEVER_REPORTED, Rules, close, correct
 from nanobot_cron.settings import CronSettings
 from nanobot_cron.store import Book, JobStore
 from nanobot_cron.task import build_assignment, render_task
@@ -148,7 +148,11 @@ class Runner:
             JobsUnavailable: it was done, and could not be recorded.
         """
         content = await asyncio.to_thread(render_task, self._ctx, job, claim)
-        outcome = await self._ctx.agent.work(build_assignment(self._ctx, job, claim), content)
+        # In a session of its own also if it has another: that may be the one of the caller.
+        assignment = replace(
+            build_assignment(self._ctx, job, claim), session_key=f"cron:{job.id}", parent=None
+        )
+        outcome = await self._ctx.agent.work(assignment, content)
         status, error = _result_of(outcome)
 
         def edit(book: Book) -> tuple[Book, Run]:
@@ -175,8 +179,14 @@ class Runner:
 
         def edit(book: Book) -> tuple[Book, _Followup]:
             job = book.jobs.get(job_id)
-            if job is None or job.state.claim is None or job.state.claim.run_id != end.run_id:
+            if job is None:
                 return book, _NOTHING
+            if job.state.claim is None or job.state.claim.run_id != end.run_id:
+                fields = {"status": end.status, "error": end.error, "answer": end.answer}
+                state = correct(job_id, job.state, end.run_id, **fields)
+                is_same = state is job.state
+                job = job.model_copy(update={"state": state})
+                return (book if is_same else book.with_job(job)), _NOTHING
             by_hand, now = job.state.claim.by_hand, self._ctx.clock.now()
             state = close(
                 self.rules(job), job.state, end.status, now, error=end.error, answer=end.answer

@@ -212,6 +212,9 @@ class JobStore:
         return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
     def _load(self) -> None:
+        for left in self._folder.glob(f".{FILE}.*"):  # by a process that was killed in a write
+            if left.suffix != ".lock":
+                left.unlink(missing_ok=True)
         identity = self._current_identity()
         if identity is None:
             if self._is_loaded:
