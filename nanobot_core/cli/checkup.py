@@ -90,7 +90,7 @@ def _clashes(host: PluginHost) -> Iterator[Finding]:
 def _unread(host: PluginHost) -> Iterator[Finding]:
     enabled = host.catalogue.enabled()
     read = {hook for plugin in enabled for hook in plugin.gives.facts.reads}
-    for hook in sorted(OPEN_HOOKS - read):
+    for hook in sorted(OPEN_HOOKS.keys() - read):
         if givers := [plugin.id for plugin in enabled if hook in plugin.gives.hooks]:
             kind = hook.removeprefix("contribute_")
             message = f"no enabled plugin {_UNREAD[hook]} of {', '.join(givers)}"

@@ -457,7 +457,7 @@ class Starter:
             self.values(manifest),
             publish,
             variables=manifest.variables,
-            readable_hooks=(*manifest.hookspecs, *OPEN_HOOKS.intersection(manifest.facts.reads)),
+            readable_hooks=(*manifest.hookspecs, *OPEN_HOOKS.keys() & set(manifest.facts.reads)),
         )
         active = ActivePlugin(
             registrant=registrant,

@@ -246,10 +246,17 @@ def collect(
 
     Raises:
         PluginLoadFailed: it raised, or did not return an iterable.
+        PluginRejected: it returned something else than the objects that other plugins expect.
     """
     takes_context = bool(inspect.signature(function).parameters)
     with contained(plugin_id, hook, "fix the plugin"):
-        return list(function(context) if takes_context else function())
+        found = list(function(context) if takes_context else function())
+    expected = OPEN_HOOKS.get(hook, object)
+    for each in found:
+        if not isinstance(each, expected):
+            reason = f"{hook} returned {type(each).__name__}, return {expected.__name__}"
+            raise PluginRejected(plugin_id, reason)
+    return found
 
 
 def _describe_facts(registrant: Registrant, functions: dict[str, Any]) -> PluginFacts:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from nanobot_core.config.environment import environment
 from nanobot_core.contracts.context import Contributed
+from nanobot_core.contracts.job import SystemJob, Trigger
 from nanobot_core.errors import ConfigError, PluginError, PluginRejected
 from nanobot_core.hooks.caller import Hooks, declared_hooks
 from nanobot_core.hooks.compilation import HookStats
@@ -288,19 +289,27 @@ class PluginHost:
     async def _contributed(self, hook: str) -> Sequence[Contributed[Any]]:
         """Return what plugins contribute by a hook of another plugin; starts them if needed.
 
-        A plugin that fails is reported and left out.
+        A plugin that fails is reported and left out, and so is what has the name of something that
+        another one contributes.
         """
         from loguru import logger
 
-        found: list[Contributed[Any]] = []
+        found: dict[str, Contributed[Any]] = {}
         for plugin_id in self._contributors(hook):
             try:
                 values = await (await self.activate(plugin_id)).contribute_by(hook)
             except (PluginError, ConfigError) as error:
                 logger.bind(plugin=plugin_id).warning("its '{}' is left out: {}", hook, error)
                 continue
-            found += [Contributed(plugin_id, value) for value in values]
-        return found
+            for number, value in enumerate(values):
+                name = _name_of(value) or f"{plugin_id}/{number}"
+                taken = found.setdefault(name, Contributed(plugin_id, value))
+                if taken.value is not value and plugin_id not in self._conditions.by_id:
+                    reason = f"its '{name}' is left out, because '{taken.plugin}' has one"
+                    clash = PluginRejected(plugin_id, reason, "ask its author to rename it")
+                    logger.warning("{}", clash)
+                    self._conditions.note_degraded(plugin_id, clash)
+        return list(found.values())
 
     def _contributors(self, hook: str) -> list[str]:
         """Return the plugins that may run and implement `hook`, in calling order."""
@@ -386,3 +395,10 @@ class PluginHost:
                 close = " or ".join(f"'{name}'" for name in nearest(hook, declared_hooks()))
                 hint = f"did you mean {close}?" if close else "see nanobot plugins hooks"
                 logger.warning("{} names hook '{}', which does not exist; {}", place, hook, hint)
+
+
+def _name_of(contribution: object) -> str:
+    """Return what people call a job or a trigger, or an empty string."""
+    if isinstance(contribution, SystemJob):
+        return contribution.id
+    return contribution.name if isinstance(contribution, Trigger) else ""

@@ -12,6 +12,7 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from nanobot_core.contracts.job import SystemJob, Trigger
 from nanobot_core.contracts.plugin import PluginFacts
 from nanobot_core.contracts.tool import DeclaredTool
 from nanobot_core.events import ToolDefinition
@@ -41,7 +42,7 @@ KINDS = {
 }
 """Kind of contribution to the hook that gives it."""
 
-OPEN_HOOKS = frozenset({"contribute_jobs", "contribute_triggers"})
+OPEN_HOOKS: dict[str, type[object]] = {"contribute_jobs": SystemJob, "contribute_triggers": Trigger}
 """Contribution hooks whose items are objects, for the plugins that declare to read them."""
 
 

@@ -13,8 +13,11 @@ import pytest
 from nanobot_core import (
     Contributed,
     ContributionHook,
+    Every,
     PluginContext,
+    PluginFacts,
     PluginRejected,
+    SystemJob,
     declare_contribution,
     hookimpl,
     on,
@@ -163,6 +166,54 @@ async def test_a_plugin_gets_nothing_of_hooks_that_are_not_its_own(make_host: Ma
 
     with pytest.raises(PluginRejected, match="which it does not declare"):
         await (await host.context_for("cook")).contributed(bakery_recipes)
+
+
+class Runner:
+    """Reads the jobs of plugins."""
+
+    @on.describe_plugin
+    def describe_plugin(self) -> PluginFacts:
+        return PluginFacts(reads=("contribute_jobs",))
+
+
+class Worker:
+    """Contributes jobs."""
+
+    def __init__(self, *jobs: object) -> None:
+        self.jobs = jobs
+
+    @on.contribute_jobs
+    def contribute_jobs(self, ctx: PluginContext) -> Iterable[SystemJob]:
+        return self.jobs  # type: ignore[return-value]  # also what is none
+
+
+async def test_jobs_are_checked_and_a_name_belongs_to_the_first(
+    make_host: MakeHost, warnings: list[str]
+) -> None:
+    async def run() -> str:
+        return "done"
+
+    first, second = (
+        SystemJob(id="dream", summary=text, schedule=Every(60), run=run) for text in "ab"
+    )
+    host = make_host()
+    for plugin_id, plugin in (
+        ("runner", Runner()),
+        ("memory", Worker(first)),
+        ("rival", Worker(second)),
+        ("wrong", Worker("a job")),
+    ):
+        await host.register(plugin, plugin_id)
+    context = await host.context_for("runner")
+
+    for _ in range(2):
+        assert await context.contributed(on.contribute_jobs) == [Contributed("memory", first)]
+
+    assert any("contribute_jobs returned str, return SystemJob" in line for line in warnings)
+    assert (
+        sum("its 'dream' is left out, because 'memory' has one" in line for line in warnings) == 1
+    )
+    assert report(host, "rival").state == "degraded"
 
 
 async def test_installed_plugins_are_activated_when_they_are_asked(
