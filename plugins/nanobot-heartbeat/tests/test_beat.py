@@ -281,6 +281,7 @@ def test_the_settings_say_when_the_job_is_due(
         (("status",), "- Heartbeat: off", 0, "Heartbeat: off"),
         (("trigger",), '{"text": "Nothing is due.", "has_gateway": true}', 0, "Nothing is due."),
         (("trigger",), '{"text": "No gateway", "has_gateway": false}', 1, "No gateway"),
+        (("trigger", "--json"), '{"text": "t", "has_gateway": false}', 1, '{"text": "t",'),
     ],
 )
 def test_the_terminal_uses_the_slash_command(

@@ -12,6 +12,7 @@ import pytest
 
 from nanobot_core import (
     Assignment,
+    Delivery,
     JsonObject,
     Nanobot,
     PluginContext,
@@ -314,7 +315,9 @@ class Boss:
     async def start(self, ctx: PluginContext) -> None:
         self.ctx = ctx
 
-    async def give(self, name: str, parent: str = "sdk:default") -> str:
+    async def give(
+        self, name: str, parent: str = "sdk:default", delivery: Delivery = "never"
+    ) -> str:
         work = Assignment(
             plugin=self.ctx.id,
             id=name,
@@ -322,7 +325,7 @@ class Boss:
             requester=Requester(authority="machine"),
             session_key=f"boss:{name}",
             parent=parent,
-            delivery="never",
+            delivery=delivery,
         )
         async with asyncio.timeout(LIMIT_S):
             outcome = await self.ctx.agent.work(work, "hello")
@@ -338,19 +341,20 @@ async def test_work_counts_once_for_the_session_that_gave_it(
     start: Start, reply: Reply, boss: Boss, tmp_path: Path
 ) -> None:
     budgets: JsonObject = {"session": {"tokens": 150}}
-    async with start(reply(), reply(tokens=40), budgets=budgets) as bot:
+    async with start(reply(), reply(tokens=30), reply(tokens=10), budgets=budgets) as bot:
         await bot.plugins.register(boss, "boss")
         await ask(bot)
         assert await boss.give("one") == "Hello.", "a warning waits for an answer that is read"
+        assert "93% of the session" in await boss.give("two", delivery="always")
         assert "- This session: 140 tokens" in await ask(bot, "/usage")
 
     with closing(store_of(tmp_path)) as store:
         sessions = {line.key: line.spent.tokens for line in store.lines("session", "2000-01-01")}
         sources = {line.key: line.spent.tokens for line in store.lines("source", "2000-01-01")}
-    assert sessions == {"sdk:default": 100, "boss:one": 40}
+    assert sessions == {"sdk:default": 100, "boss:one": 30, "boss:two": 10}
     assert sources == {"sdk": 100, "subagent": 40}
     async with start(reply(tokens=5), budgets=budgets) as bot:
-        assert "97% of the session budget are used (145 of 150 tokens)" in await ask(bot)
+        assert await ask(bot) == "Hello.", "the warning was given"
 
 
 @pytest.mark.parametrize("scope", ["session", "day"])

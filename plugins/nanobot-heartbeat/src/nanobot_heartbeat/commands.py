@@ -17,11 +17,11 @@ app: typer.Typer = typer.Typer(
 )
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
 @app.command()
-def status(
-    ctx: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show when it beats, where answers go, and the newest beats.
 
     Example: nanobot heartbeat status
@@ -31,13 +31,14 @@ def status(
 
 
 @app.command()
-def trigger(ctx: typer.Context) -> None:
+def trigger(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Let the running gateway look at HEARTBEAT.md now, also in quiet hours.
 
     Example: nanobot heartbeat trigger
     """
     terminal: CommandLine = ctx.obj
-    done = json.loads(terminal.slash("/heartbeat trigger --json"))
-    typer.echo(done["text"], err=not done["has_gateway"])
+    answer = terminal.slash("/heartbeat trigger --json")
+    done = json.loads(answer)
+    typer.echo(answer if as_json else done["text"], err=not (as_json or done["has_gateway"]))
     if not done["has_gateway"]:
         raise typer.Exit(1)
