@@ -160,3 +160,10 @@ async def test_jobs_are_listed_by_their_next_run(home: Home, chat: Requester) ->
             await process.jobs.add(message=message, schedule=schedule, requester=chat)
         found = [job.message for job in await process.jobs.all()]
         assert found == ["soon", "later", "event"]
+
+
+async def test_the_session_of_a_removed_job_is_deleted(home: Home, chat: Requester) -> None:
+    async with home.process(has_gateway=False) as process:
+        job = await process.jobs.add(message="x", schedule=HOURLY, requester=chat)
+        await process.jobs.remove(job.id)
+        assert process.ctx.agent.deleted == [f"cron:{job.id}"]

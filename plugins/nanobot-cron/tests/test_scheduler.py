@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -15,10 +16,14 @@ from nanobot_core import (
     Every as Interval,
     InboundMessage,
     Requester,
+    Service,
     SystemJob,
     TriggerEvent,
 )
+from nanobot_core.testing import FakeGateway, FakePluginContext, ServiceContract
 from nanobot_cron.job import At, Cron, Every, Job, On, Schedule
+from nanobot_cron.scheduler import CronService
+from nanobot_cron.settings import CronSettings
 
 Home: TypeAlias = Any
 """Of conftest.py, which cannot be imported; `Process` too."""
@@ -122,6 +127,28 @@ async def test_a_kill_after_the_claim_neither_repeats_nor_loses_the_run(
     async with home.process() as process:
         await process.advance(60)
         assert len(home.gateway.published) == 1
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+async def test_a_kill_at_any_moment_around_the_time_of_a_run(
+    home: Home, chat: Requester, steps: int
+) -> None:
+    async with home.process() as process:
+        await add(process, chat, HOURLY)
+        await home.clock.advance(3_599.9)
+        advancing = asyncio.ensure_future(home.clock.advance(0.2))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+    await advancing
+    async with home.process() as process:
+        await process.settle()
+        assert slots(home) == ["2026-01-01T01:00:00Z"]
+        await process.advance(3_600)
+        assert len(home.gateway.published) == 1  # its end was not reported
+    async with home.process() as process:
+        await process.finish(home.gateway.published[0])
+        await process.advance(3_600)
+        assert slots(home) == ["2026-01-01T01:00:00Z", "2026-01-01T03:00:00Z"]
 
 
 async def test_an_end_that_is_reported_again_is_recorded_once(home: Home, chat: Requester) -> None:
@@ -274,13 +301,13 @@ async def test_a_run_whose_end_is_never_reported_is_unknown(home: Home, chat: Re
 
 async def test_a_job_that_runs_once_is_removed(home: Home, chat: Requester) -> None:
     async with home.process() as process:
-        await add(process, chat, At(at=home.clock.now() + timedelta(minutes=10)))
+        job = await add(process, chat, At(at=home.clock.now() + timedelta(minutes=10)))
         await process.advance(600)
         assert await process.jobs.all() != []
         await process.finish(home.gateway.published[0])
         assert await process.jobs.all() == []
         await process.advance(1)
-        assert process.ctx.agent.deleted != []
+        assert process.ctx.agent.deleted == [f"cron:{job.id}"]
 
 
 async def test_a_job_that_runs_once_is_tried_three_times_and_kept(
@@ -544,3 +571,13 @@ async def test_of_too_many_events_the_number_is_reported(
         assert "event 19;" in content
         assert "event 20;" not in content
         assert "(5 further events left out)" in content
+
+
+class TestService(ServiceContract):
+    """What holds for every service."""
+
+    def make_context(self, tmp_path: Path) -> FakePluginContext:
+        return FakePluginContext(tmp_path, settings=CronSettings(), gateway=FakeGateway())
+
+    def make_service(self, context: FakePluginContext) -> Service:
+        return CronService(context)

@@ -362,3 +362,11 @@ async def test_a_damaged_file_of_the_original_is_reported(home: Home, content: s
         assert await process.jobs.all() == []
         (notice,) = home.gateway.notices.values()
         assert "no valid JSON" in notice
+
+
+async def test_a_file_of_the_original_that_appears_later_is_not_taken_over(home: Home) -> None:
+    async with home.process():
+        pass
+    original(home.folder / "workspace", [SNAKE])  # as a tool could write it
+    async with home.process() as process:
+        assert await process.jobs.all() == []

@@ -146,7 +146,7 @@ class Jobs:
         return await self._store.change(edit)
 
     async def remove(self, job_id: str) -> Job:
-        """Remove a job and return it; a run under way continues.
+        """Remove a job with its own session, and return it; a run under way continues.
 
         Raises:
             UnknownJob: there is none.
@@ -160,7 +160,9 @@ class Jobs:
             job = _find(book, job_id, system)
             return book.without(job_id), job
 
-        return await self._store.change(edit)
+        removed = await self._store.change(edit)
+        await self._runner.delete_sessions(job_id)
+        return removed
 
     async def enable(self, job_id: str, enabled: bool) -> Job | SystemEntry:
         """Switch a job on or off, also one of a plugin, and return it.

@@ -194,7 +194,8 @@ class Runner:
             update: dict[str, object] = {"state": state}
             will_be_tried = isinstance(job.schedule, At) and state.next_at is not None
             if isinstance(job.schedule, At) and not by_hand and not will_be_tried:
-                if end.status == "ok" and not end.answer:
+                is_kept = end.answer and job.delivery != "never"  # nobody has seen it
+                if end.status == "ok" and not is_kept:
                     return book.without(job_id), _Followup(done_session=f"cron:{job_id}")
                 update["enabled"] = False
             notice = _notice(job.title, job_id, state.failures, end, is_last="enabled" in update)
@@ -236,14 +237,22 @@ class Runner:
         await self._save(end.run_id, edit)
 
     async def flush(self) -> None:
-        """Store ends of runs that could not be stored, and delete sessions that are not needed."""
+        """Store ends of runs that could not be stored."""
         for run_id, edit in list(self._unsaved.items()):
             await self._save(run_id, edit)
+
+    async def delete_sessions(self, *more: str) -> None:
+        """Delete the sessions of jobs that are gone; one with a turn under way stays until later.
+
+        Args:
+            more: ids of jobs that were removed.
+        """
+        self._done_sessions.update(f"cron:{job_id}" for job_id in more)
         for key in list(self._done_sessions):
             try:
                 await self._ctx.agent.delete_session(key)
             except SessionError:
-                continue  # its last turn has not ended
+                continue
             self._done_sessions.discard(key)
 
     async def _save(self, run_id: str, edit: _Edit) -> None:

@@ -70,6 +70,7 @@ class CronService(Service):
         system = await self._system_jobs()
         try:
             await self._runner.flush()
+            await self._runner.delete_sessions()
             claimed = await self._claim(system)
             book = await self._store.read()
         except JobsUnavailable as error:

@@ -251,6 +251,8 @@ class JobStore:
         )
         self._is_loaded, self._identity, self._book = True, None, Book()
         if found is None:
+            if gateway is not None:  # so that a file that appears later is not taken over
+                self._write(self._book)
             return
         text = f"{len(found.jobs)} scheduled jobs were taken over from '{found.path}'"
         if found.refused:
