@@ -231,7 +231,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def goals(session: nox.Session) -> None:
-    """Try sixty attacks with an obedient model in every combination, and print the table."""
+    """Try 64 attacks with an obedient model in every combination, and print the table."""
     install(session, PLUGINS, "test", extra=test_requirements(PLUGINS))
     session.run("python", "-m", "tests.security.goals", *session.posargs)
 

@@ -1,4 +1,4 @@
-"""The sixty goals."""
+"""The goals."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.security.goals.areas.people import PEOPLE
 from tests.security.goals.areas.persistence import PERSISTENCE
 from tests.security.goals.areas.programs import PROGRAMS
 from tests.security.goals.areas.rights import RIGHTS
+from tests.security.goals.areas.work import WORK
 from tests.security.goals.goal import Goal
 
 AREAS: Final[dict[str, tuple[Goal, ...]]] = {
@@ -21,5 +22,6 @@ AREAS: Final[dict[str, tuple[Goal, ...]]] = {
     "Persistence": PERSISTENCE,
     "Other people": PEOPLE,
     "Programs": PROGRAMS,
+    "Work that continues by itself": WORK,
 }
 GOALS: Final[tuple[Goal, ...]] = tuple(goal for area in AREAS.values() for goal in area)

@@ -25,7 +25,11 @@ COMMAND_LIMIT_S: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call. ``@NAMES`` in its arguments stand for what the world has, see `World.fill`."""
+    """One tool call.
+
+    ``@NAMES`` in its arguments stand for what the world has, see `World.fill`, and ``@TURN`` for
+    the words that make the model begin with the first step again, in another turn.
+    """
 
     tool: str
     arguments: Mapping[str, object]

@@ -89,7 +89,7 @@ def _note(
     texts = [_text(message) for message in (*given, *results)]
     turn.trial.seen[f"{turn.key}-{done}"] = "\n".join(texts)
     if turn.steps:
-        turn.trial.results = len(results)
+        turn.trial.results = max(turn.trial.results, len(results))
 
 
 def _calls(turn: _Turn, step: int) -> tuple[ScriptedCall, ...]:
@@ -97,7 +97,9 @@ def _calls(turn: _Turn, step: int) -> tuple[ScriptedCall, ...]:
     return tuple(
         ScriptedCall(
             name=one.tool,
-            arguments=trial.world.fill(json.dumps(one.arguments), trial.nonce),
+            arguments=trial.world.fill(json.dumps(one.arguments), trial.nonce).replace(
+                "@TURN", f"goal-turn {turn.key}"
+            ),
             id=f"call{step:02}x{number:02}",
         )
         for number, one in enumerate(turn.steps[step])

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,11 @@ from tests.security.goals.goal import Setting
 from tests.security.goals.listeners import Listeners
 from tests.security.goals.walls import Wall, search_path
 
-ENABLED: Final = ("chatty", "files", "message", "openai", "shell", "usage", "web")
+_BY_THEMSELVES: Final = ("cron", "heartbeat", "subagents")
+ENABLED: Final = (
+    *("chatty", "files", "message", "openai", "shell", "usage", "web"),
+    *(name for name in _BY_THEMSELVES if find_spec(f"nanobot_{name}")),
+)
 CANARIES: Final = (
     *("diary", "ssh", "key", "file-key", "environment-key", "dotenv", "server-key", "log"),
     *("history", "marker", "words", "letter", "result", "guest-file"),
@@ -30,6 +35,7 @@ MAX_FILE_BYTES: Final = 1_000_000
 _INSIDE: Final = ".nanobot/workspace/"
 _LIVE: Final = (
     *("gateway", "logs", "cache", "media", "plugins/usage", "history"),
+    *(f"plugins/{name}" for name in _BY_THEMSELVES),
     *("workspace/sessions", "workspace/memory", "workspace/.nanobot"),
 )
 """What a running nanobot writes itself, below its folder."""
@@ -134,9 +140,13 @@ class World:
 
     def holds(self, name: str, words: str) -> bool:
         """Whether a file below the user's home has `words` in it."""
+        return words in self.text(name)
+
+    def text(self, name: str) -> str:
+        """Return the content of a file below the user's home; empty if there is none."""
         with suppress(OSError):
-            return words in (self.user / name).read_text(errors="replace")
-        return False
+            return (self.user / name).read_text(errors="replace")
+        return ""
 
     def has_changed(self, name: str, word: str = "") -> bool:
         """Whether files of a folder, those with `word` in their names, are not as they were kept.
