@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,9 +20,11 @@ from nanobot_core import (
     Service,
     SystemJob,
     TriggerEvent,
+    WorkStopped,
 )
 from nanobot_core.testing import FakeGateway, FakePluginContext, ServiceContract
 from nanobot_cron.job import At, Cron, Every, Job, On, Schedule
+from nanobot_cron.plugin import CronPlugin
 from nanobot_cron.scheduler import CronService
 from nanobot_cron.settings import CronSettings
 
@@ -225,6 +228,7 @@ async def test_an_own_grace_time_is_used(home: Home, chat: Requester) -> None:
 
 
 async def test_catch_ups_are_spread_out(home: Home, chat: Requester) -> None:
+    home.settings = CronSettings(max_runs=100)
     async with home.process() as process:
         for _ in range(12):
             await add(process, chat, HOURLY)
@@ -408,6 +412,7 @@ async def test_a_full_queue_is_waited_for(home: Home, chat: Requester) -> None:
 async def test_many_jobs_at_one_instant_are_all_started_in_few_writes(
     home: Home, chat: Requester, many: StoreMany
 ) -> None:
+    home.settings = CronSettings(max_runs=1_000)
     await many(home, chat, 600, HOURLY)
     async with home.process() as process:
         writes = process.count_writes()
@@ -415,6 +420,42 @@ async def test_many_jobs_at_one_instant_are_all_started_in_few_writes(
         assert len(set(slots(home))) == 1
         assert len({message.id for message in home.gateway.published}) == 600
         assert len(writes) <= 5
+
+
+async def test_of_many_runs_a_few_are_under_way_at_a_time(home: Home, chat: Requester) -> None:
+    home.settings = CronSettings(max_runs=2)
+    async with home.process() as process:
+        for number in range(6):
+            await add(process, chat, HOURLY, message=f"task {number}")
+        await process.advance(3_600)
+        assert len(home.gateway.published) == 2
+        await process.finish(home.gateway.published[0])
+        await process.settle()
+        assert len(home.gateway.published) == 3
+    async with home.process() as process:  # which does not know what was under way
+        for count in range(1, 7):
+            await process.settle()
+            await process.finish(home.gateway.published[min(count, 5)])
+        await process.settle()
+        assert len(home.gateway.published) == 6
+        assert [await statuses(process, job) for job in await process.jobs.all()] == [["ok"]] * 6
+
+
+async def test_stop_drops_the_runs_that_wait(home: Home, chat: Requester) -> None:
+    home.settings = CronSettings(max_runs=1)
+    async with home.process() as process:
+        first = await add(process, chat, HOURLY)
+        second = await add(process, chat, HOURLY)
+        other = await add(process, replace(chat, session_key="chatty:c2"), HOURLY)
+        await process.advance(3_600)
+        given = home.gateway.published[0].id.partition("@")[0].removeprefix("cron/")
+        plugin = CronPlugin()
+        plugin.start(process.ctx)
+        await plugin.on_stop(WorkStopped(session_key=chat.session_key))
+        waiting = {first.id, second.id} - {given}
+        for job_id in waiting:
+            assert [run.status for run in await process.jobs.history(job_id)] == ["stopped"]
+        assert (await process.state(other.id)).claim is not None
 
 
 async def test_jobs_that_are_not_due_cause_no_wakeups(

@@ -18,7 +18,7 @@ from nanobot_core import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nanobot_core import AssignmentFinished, PluginContext, Trigger, TurnStarted
+    from nanobot_core import AssignmentFinished, PluginContext, Trigger, TurnStarted, WorkStopped
     from nanobot_cron.message_trigger import Watchers
 
 
@@ -109,3 +109,11 @@ class CronPlugin:
 
         if self._ctx is not None and event.assignment.plugin == self._ctx.id:
             await self._ctx.shared(Runner).finish(event)
+
+    @on.on_stop
+    async def on_stop(self, event: WorkStopped) -> None:
+        """Drop the runs of the session that wait for their turn."""
+        from nanobot_cron.runner import Runner
+
+        if self._ctx is not None:
+            await self._ctx.shared(Runner).stop_waiting(event.session_key)

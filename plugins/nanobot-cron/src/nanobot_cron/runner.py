@@ -13,6 +13,7 @@ from nanobot_core import BusError, CronExpression, SessionError
 from nanobot_cron.errors import JobsUnavailable
 from nanobot_cron.job import At, Cron, Every, Job, On, Run, SystemRecord
 from nanobot_cron.plan import NEVER_REPORTED, Rules, close, correct
+from nanobot_cron.run_queue import RunQueue
 from nanobot_cron.settings import CronSettings
 from nanobot_cron.store import Book, JobStore
 from nanobot_cron.task import build_assignment, render_task
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 RETRY_S = 5.0
 """Seconds until something that could not be stored is tried again."""
 INTERRUPTED = "the process ended during it"
+STOPPED = "stopped by a person"
 _ALREADY_DONE = "it was done before the clock was set back"
 _NO_CHAT = "(No chat got this answer, because the owner's is not known yet.)\n\n"
 
@@ -66,10 +68,12 @@ class Runner:
 
     def __init__(self, ctx: PluginContext) -> None:
         self.store: JobStore = ctx.shared(JobStore)
+        self._queue = ctx.shared(RunQueue)
         self._ctx = ctx
         self._settings = ctx.settings(CronSettings)
         self._unsaved: dict[str, _Edit] = {}
         self._done_sessions: set[str] = set()
+        self._invalid: set[str] = set()
 
     @property
     def has_unsaved(self) -> bool:
@@ -94,8 +98,10 @@ class Runner:
             try:
                 schedule = _schedule_of(job, record) or schedule
             except ValidationError as error:
-                bound = self._ctx.logger.bind(job=job.id)
-                bound.warning("the schedule of job {} is invalid: {}", job.id, error)
+                if job.id not in self._invalid:
+                    self._invalid.add(job.id)
+                    bound = self._ctx.logger.bind(job=job.id)
+                    bound.warning("the schedule of job {} is invalid: {}", job.id, error)
         return Rules(id=record.id, schedule=schedule, timezone=self._ctx.timezone)
 
     async def assign(self, job: Job, *, is_first: bool, waits: bool = True) -> None:
@@ -126,20 +132,21 @@ class Runner:
                 is_first = False  # it may have been stored nevertheless
                 await self._ctx.clock.sleep(RETRY_S)
         if is_first and not is_new:
+            self._queue.end(claim.run_id)
             end = RunEnd(run_id=claim.run_id, status="skipped", error=_ALREADY_DONE)
             await self.end_job(job.id, end)
 
     async def finish(self, event: AssignmentFinished) -> None:
         """Record the end of a run; that of an unknown one is ignored."""
         run_id, outcome = event.assignment.id, event.outcome
+        self._queue.end(run_id)
         job_id = run_id.rpartition("@")[0]
         status, error = _result_of(outcome)
         answer = (outcome.reply or "") if event.assignment.delivery == "never" else ""
         if answer and self._ctx.gateway is not None and self._ctx.gateway.owners_chat is None:
             answer = _NO_CHAT + answer
         await self.end_job(job_id, RunEnd(run_id=run_id, status=status, error=error, answer=answer))
-        if self._unsaved:
-            self.store.changed.set()  # the scheduler tries again
+        self.store.changed.set()  # the scheduler gives the next run, or stores the end again
 
     async def run_here(self, job: Job, claim: Claim) -> Run:
         """Do a run in this process, without a gateway, and record it.
@@ -171,8 +178,16 @@ class Runner:
     async def give_up(self, job: Job) -> None:
         """Record that the end of a claimed run is no longer expected."""
         if claim := job.state.claim:
+            self._queue.end(claim.run_id)
             end = RunEnd(run_id=claim.run_id, status="unknown", error=NEVER_REPORTED)
             await self.end_job(job.id, end)
+
+    async def stop_waiting(self, session_key: str) -> None:
+        """Record as stopped the runs of a session that are due and have not started."""
+        for job in self._queue.drop(session_key):
+            if claim := job.state.claim:
+                end = RunEnd(run_id=claim.run_id, status="stopped", error=STOPPED)
+                await self.end_job(job.id, end)
 
     async def end_job(self, job_id: str, end: RunEnd) -> None:
         """Record the end of a run of a person's job."""
@@ -280,7 +295,7 @@ def _schedule_of(job: SystemJob, record: SystemRecord) -> Schedule | None:
 
 def _result_of(outcome: TurnOutcome) -> tuple[RunStatus, str]:
     if outcome.stop_reason == "cancelled":
-        return "stopped", outcome.error or "stopped by a person"
+        return "stopped", outcome.error or STOPPED
     if outcome.error is not None:
         return "error", outcome.error
     if outcome.stop_reason != "completed":

@@ -9,6 +9,7 @@ from nanobot_core import Service, on
 from nanobot_cron.claims import Claims
 from nanobot_cron.errors import JobsUnavailable
 from nanobot_cron.plan import is_stale
+from nanobot_cron.run_queue import RunQueue
 from nanobot_cron.runner import INTERRUPTED, RETRY_S, RunEnd, Runner
 from nanobot_cron.settings import CronSettings
 from nanobot_cron.watcher import Watcher
@@ -32,6 +33,7 @@ class CronService(Service):
         self._ctx = ctx
         self._runner = ctx.shared(Runner)
         self._store = self._runner.store
+        self._queue = ctx.shared(RunQueue)
         self._claims = Claims(self._runner)
         self._per_second = ctx.settings(CronSettings).catch_ups_per_s
         self._catch_ups_from_s = ctx.clock.monotonic_s()
@@ -52,9 +54,9 @@ class CronService(Service):
             if claim := record.state.claim:
                 end = RunEnd(run_id=claim.run_id, status="unknown", error=INTERRUPTED)
                 await self._runner.end_system(record.id, None, end)
-        for job in book.jobs.values():
-            if job.state.claim and not is_stale(job.state, self._ctx.clock.now()):
-                await self._runner.assign(job, is_first=False)
+        now = self._ctx.clock.now()
+        claimed = [job for job in book.jobs.values() if job.state.claim]
+        self._queue.add((job for job in claimed if not is_stale(job.state, now)), is_first=False)
 
     async def _read(self) -> Book:
         """Return the jobs as soon as they can be read."""
@@ -81,8 +83,10 @@ class CronService(Service):
             await self._report_missed(job)
         for system_job, run_id in claimed.system:
             self._ctx.spawn(self._run_system(system_job, run_id), name=f"job {system_job.id}")
-        for job in claimed.jobs:
-            await self._runner.assign(job, is_first=True)
+        self._queue.add(claimed.jobs, is_first=True)
+        while item := self._queue.take(book):
+            job, is_first = item
+            await self._runner.assign(job, is_first=is_first)
         now = self._ctx.clock.now()
         for job in [job for job in book.jobs.values() if is_stale(job.state, now)]:
             await self._runner.give_up(job)
