@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nanobot_core import (
@@ -34,28 +33,22 @@ if TYPE_CHECKING:
         WorkStopped,
     )
     from nanobot_subagents.limit import TokenLimit
-    from nanobot_subagents.profile import ProfileFolder
     from nanobot_subagents.run import Run
     from nanobot_subagents.runs import Runs
 
+SOURCE = "subagent"
 _MAX_STEP_CHARS = 120
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What the hooks use, once the plugin has started."""
-
-    ctx: PluginContext
-    runs: Runs
-    profiles: ProfileFolder
-    limit: TokenLimit
-
-
 class SubagentsPlugin:
-    """Implementations of hooks; one instance belongs to one application."""
+    """Implementations of hooks; one instance belongs to one application.
+
+    What runs need is imported with the first of them, because every program has these hooks.
+    """
 
     def __init__(self) -> None:
-        self._parts: _Parts | None = None
+        self._ctx: PluginContext | None = None
+        self._limit: TokenLimit | None = None
 
     @on.describe_plugin
     def describe_plugin(self) -> PluginFacts:
@@ -110,26 +103,24 @@ class SubagentsPlugin:
 
     @on.start
     async def start(self, ctx: PluginContext) -> None:
-        """Prepare the runs; they are read when they are needed."""
-        from nanobot_subagents.limit import TokenLimit
-        from nanobot_subagents.profile import ProfileFolder
-        from nanobot_subagents.runs import Runs
-
-        runs = await asyncio.to_thread(ctx.shared, Runs)
-        profiles = await asyncio.to_thread(ctx.shared, ProfileFolder)
-        self._parts = _Parts(ctx, runs, profiles, TokenLimit(runs))
-        if ctx.gateway is not None:  # runs of the former process may continue at once
+        """Read the runs in a gateway, where those of the former process may continue at once."""
+        self._ctx = ctx
+        if ctx.gateway is not None:
+            runs = await asyncio.to_thread(self._runs)
             await runs.load()
 
     @on.gather_context
     async def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock]:
         """List the profiles in the system prompt, if the turn can use them."""
-        from nanobot_subagents.order import listed_profiles
-        from nanobot_subagents.profile import render_profiles
-
+        ctx = self._started
         if not {"delegate", "spawn"}.intersection(event.tools):
             return ()
-        profiles = await self._started.profiles.load()
+        if not await asyncio.to_thread((ctx.workspace / "agents").is_dir):
+            return ()  # most workspaces have no profiles, and the module need not be imported
+        from nanobot_subagents.order import listed_profiles
+        from nanobot_subagents.profile import ProfileFolder, render_profiles
+
+        profiles = await (await asyncio.to_thread(ctx.shared, ProfileFolder)).load()
         if not profiles.usable:
             return ()
         text = listed_profiles(render_profiles(profiles.usable.values()))
@@ -138,7 +129,7 @@ class SubagentsPlugin:
     @on.rewrite_tools
     def rewrite_tools(self, event: ToolsOffered) -> tuple[ToolDefinition, ...] | None:
         """Offer ``spawn`` only where its result can be reported: in chats of a gateway."""
-        if event.turn.source == "chat" and self._started.ctx.gateway is not None:
+        if event.turn.source == "chat" and self._started.gateway is not None:
             return None
         kept = tuple(each for each in event.tools if each.name != "spawn")
         return None if len(kept) == len(event.tools) else kept
@@ -154,7 +145,7 @@ class SubagentsPlugin:
         for call in event.calls:
             texts = (value for value in call.arguments.values() if isinstance(value, str))
             step = shorten(f"{call.name}({next(texts, '')})", _MAX_STEP_CHARS)
-            self._started.runs.note_step(run.id, step)
+            self._runs().note_step(run.id, step)
 
     @on.wrap_model_call
     def wrap_model_call(
@@ -164,30 +155,43 @@ class SubagentsPlugin:
     ) -> Awaitable[LLMResponse] | None:
         """Count the model calls of runs, and end runs at their limits."""
         run = self._run_of(event.turn)
-        return None if run is None else self._started.limit.call(run, event, call_next)
+        if run is None:
+            return None
+        if self._limit is None:
+            from nanobot_subagents.limit import TokenLimit
+
+            self._limit = TokenLimit(self._runs())
+        return self._limit.call(run, event, call_next)
 
     @on.after_assignment
     async def after_assignment(self, event: AssignmentFinished) -> None:
         """Store the result of a run, and report it."""
-        self._started.limit.forget(event.assignment.id)
-        await self._started.runs.finish(event)
+        if event.assignment.source == SOURCE:
+            if self._limit is not None:
+                self._limit.forget(event.assignment.id)
+            await self._runs().finish(event)
 
     @on.on_stop
     async def on_stop(self, event: WorkStopped) -> None:
         """Drop the waiting runs of a session."""
-        await self._started.runs.stop_all(event.session_key)
+        await self._runs().stop_all(event.session_key)
 
     def _run_of(self, turn: TurnInfo) -> Run | None:
-        if turn.assignment is None:
+        if turn.source != SOURCE:
             return None
         from nanobot_subagents.run import run_of
 
         run_id = run_of(turn.assignment)
-        return self._started.runs.get(run_id) if run_id else None
+        return self._runs().get(run_id) if run_id else None
+
+    def _runs(self) -> Runs:
+        from nanobot_subagents.runs import Runs
+
+        return self._started.shared(Runs)
 
     @property
-    def _started(self) -> _Parts:
-        if self._parts is None:
+    def _started(self) -> PluginContext:
+        if self._ctx is None:
             msg = "the subagents plugin was used before its start hook was called"
             raise RuntimeError(msg)
-        return self._parts
+        return self._ctx
