@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ class RunningTurn:
         has_slot: it runs, and counts towards the limit of turns.
     """
 
-    def __init__(self, lease: InboundLease, slots: asyncio.Semaphore) -> None:
+    def __init__(self, lease: InboundLease, slots: Sequence[asyncio.Semaphore]) -> None:
         self.lease: InboundLease = lease
         self.steered: list[InboundLease] = []
         self.is_owner: bool = False
@@ -45,14 +45,18 @@ class RunningTurn:
         # Several calls of one turn may have waited for a person, and all of them continue.
         async with self._taking:
             if not self.has_slot:
-                await self._slots.acquire()
+                async with AsyncExitStack() as taken:
+                    for slots in self._slots:
+                        await taken.enter_async_context(slots)
+                    taken.pop_all()
                 self.has_slot = True
 
     def release_slot(self) -> None:
         """Let another turn run; does nothing without a slot."""
         if self.has_slot:
             self.has_slot = False
-            self._slots.release()
+            for slots in self._slots:
+                slots.release()
 
 
 _target_turn: ContextVar[RunningTurn | None] = ContextVar("nanobot_target_turn")
@@ -115,6 +119,8 @@ class RunningTurns:
     def __init__(self, spawn: Spawn, max_turns: int) -> None:
         self._spawn = spawn
         self._slots = asyncio.Semaphore(max_turns)
+        self._work_slots = asyncio.Semaphore(max(max_turns - max(max_turns // 4, 1), 1))
+        """Fewer, so that people need not wait for any amount of work."""
         self.waiting: WaitingWork = WaitingWork()
         self._turns: dict[str, tuple[RunningTurn, asyncio.Task[None]]] = {}
         """By session key."""
@@ -135,7 +141,9 @@ class RunningTurns:
         answer: Callable[[RunningTurn], Coroutine[Any, Any, None]],
     ) -> None:
         """Answer a message in a task of its own."""
-        key, turn = lease.message.session_key, RunningTurn(lease, self._slots)
+        key, is_work = lease.message.session_key, lease.message.assignment is not None
+        slots = (self._work_slots, self._slots) if is_work else (self._slots,)
+        turn = RunningTurn(lease, slots)
         turn.is_stopped = self.waiting.forget(lease.message)
         self._note_parent(key, lease.message.assignment)
         task = self._spawn(answer(turn), name=f"turn:{key}")

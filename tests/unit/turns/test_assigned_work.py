@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -269,3 +270,33 @@ async def test_work_does_not_move_the_chat_in_which_the_owner_last_wrote(office:
         await access.assign(given, "say it")
         await ended(office, 4)
         assert access.owners_chat == ("desk", "2")
+
+
+async def test_people_do_not_wait_for_any_amount_of_work(office: Desk) -> None:
+    async def answer(request: ChatRequest) -> LLMResponse:
+        if wish_of(request) == "hang":
+            await asyncio.Event().wait()
+        return await obey(request)
+
+    office.answer = answer
+    office.settings["agents.max_concurrent_turns"] = 4
+    async with office.open():
+        access = await gateway(office)
+        asked = Requester(channel="desk", chat_id="1", sender_id="me", session_key="desk:1")
+        for number in range(8):
+            given = Assignment(
+                plugin="x",
+                id=str(number),
+                source="cron",
+                requester=asked,
+                session_key=f"work:{number}",
+                parent="desk:1",
+            )
+            await access.assign(given, "hang")
+        await office.until(lambda: len(office.requests) == 3)
+        await office.say("hello")
+        assert await office.replies(1) == ["re: hello"]
+        assert len(office.requests) == 4
+        await office.say("/stop")
+        await office.until(lambda: "Stopped." in office.texts())
+        assert (await access.status()).depth.inbound == 0
