@@ -23,10 +23,12 @@ from nanobot_core import (
     WorkStopped,
 )
 from nanobot_core.testing import FakeGateway, FakePluginContext, ServiceContract
+from nanobot_cron.errors import JobsUnavailable
 from nanobot_cron.job import At, Cron, Every, Job, On, Schedule
 from nanobot_cron.plugin import CronPlugin
 from nanobot_cron.scheduler import CronService
 from nanobot_cron.settings import CronSettings
+from nanobot_cron.store import Book
 
 Home: TypeAlias = Any
 """Of conftest.py, which cannot be imported; `Process` too."""
@@ -187,6 +189,43 @@ async def test_nothing_starts_until_its_claim_is_on_the_disk(
             assert home.gateway.published == []
         await process.advance(5)
         assert slots(home) == ["2026-01-01T01:00:00Z"]
+
+
+async def test_a_claimed_run_starts_although_the_file_cannot_be_read_then(
+    home: Home, chat: Requester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with home.process() as process:
+        job = await add(process, chat, HOURLY)
+        read, failed = process.store.read, list[int]()
+
+        async def read_later() -> Book:
+            if process.store._book.jobs[job.id].state.claim and not failed:
+                failed.append(1)
+                msg = "not now"
+                raise JobsUnavailable(msg)
+            book: Book = await read()
+            return book
+
+        monkeypatch.setattr(process.store, "read", read_later)
+        await process.advance(3_600)
+        await process.advance(5)
+        assert failed
+        assert slots(home) == ["2026-01-01T01:00:00Z"]
+
+
+async def test_a_full_disk_is_reported_once(
+    home: Home, chat: Requester, full_disk: FullDisk
+) -> None:
+    async with home.process() as process:
+        await add(process, chat, HOURLY)
+        with full_disk():
+            await process.advance(3_600)
+            for _ in range(5):
+                await process.advance(5)
+        (notice,) = home.gateway.notices.values()
+        assert "No space left" in notice
+        await process.advance(5)
+        assert len(home.gateway.published) == 1
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LONGEST_SLEEP_S = 3_600.0
 """After it, the clock, the file and the jobs of plugins are read again."""
+UNREADABLE_S = 60.0
+"""Seconds until a file that could not be read at the start is read again."""
 
 
 class CronService(Service):
@@ -37,6 +39,7 @@ class CronService(Service):
         self._claims = Claims(self._runner)
         self._per_second = ctx.settings(CronSettings).catch_ups_per_s
         self._catch_ups_from_s = ctx.clock.monotonic_s()
+        self._is_unavailable = False
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -64,32 +67,27 @@ class CronService(Service):
             try:
                 return await self._store.read()
             except JobsUnavailable as error:
-                await self._notify(f"Scheduled jobs do not run: {error}", f"cron-{error}")
-            await self._ctx.clock.sleep(LONGEST_SLEEP_S)
+                await self._report_unavailable(error)
+            await self._ctx.clock.sleep(UNREADABLE_S)
 
     async def _start_due(self, watcher: Watcher) -> float:
         """Start what is due; return the seconds until something is due again."""
         system = await self._system_jobs()
         try:
             await self._runner.flush()
-            await self._runner.delete_sessions()
             claimed = await self._claim(system)
             book = await self._store.read()
         except JobsUnavailable as error:
-            bound = self._ctx.logger.bind(part="scheduler")
-            bound.warning("scheduled jobs wait: {}", error)
+            await self._report_unavailable(error)
             return RETRY_S
-        for job in claimed.missed:
-            await self._report_missed(job)
-        for system_job, run_id in claimed.system:
-            self._ctx.spawn(self._run_system(system_job, run_id), name=f"job {system_job.id}")
-        self._queue.add(claimed.jobs, is_first=True)
+        self._is_unavailable = False
         while item := self._queue.take(book):
             job, is_first = item
             await self._runner.assign(job, is_first=is_first)
         now = self._ctx.clock.now()
         for job in [job for job in book.jobs.values() if is_stale(job.state, now)]:
             await self._runner.give_up(job)
+        await self._runner.delete_sessions()
         await watcher.follow(book.jobs.values())
         return self._delay_s(book, system, claimed)
 
@@ -100,8 +98,14 @@ class CronService(Service):
         claimed = await self._store.change(
             lambda book: self._claims.take(book, system, now, allowed)
         )
+        # From here on, the file says that these runs have started.
+        self._queue.add(claimed.jobs, is_first=True)
+        for job, run_id in claimed.system:
+            self._ctx.spawn(self._run_system(job, run_id), name=f"job {job.id}")
         if claimed.catch_ups:
             self._catch_ups_from_s = monotonic_s + 1.0
+        for missed in claimed.missed:
+            await self._report_missed(missed)
         return claimed
 
     async def _run_system(self, job: SystemJob, run_id: str) -> None:
@@ -143,6 +147,13 @@ class CronService(Service):
             f"did not run: {entry.error}. `/cron run {job.id}` runs it now."
         )
         await self._notify(text, f"cron-missed-{job.id}")
+
+    async def _report_unavailable(self, error: JobsUnavailable) -> None:
+        """Report that no jobs run, once until they run again."""
+        if not self._is_unavailable:
+            self._is_unavailable = True
+            key = f"cron-unavailable-{self._ctx.clock.now().isoformat()}"
+            await self._notify(f"Scheduled jobs do not run: {error}", key)
 
     async def _notify(self, text: str, key: str) -> None:
         if self._ctx.gateway is not None:
