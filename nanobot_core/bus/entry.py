@@ -78,11 +78,13 @@ class Taken:
 def inbound_entry(message: InboundMessage) -> Entry:
     """Return the stored form of a received message."""
     key = message.dedupe_key
+    # Work may be given again for another chat of its requester, and is still the same.
+    names = (INBOUND, message.channel) if message.assignment is None else ("work",)
     return Entry(
         queue=INBOUND,
         lane=lane_of(message.session_key),
         is_control=message.is_control,
-        key=None if key is None else _key(INBOUND, message.channel, key),
+        key=None if key is None else _key(*names, key),
         payload=encode_inbound(message),
     )
 

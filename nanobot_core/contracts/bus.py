@@ -85,7 +85,8 @@ class Bus(ABC):
 
         Returns:
             False if a message of the same channel and dedupe key was stored within seven days;
-            the same content under another key is another message.
+            the same content under another key is another message. Assigned work is compared only
+            with other work, and by its key alone, whatever the channel.
 
         Raises:
             BusFull: too many messages wait; the platform should offer it again later.

@@ -15,11 +15,13 @@ import random
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from nanobot_core.assignment import Assignment, Requester
 from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.errors import BusFull
 from nanobot_core.messages import Button, InboundMessage, JsonValue, OutboundMessage
@@ -372,6 +374,18 @@ class BusContract(ConformanceSuite):
             await clock.advance(2)
             assert await bus.publish_inbound(inbound("1", key="k")) is True
             assert (await bus.depth()).inbound == 5
+
+    async def test_work_is_stored_once_whatever_its_channel(self, tmp_path: Path) -> None:
+        def work(channel: str) -> InboundMessage:
+            asked = Requester(channel=channel, chat_id="a", session_key="a")
+            given = Assignment(plugin="p", id="k", source="cron", requester=asked)
+            return InboundMessage.of(given, "1")
+
+        async with self.bus(tmp_path) as bus:
+            assert await bus.publish_inbound(inbound("1", key="p/k")) is True
+            assert await bus.publish_inbound(work("test")) is True
+            assert await bus.publish_inbound(work("other")) is False
+            assert await bus.publish_inbound(replace(work("other"), dedupe_key="p/l")) is True
 
     async def test_a_reply_is_stored_once_within_seven_days(self, tmp_path: Path) -> None:
         clock = FakeClock()
