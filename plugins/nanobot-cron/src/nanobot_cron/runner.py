@@ -131,8 +131,9 @@ class Runner:
                 bound.warning("job {} waits: {}", job.id, error)
                 is_first = False  # it may have been stored nevertheless
                 await self._ctx.clock.sleep(RETRY_S)
+        if not is_new:
+            self._queue.end(claim.run_id)  # it is under way already, or long done
         if is_first and not is_new:
-            self._queue.end(claim.run_id)
             end = RunEnd(run_id=claim.run_id, status="skipped", error=_ALREADY_DONE)
             await self.end_job(job.id, end)
 
