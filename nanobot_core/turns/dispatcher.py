@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.run import ignore_event
-from nanobot_core.errors import BusError
+from nanobot_core.errors import BusError, SessionError
 from nanobot_core.events import StopReason, TurnOutcome
 from nanobot_core.messages import InboundMessage, OutboundMessage
 from nanobot_core.tasks import RETRY_S, TURN_END_S, retry_until_stored
@@ -189,8 +189,16 @@ class Dispatcher:
             await view.discard()
         await self._settle(turn, [reply] if reply else [])
         if reply is not None and message.assignment is not None:
-            note = self._pipeline.note(message, reply.content)
-            self._spawn(note, name=f"note:{message.id}")
+            self._spawn(self._note(message, reply.content), name=f"note:{message.id}")
+
+    async def _note(self, message: InboundMessage, text: str) -> None:
+        from loguru import logger
+
+        try:
+            await self._pipeline.note(message, text)
+        except SessionError as error:
+            bound = logger.bind(session=error.session_key)
+            bound.warning("what was sent is not in the history of the chat: {}", error)
 
     async def _request(self, message: InboundMessage) -> TurnRequest:
         """Return a turn for a message, with the rights that its sender has now."""

@@ -233,6 +233,8 @@ class TurnPipeline:
         key = given.requester.session_key
         async with self.locks.hold(key):
             session = await self.sessions.open(key)
+            if session.state.checkpoint is not None:
+                return  # between a call and its result, where an interrupted turn continues
             if any(known.inbound_id == message.id for known in session.messages):
                 return
             title = shorten(given.title, MAX_TITLE_CHARS) or given.source

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from itertools import count
 from pathlib import Path
 
 import pytest
+from loguru import logger
 
 from nanobot_core import Assignment, InboundMessage, ToolContext, tool
 from nanobot_core.bus.sqlite import SqliteBus
+from nanobot_core.sessions.folder import safe_name
 from nanobot_core.sessions.history import OUTCOME_UNKNOWN
 from tests.strangers import delegator
 from tests.unit.turns.conftest import Death, Desk
-from tests.unit.turns.test_assigned_work import ended, ends, obey, stored
+from tests.unit.turns.test_assigned_work import ended, ends, gateway, obey, stored
 from tests.unit.turns.test_resumption import life
-from tests.unit.turns.test_rights_of_work import requester
+from tests.unit.turns.test_rights_of_work import job, requester
 
 pytestmark = pytest.mark.anyio
 WISH = 'call stamp {"what": "a"}'
@@ -110,3 +113,41 @@ async def test_a_question_of_work_waits_for_its_answer_over_a_restart(
     assert (end["reply"], stamped["a"]) == ("stamped", 1)
     assert question.chat_id == ("1" if authority == "owner" else "owners")
     assert "Stamp (cron): Run stamp?" in question.content
+
+
+async def test_nothing_is_noted_within_an_interrupted_turn(desk: Desk) -> None:
+    @tool
+    async def stall(context: ToolContext) -> str:
+        """Never end."""
+        await asyncio.Event().wait()
+        return ""
+
+    desk.answer, desk.plugins, desk.tools = obey, (delegator,), (stall,)
+    async with desk.open():
+        await desk.say("call stall {}")
+        await desk.until(lambda: len(desk.requests) == 1)
+    (desk.home / "gateway" / "bus.sqlite").unlink()
+    desk.settings |= {"owner": ["8"]}
+    async with desk.open():
+        access = await gateway(desk)
+        await access.assign(job(requester("owner")), "say it")
+        await desk.replies(1)
+        await desk.say("hello")
+        await desk.replies(2)
+        texts = [message.text for message in await stored(desk, "desk:1")]
+    assert "re: say it" not in texts
+    assert texts[-1] == "re: hello"
+
+
+async def test_a_history_that_cannot_be_used_costs_only_the_note(desk: Desk) -> None:
+    lines: list[str] = []
+    sink = logger.add(lines.append, format="{message}")
+    desk.answer, desk.plugins = obey, (delegator,)
+    desk.settings |= {"owner": ["8"]}
+    (desk.home / "locks" / safe_name("desk:1")).mkdir(parents=True)
+    async with desk.open():
+        access = await gateway(desk)
+        await access.assign(job(requester("owner")), "say it")
+        assert await desk.replies(1) == ["re: say it"]
+        await desk.until(lambda: any("not in the history of the chat" in line for line in lines))
+    logger.remove(sink)
