@@ -53,7 +53,7 @@ class FakeGateway:
         current: what `status` returns.
         offered: what `commands` returns.
         mounted: what `routes` returns, sorted.
-        published: messages of the work that plugins assigned, in order.
+        assigned: messages of the work that plugins assigned, in order.
         stopped: plugin and id of the work that plugins stopped.
         shown: chat and text of the lines that plugins showed.
         notices: to the owner, by key.
@@ -80,7 +80,7 @@ class FakeGateway:
         )
         self.offered: dict[str, str] = {}
         self.mounted: list[Route] = []
-        self.published: list[InboundMessage] = []
+        self.assigned: list[InboundMessage] = []
         self.stopped: list[tuple[str, str]] = []
         self.shown: list[tuple[str, str]] = []
         self.notices: dict[str, str] = {}
@@ -116,15 +116,15 @@ class FakeGateway:
     async def assign(self, assignment: Assignment, content: str) -> bool:
         """Keep work as its message; the same work is a repetition."""
         message = InboundMessage.of(assignment, content)
-        if any(message.id == known.id for known in self.published):
+        if any(message.id == known.id for known in self.assigned):
             return False
-        self.published.append(message)
+        self.assigned.append(message)
         return True
 
     async def stop_work(self, plugin: str, work_id: str) -> bool:
         """Keep the name of the work; whether it was given."""
         self.stopped.append((plugin, work_id))
-        return any(message.id == f"{plugin}/{work_id}" for message in self.published)
+        return any(message.id == f"{plugin}/{work_id}" for message in self.assigned)
 
     async def show(self, requester: Requester, text: str) -> None:
         """Keep a line."""

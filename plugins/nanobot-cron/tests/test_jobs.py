@@ -97,13 +97,13 @@ async def test_a_job_runs_by_hand_besides_its_schedule(home: Home, chat: Request
         assert await process.jobs.run_now(job.id) is None
         with pytest.raises(JobRefused, match="had not ended"):
             await process.jobs.run_now(job.id)
-        await process.finish(home.gateway.published[0], error="no key")
+        await process.finish(home.gateway.assigned[0], error="no key")
         (run,) = await process.jobs.history(job.id)
         assert run.status == "error"
         kept = await process.jobs.get(job.id)
         assert (kept.enabled, kept.state.next_at) == (True, at)
         await process.advance(3_600)
-        assert len(home.gateway.published) == 2
+        assert len(home.gateway.assigned) == 2
 
 
 async def test_a_full_queue_refuses_a_run_by_hand(home: Home, chat: Requester) -> None:
@@ -135,7 +135,7 @@ async def test_a_disabled_job_does_not_run_until_it_is_enabled(home: Home, chat:
         job = await process.jobs.add(message="x", schedule=HOURLY, requester=chat)
         await process.jobs.enable(job.id, False)
         await process.advance(7_200)
-        assert home.gateway.published == []
+        assert home.gateway.assigned == []
         enabled = await process.jobs.enable(job.id, True)
         assert enabled.state.next_at == home.clock.now() + timedelta(hours=1)
 

@@ -167,7 +167,7 @@ async def test_jobs_are_listed_switched_run_and_removed(ctx: FakePluginContext) 
 
     gateway = ctx.gateway
     assert isinstance(gateway, FakeGateway)
-    (message,) = gateway.published
+    (message,) = gateway.assigned
     assert TASK in message.content
     assert message.assignment is not None
     assert not message.assignment.admits(["cron"])

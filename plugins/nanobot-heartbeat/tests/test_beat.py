@@ -72,7 +72,7 @@ class World:
 
     @property
     def work(self) -> list[Assignment]:
-        return [each.assignment for each in self.gateway.published if each.assignment]
+        return [each.assignment for each in self.gateway.assigned if each.assignment]
 
     async def end(self, **outcome: object) -> None:
         """End the newest work."""
@@ -105,7 +105,7 @@ async def test_what_is_due_becomes_work_with_the_checklist_and_few_tools(world: 
     (decision,) = world.ctx.agent.tasks
     assert "every hour: look at the mail" in decision.messages[-1].text
     assert "2026-01-01 00:00 (Thursday, UTC)" in decision.messages[-1].text
-    (message,), (work,) = world.gateway.published, world.work
+    (message,), (work,) = world.gateway.assigned, world.work
     assert message.content == "Look at the mail."
     assert (work.source, work.session_key, work.delivery) == (
         "heartbeat",
@@ -144,7 +144,7 @@ async def test_an_answer_that_leaves_a_doubt_starts_nothing(
 
     line = await world.heart.beat()
 
-    assert world.gateway.published == []
+    assert world.gateway.assigned == []
     assert world.ctx.agent.deleted == []
     assert (line == "Nothing is due.") is not bool(log), "a failure is in the log"
 

@@ -77,12 +77,12 @@ class Bench:
     @property
     def given(self) -> list[InboundMessage]:
         """The runs that the agent was assigned, in order."""
-        return [each for each in self.gateway.published if each.session_key != "chat:1"]
+        return [each for each in self.gateway.assigned if each.session_key != "chat:1"]
 
     @property
     def reports(self) -> list[str]:
         """The results that entered the session, in order."""
-        return [each.content for each in self.gateway.published if each.session_key == "chat:1"]
+        return [each.content for each in self.gateway.assigned if each.session_key == "chat:1"]
 
     def context(self, requester: Requester = REQUESTER, **facts: Any) -> ToolContext:
         """Return the context of a tool call."""

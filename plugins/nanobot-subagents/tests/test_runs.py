@@ -64,7 +64,7 @@ async def test_a_result_enters_the_session_that_asked_once(bench: OpenBench) -> 
         (report,) = it.reports
         assert "there are 12" in report
         assert "It is complete." in report
-        assert it.gateway.published[-1].assignment.is_plain
+        assert it.gateway.assigned[-1].assignment.is_plain
         assert it.gateway.shown[1:] == [("1", "Subagent ended (complete): files")]
 
 
@@ -373,7 +373,7 @@ async def test_delegated_tasks_run_within_the_limits(bench: OpenBench) -> None:
         answers = await asyncio.gather(*(it.delegate(f"task {number}") for number in range(5)))
         assert answers == [f"task {number}" for number in range(5)]
         assert {run.state for run in await it.runs.all()} == {"complete"}
-        assert it.gateway.published == []
+        assert it.gateway.assigned == []
 
 
 async def test_a_delegated_task_that_never_ends_fails_at_its_limit(bench: OpenBench) -> None:
