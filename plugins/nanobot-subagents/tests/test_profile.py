@@ -44,6 +44,12 @@ def front(*lines: str, body: str = "Do it.") -> str:
     return "\n".join(["---", "description: Does it.", *lines, "---", body])
 
 
+MERGES = front(
+    "a0: &a0 {q: 1}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 40))
+)
+"""Two to the power of 39 keys, if it were read."""
+
+
 def test_a_file_of_claude_code_is_read_and_what_is_not_used_is_named() -> None:
     profile = parse_profile("reviewer", WHOLE)
     assert profile.description == "Reviews code: use it after each change."
@@ -95,6 +101,9 @@ def test_a_profile_only_takes_tools_away(lines: tuple[str, ...], admitted: set[s
         ("one", front("tools: {a: 1}"), "tools"),
         ("one", front("tools: [1]"), "tools"),
         ("one", front("model: [x]"), "model"),
+        ("one", front("1: x"), "lines 'key: value'"),
+        ("one", front("a: " + "[" * 9_000), "too deeply"),
+        ("one", MERGES, "anchor or alias"),
     ],
 )
 def test_a_broken_file_says_what_is_wrong(name: str, text: str, reason: str) -> None:

@@ -48,6 +48,12 @@ def _parsed(text: str) -> dict[Any, Any]:
     import yaml
 
     try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            # With aliases, a short text can have an endless meaning.
+            if getattr(event, "anchor", None) is not None:
+                raise ToolInputError(
+                    "write the value itself instead of an anchor or alias (& or *)"
+                )
         facts = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = str(error).splitlines()[0]

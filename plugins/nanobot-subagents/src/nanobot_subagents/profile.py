@@ -24,6 +24,7 @@ _File: TypeAlias = tuple[str, os.stat_result]
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _WITH_COLON = re.compile(r"^([A-Za-z][\w-]*):[ \t]+([^\s'\"].*:( .*)?)$")
 """A line whose value has a colon, which people write without quotes."""
+_MAX_LEVELS = 10
 _KEYS = frozenset(
     {"name", "description", "tools", "disallowedTools", "model", "maxTurns", "skills"}
 )
@@ -221,7 +222,7 @@ def parse_profile(name: str, text: str) -> Profile:
         raise ProfileInvalid("it needs a 'description' that says when to use it")
     if not prompt:
         raise ProfileInvalid("it has no instructions below the front matter")
-    notes = [f"'{key}' is not used" for key in sorted(map(str, facts)) if key not in _KEYS]
+    notes = [f"{shorten(key, 60)!r} is not used" for key in sorted(facts) if key not in _KEYS]
     allow = _tools(facts["tools"], notes) if facts.get("tools") is not None else None
     return Profile(
         name=name,
@@ -236,25 +237,42 @@ def parse_profile(name: str, text: str) -> Profile:
     )
 
 
-def _front_matter(lines: Sequence[str]) -> dict[Any, Any]:
+def _front_matter(lines: Sequence[str]) -> dict[str, Any]:
     """Return the keys; a value with a colon, which YAML refuses, is read as text."""
     import yaml
 
     try:
-        facts = yaml.safe_load("\n".join(lines))
+        facts = _loaded("\n".join(lines))
     except (yaml.YAMLError, ValueError, RecursionError):
         quoted = [
             f"{match[1]}: {json.dumps(match[2])}" if (match := _WITH_COLON.match(line)) else line
             for line in lines
         ]
         try:
-            facts = yaml.safe_load("\n".join(quoted))
+            facts = _loaded("\n".join(quoted))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             reason = str(error).splitlines()[0]
             raise ProfileInvalid(f"its front matter is not valid YAML: {reason}") from error
-    if not isinstance(facts, dict):
+    if not isinstance(facts, dict) or not all(isinstance(key, str) for key in facts):
         raise ProfileInvalid("its front matter needs lines 'key: value'")
     return facts
+
+
+def _loaded(text: str) -> object:
+    """Return the content of YAML that a short text cannot make large: no aliases, few levels."""
+    import yaml
+
+    level = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if getattr(event, "anchor", None) is not None:
+            raise ProfileInvalid(
+                "its front matter has an anchor or alias (& or *); write the value"
+            )
+        level += isinstance(event, yaml.CollectionStartEvent)
+        level -= isinstance(event, yaml.CollectionEndEvent)
+        if level > _MAX_LEVELS:
+            raise ProfileInvalid("its front matter is nested too deeply")
+    return yaml.safe_load(text)
 
 
 def _names(key: str, value: object) -> list[str]:
