@@ -284,6 +284,7 @@ if TYPE_CHECKING:
     )
     from nanobot_core.tasks import finish_in_thread as finish_in_thread
     from nanobot_core.text import (
+        as_label as as_label,
         repair_json_object as repair_json_object,
         shorten as shorten,
         truncate_middle as truncate_middle,
@@ -375,7 +376,7 @@ _HOMES = {
         "nanobot_core.private_file": "PrivateFile PrivateFileRefused ReservedSpace",
         "nanobot_core.prompts": "prompt",
         "nanobot_core.tasks": "finish_in_thread",
-        "nanobot_core.text": "repair_json_object shorten truncate_middle",
+        "nanobot_core.text": "as_label repair_json_object shorten truncate_middle",
         "nanobot_core.thoughts": "split_thoughts",
         "nanobot_core.sign_in": (
             "SignIn TokenSource Tokens login_command read_tokens store_tokens token_file"

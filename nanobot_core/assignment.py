@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from nanobot_core.record import dataclass
-from nanobot_core.text import Repaired
+from nanobot_core.text import Repaired, as_label
 
 AssignmentSource: TypeAlias = Literal["cron", "heartbeat", "subagent", "service"]
 """``service``: anything else that a plugin has done, such as the handling of a mail."""
@@ -20,6 +20,7 @@ Authority: TypeAlias = Literal["machine", "owner", "guest"]
 """``machine``: at the terminal or in a program of this machine, whose user is the owner."""
 Delivery: TypeAlias = Literal["always", "when_notable", "never"]
 """``when_notable``: the model decides whether the answer is worth a message."""
+MAX_LABEL_CHARS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,11 @@ class Assignment(Repaired):
     model: str | None = None
     max_iterations: int | None = None
     delivery: Delivery = "always"
+
+    @property
+    def label(self) -> str:
+        """The title as people may see it, or the source."""
+        return as_label(self.title, MAX_LABEL_CHARS) or self.source
 
     @property
     def is_plain(self) -> bool:

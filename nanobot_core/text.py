@@ -158,6 +158,19 @@ def shorten(text: str, max_chars: int) -> str:
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
+_MARKUP = str.maketrans({"`": "'", "[": "(", "]": ")", **dict.fromkeys("*|~<>")})
+
+
+def as_label(text: str, max_chars: int) -> str:
+    """Return `text` as a label in what people read: one line that cannot look like anything else.
+
+    Invisible and bidirectional control characters and Markdown for emphasis, code and links are
+    left out.
+    """
+    line = shorten(text.translate(_MARKUP), max_chars)
+    return "".join(filter(str.isprintable, line))
+
+
 def nearest(word: str, known: Iterable[str], limit: int = 3, cutoff: float = 0.6) -> list[str]:
     """Return the names of `known` that are spelt most like `word`, best first.
 

@@ -271,7 +271,7 @@ def _asked(event: ApprovalRequested, question: Question, chat: tuple[str, str]) 
     turn = event.turn
     guest = f"Guest {turn.sender_id} on {turn.channel}: " if not turn.is_owner else ""
     if turn.assignment is not None:
-        guest += f"{turn.assignment.title or turn.assignment.id} ({turn.source}): "
+        guest += f"'{turn.assignment.label}' ({turn.source}): "
     text = (
         f"**{_visible(guest + event.question)}**\n\n"
         f"`{event.call.name}`\n{fence}json\n{arguments}\n{fence}\n\n"

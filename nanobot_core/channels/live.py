@@ -133,7 +133,7 @@ class LiveView:
     def _put(self, kind: OutboundKind, text: str) -> None:
         if kind in self._shown and text.strip():
             if (given := self._message.assignment) and given.title:
-                text = f"{given.title}: {text}"
+                text = f"{given.label}: {text}"
             self._lines.append(
                 OutboundMessage(
                     channel=self._message.channel,

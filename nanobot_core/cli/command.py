@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from nanobot_core.cli.options import Options, open_agent, plugin_context, running_gateway
-from nanobot_core.cli.output import fail, run_async
+from nanobot_core.cli.output import fail, printable, run_async
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PluginCommandLine:
         outcome = run_async(self._answer(text))
         if outcome.error is not None:
             fail(outcome.error)
-        return outcome.reply or ""
+        return printable(outcome.reply or "")
 
     async def _answer(self, text: str) -> TurnOutcome:
         if client := running_gateway(self.options):

@@ -55,7 +55,6 @@ from nanobot_core.sessions.history import (
     unknown_outcome,
 )
 from nanobot_core.sessions.session import Session, Sessions
-from nanobot_core.text import shorten
 from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.assigned import as_report, report_form
 from nanobot_core.turns.commands import Commands
@@ -80,7 +79,6 @@ if TYPE_CHECKING:
 UNKNOWN_COMMAND = "This command is no longer available."
 DEFAULT_OVERHEAD = 4_000
 """Estimated tokens of system prompt and tools until a turn has measured them."""
-MAX_TITLE_CHARS = 100
 RUN_HOOKS_DRAIN_S = 5.0
 """Seconds that hooks of a single turn have to process its last events."""
 
@@ -237,8 +235,7 @@ class TurnPipeline:
                 return  # between a call and its result, where an interrupted turn continues
             if any(known.inbound_id == message.id for known in session.messages):
                 return
-            title = shorten(given.title, MAX_TITLE_CHARS) or given.source
-            lead = f"(You wrote this without being asked: {title}.)"
+            lead = f"(You wrote this without being asked: {given.label}.)"
             now = self.clock.now()
             await self.sessions.append(
                 session,

@@ -63,7 +63,7 @@ MODULES: Final = {
     "tasks": Size(150, 174),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     "testing": Size(1800, 4900),  # a strict service for each protocol of models
-    "text": Size(120, 140),
+    "text": Size(120, 145),
     "thoughts": Size(150, 175),
     # Stored, and renewed by one process of several.
     "sign_in": Size(200, 220),

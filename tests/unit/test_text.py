@@ -9,6 +9,7 @@ from hypothesis import example, given, strategies as st
 from nanobot_core.text import (
     MAX_JSON_DEPTH,
     PairJoiner,
+    as_label,
     count_chars,
     is_deeper,
     nearest,
@@ -112,6 +113,22 @@ def test_shortened_text_is_one_line_and_says_when_it_is_cut(text: str, max_chars
     assert len(short) <= max_chars
     assert "\n" not in short
     assert short == line if len(line) <= max_chars else short == f"{line[: max_chars - 1]}…"
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("Water the plants", "Water the plants"),
+        ("file_name.txt: done?", "file_name.txt: done?"),
+        ("a\n- **b** `c`\t~~d~~", "a - b 'c' d"),
+        ("[here](http://x) <b>||y||", "(here)(http://x) by"),
+        ("\u202e\x1b[2Jx\x00", "(2Jx"),
+        ("x" * 100_000, "x" * 19 + "…"),
+        ("*\u200b", ""),
+    ],
+)
+def test_a_label_cannot_look_like_anything_else(text: str, label: str) -> None:
+    assert as_label(text, 20) == label
 
 
 def test_shortening_sees_words_behind_long_white_space() -> None:

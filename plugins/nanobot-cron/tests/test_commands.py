@@ -72,7 +72,7 @@ def test_jobs_are_added_listed_switched_and_removed(run: Run) -> None:
         job_id,
         "tidy",
     ]
-    assert rows[1][4:] == ["2026-11-23", "12:30", "-", "-", "A[2J"]
+    assert rows[1][4:] == ["2026-11-23", "12:30", "-", "-", "A(2J"]
     assert rows[2][-4:] == ["-", "telegram:42", "Say", "hello"]
     assert "(plugin acme) remove old files" in run("list").stdout
 
@@ -81,7 +81,7 @@ def test_jobs_are_added_listed_switched_and_removed(run: Run) -> None:
     assert "next run Tue 24 Nov 07:00" in run("enable", job_id).stdout
     assert run("run", job_id).stdout == f"Job {job_id} runs now.\n"
     assert "running" in run("list").stdout
-    assert run("history", job_id).stdout == f"job {job_id} has not run.\n"
+    assert run("history", job_id).stdout == f"Job {job_id} has not run.\n"
     assert json.loads(run("history", job_id, "--json").stdout) == []
     assert "Removed" in run("remove", job_id).stdout
     assert len(json.loads(run("list", "--json").stdout)) == 2

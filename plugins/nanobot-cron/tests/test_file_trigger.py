@@ -169,7 +169,7 @@ async def test_one_file_is_watched_by_its_path_before_it_exists(ctx: FakePluginC
 
     assert [text.count("created: report.csv") for text in created] == [1, 1]
     assert removed == []
-    assert FileTrigger(ctx).describe(watch.options) == "report.csv is created or changed"
+    assert FileTrigger(ctx).describe(watch.options) == "`report.csv` is created or changed"
 
 
 async def test_pattern_depth_links_and_hidden_files(ctx: FakePluginContext) -> None:
@@ -190,7 +190,7 @@ async def test_pattern_depth_links_and_hidden_files(ctx: FakePluginContext) -> N
     assert named["flat"].splitlines()[1:] == ["- created: a.pdf"]
     assert named["deep"].splitlines()[1:] == ["- created: a.pdf", "- created: deep/b.pdf"]
     assert FileTrigger(ctx).describe(deep.options) == (
-        "a file *.pdf in inbox or a folder below it is created or changed or removed"
+        "a file `*.pdf` in `inbox` or a folder below it is created, changed or removed"
     )
 
 
@@ -240,6 +240,7 @@ async def test_many_changes_are_one_event_with_a_bounded_text(ctx: FakePluginCon
     ("options", "reason"),
     [
         ({"path": "missing/a.txt"}, "does not exist"),
+        ({"path": "out", "pattern": "*.pdf"}, "folder 'out' does not exist; create it first"),
         ({"path": "a.txt", "pattern": "*"}, "not a folder"),
         ({"path": "pipe"}, "neither a regular file"),
         ({"path": "/proc/self/status"}, "cannot read"),
@@ -250,6 +251,7 @@ async def test_what_cannot_be_watched_is_refused_at_once(
     ctx: FakePluginContext, options: JsonObject, reason: str
 ) -> None:
     os.mkfifo(ctx.workspace / "pipe")
+    (ctx.workspace / "a.txt").touch()
     with pytest.raises(ToolError, match=reason):
         await FileTrigger(ctx).check(context(ctx), options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -79,12 +80,13 @@ async def test_the_number_of_jobs_is_limited_in_total_and_for_each_guest(
 ) -> None:
     home.settings = CronSettings(max_jobs=5, max_jobs_per_guest=2)
     guest = Requester(channel="chatty", chat_id="c2", sender_id="bo")
+    renamed = replace(guest, sender_id="bo|another name")
     other = Requester(channel="chatty", chat_id="c2", sender_id="cy")
     async with home.process() as process:
         for requester in (guest, guest, other, chat):
             await process.jobs.add(message="x", schedule=HOURLY, requester=requester)
         with pytest.raises(JobRefused, match="at most 2 are allowed"):
-            await process.jobs.add(message="x", schedule=HOURLY, requester=guest)
+            await process.jobs.add(message="x", schedule=HOURLY, requester=renamed)
         await process.jobs.add(message="x", schedule=HOURLY, requester=chat)
         with pytest.raises(JobRefused, match="max_jobs"):
             await process.jobs.add(message="x", schedule=HOURLY, requester=chat)

@@ -127,7 +127,7 @@ async def test_a_repeated_message_has_the_same_event_id(ctx: FakePluginContext) 
     first, again, other = events
     assert first.id == again.id != other.id
     assert first.text == "7 wrote in telegram:1:\n\nhelp"
-    assert MessageTrigger(ctx).describe(stored) == "a message in any chat contains 'help'"
+    assert MessageTrigger(ctx).describe(stored) == "a message in any chat contains `help`"
 
 
 async def test_one_job_that_cannot_be_stored_does_not_keep_the_others(

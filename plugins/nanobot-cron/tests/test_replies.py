@@ -44,7 +44,7 @@ async def test_a_person_adds_looks_and_removes(ctx: FakePluginContext) -> None:
 
     assert "every day at 07:00 (Europe/Berlin)" in text
     assert f"`{job_id}`" in await ask(ctx, "")
-    assert await ask(ctx, f"history {job_id}") == f"job {job_id} has not run."
+    assert await ask(ctx, f"history {job_id}") == f"Job {job_id} has not run."
     assert await ask(ctx, f"remove {job_id}") == f"Removed job {job_id} 'Hello'."
     assert await ask(ctx, f"remove {job_id}") == f"Error: There is no job '{job_id}'"
 
@@ -63,7 +63,7 @@ async def test_a_program_gets_objects(ctx: FakePluginContext) -> None:
         ("tidy", "acme"),
     ]
     assert await ask_json(ctx, f"history --json {job['id']}") == {
-        "text": f"job {job['id']} has not run.",
+        "text": f"Job {job['id']} has not run.",
         "id": job["id"],
         "runs": [],
     }
@@ -141,7 +141,7 @@ async def test_a_path_that_the_owner_types_needs_no_approval(
     text = await ask(ctx, f"add Look --on file --option path={tmp_path} --option recursive=true")
     (job,) = await ctx.shared(Jobs).all()
 
-    assert f"in {tmp_path} or a folder below it" in text
+    assert f"in `{tmp_path}` or a folder below it" in text
     assert isinstance(job.schedule, On)
 
 
@@ -161,7 +161,7 @@ async def test_the_job_of_a_plugin_can_be_switched_and_looked_at(ctx: FakePlugin
     assert await ask(ctx, "disable tidy") == "Disabled job tidy."
     assert "disabled; of plugin acme" in await ask(ctx, "list")
     assert "next run Tue 24 Nov 03:30" in await ask(ctx, "enable tidy")
-    assert await ask(ctx, "history tidy") == "job tidy has not run."
+    assert await ask(ctx, "history tidy") == "Job tidy has not run."
 
 
 async def test_a_long_list_is_cut_for_people_and_whole_for_programs(

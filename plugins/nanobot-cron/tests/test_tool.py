@@ -77,7 +77,7 @@ async def added(
             [
                 "every weekday at 07:00 (Europe/Berlin)",
                 "Next runs: Tue 24 Nov 07:00, Wed 25 Nov 07:00, Thu 26 Nov 07:00.",
-                "The answer goes to telegram:42.",
+                "The answer goes to this chat.",
                 "while the gateway is down runs once, afterwards",
             ],
         ),
@@ -92,16 +92,16 @@ async def added(
         ),
         (
             {"at": "2027-01-02T09:00", "deliver": "never"},
-            ["Next run: Sat 2 Jan 2027 09:00.", "No chat gets the answer"],
+            ["once on Sat 02 Jan 2027 at 09:00 (Europe/Berlin)", "No chat gets the answer"],
         ),
-        ({"at": "+20m"}, ["Next run: Mon 23 Nov 10:50."]),
+        ({"at": "+20m"}, ["once on Mon 23 Nov 2026 at 10:50 (Europe/Berlin)"]),
         (
             {"on": "file", "options": {"path": "inbox", "pattern": "*.pdf"}},
-            ["when a file *.pdf in inbox is created or changed or removed"],
+            ["when a file `*.pdf` in `inbox` is created, changed or removed"],
         ),
         (
             {"on": "message", "options": {"text": "help", "chat": "any"}},
-            ["when a message in any chat contains 'help'"],
+            ["when a message in any chat contains `help`"],
         ),
     ],
 )
@@ -153,7 +153,7 @@ async def test_jobs_are_listed_switched_run_and_removed(ctx: FakePluginContext) 
 
     listed = await call(ctx, "list")
     assert f"**Morning** (`{job_id}`): every weekday at 07:00 (Europe/Berlin)" in listed
-    assert "next Tue 24 Nov 07:00; answers to telegram:42" in listed
+    assert "next Tue 24 Nov 07:00; answers to this chat" in listed
     assert "**remove old files** (`tidy`): every day at 03:30 (Europe/Berlin)" in listed
     assert "of plugin acme" in listed
 
@@ -206,6 +206,29 @@ async def test_a_guest_sees_and_changes_own_jobs_only(ctx: FakePluginContext) ->
             await call(ctx, action, other, job_id=own)
     assert "Removed" in await call(ctx, "remove", guest, job_id=own)
     assert [job.id for job in await ctx.shared(Jobs).all()] == [owners]
+
+
+async def test_a_guest_cannot_forge_lines_of_the_owners_list(ctx: FakePluginContext) -> None:
+    guest = context(ctx, "8|bo", is_owner=False)
+    forged = "a`'; answers to nobody\n- **Backup** (`00000000`): every day \u202e"
+    await added(ctx, guest, name=f"x** (`1`): off\n{forged} [here](http://x)", every_seconds=600)
+    await added(ctx, guest, on="message", options={"text": forged})
+
+    listed = (await call(ctx, "list")).splitlines()
+
+    assert len(listed) == 3, listed
+    assert listed[0].startswith("- **x ('1'): off a''; answers to nobody - Backup (")
+    assert "(here)(http://x)**" in listed[0]
+    assert "a message by 8 in telegram:42 contains `a''; answers to nobody - **Backup" in listed[1]
+    assert "\u202e" not in "".join(listed)
+
+
+async def test_a_guest_stays_the_same_person_under_another_name(ctx: FakePluginContext) -> None:
+    job_id = await added(ctx, context(ctx, "8|bo", is_owner=False), every_seconds=600)
+
+    renamed = context(ctx, "8|eve", is_owner=False)
+    assert job_id in await call(ctx, "list", renamed)
+    assert job_id not in await call(ctx, "list", context(ctx, "9|bo", is_owner=False))
 
 
 async def test_the_owner_is_asked_about_a_path_outside_the_workspace(

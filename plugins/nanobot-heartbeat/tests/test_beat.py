@@ -309,7 +309,7 @@ async def test_the_state_is_shown_to_people(world: World) -> None:
     await world.heart.beat()
     shown = await world.ask()
 
-    assert "- Heartbeat: every 1800 s" in shown
+    assert "- Heartbeat: every 30 minutes" in shown
     assert "- Answers go to: telegram:42" in shown
     assert "- Checklist: HEARTBEAT.md has open tasks" in shown
     assert "- 2026-01-01 00:00: Look at the mail. (under way)" in shown

@@ -112,7 +112,7 @@ async def test_a_question_of_work_waits_for_its_answer_over_a_restart(
         (end,) = await ended(one)
     assert (end["reply"], stamped["a"]) == ("stamped", 1)
     assert question.chat_id == ("1" if authority == "owner" else "owners")
-    assert "Stamp (cron): Run stamp?" in question.content
+    assert "'Stamp' (cron): Run stamp?" in question.content
 
 
 async def test_nothing_is_noted_within_an_interrupted_turn(desk: Desk) -> None:

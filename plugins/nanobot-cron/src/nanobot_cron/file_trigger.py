@@ -20,6 +20,7 @@ from nanobot_core import Folder, ToolInputError, Trigger, TriggerEvent
 from nanobot_cron.errors import JobsUnavailable
 from nanobot_cron.snapshot import Change, Place, Snapshot, take_snapshot
 from nanobot_cron.store import JobStore
+from nanobot_cron.wording import as_code, join
 
 if TYPE_CHECKING:
     from nanobot_core import Fire, JsonObject, PluginContext, ToolContext
@@ -143,11 +144,12 @@ class FileTrigger(Trigger):
     def describe(self, options: JsonObject) -> str:
         """Return the place in words."""
         stored = _Stored.model_validate(options)
-        what = " or ".join(stored.events)
+        what, shown = join(stored.events, "or"), as_code(stored.shown)
         if not stored.folder:
-            return f"{stored.shown} is {what}"
+            return f"{shown} is {what}"
         below = " or a folder below it" if stored.recursive else ""
-        return f"a file {stored.pattern} in {stored.shown}{below} is {what}"
+        pattern = "" if stored.pattern == "*" else f" {as_code(stored.pattern)}"
+        return f"a file{pattern} in {shown}{below} is {what}"
 
     async def _forget_removed(self, job_id: str) -> None:
         """Remove what is known for jobs that no longer exist, once for each process."""
@@ -203,6 +205,9 @@ def _resolve(context: ToolContext, options: JsonObject) -> _Stored:
     )
     if not stored.folder and not path.parent.is_dir():
         msg = f"path: the folder of '{text}' does not exist; create it, or watch one that exists"
+        raise ToolInputError(msg)
+    if {"pattern", "recursive"} & options.keys() and not path.exists():
+        msg = f"path: the folder '{text}' does not exist; create it first"
         raise ToolInputError(msg)
     if not stored.folder and {"pattern", "recursive"} & options.keys():
         msg = f"path: '{text}' is not a folder; leave out pattern and recursive"

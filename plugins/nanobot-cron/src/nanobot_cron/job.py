@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from nanobot_core import Delivery, Requester
+from nanobot_core import Delivery, Requester, as_label
 from nanobot_cron.expression import check_cron
 
 MAX_RUNS = 20
@@ -27,6 +27,8 @@ MAX_RUNS = 20
 MAX_EVENTS = 20
 """Events that wait for one job; of further ones only the number is kept."""
 MAX_MESSAGE_CHARS = 20_000
+MAX_NAME_CHARS = 200
+MAX_TITLE_CHARS = 60
 MAX_TEXT_CHARS = 4_000
 """Characters of an error, an answer or the text of an event, in the history."""
 WITHOUT_CHAT = frozenset({"cli", "sdk"})
@@ -37,6 +39,11 @@ Missed: TypeAlias = Literal["once", "skip"]
 RunStatus: TypeAlias = Literal["ok", "error", "missed", "skipped", "unknown", "stopped"]
 """``skipped``: the run before had not ended, or the job waits after failures; ``unknown``: it
 started, and its end was never reported."""
+
+
+def person_of(sender_id: str) -> str:
+    """Return the part of a sender's id that stays the same when they take another name."""
+    return sender_id.partition("|")[0]
 
 
 @cache
@@ -213,7 +220,7 @@ class Job(_Stored):
     """
 
     id: JobId
-    name: str = Field(default="", max_length=200)
+    name: str = Field(default="", max_length=MAX_NAME_CHARS)
     enabled: bool = True
     schedule: Schedule
     message: str = Field(min_length=1, max_length=MAX_MESSAGE_CHARS)
@@ -228,8 +235,8 @@ class Job(_Stored):
 
     @property
     def title(self) -> str:
-        """Its name, or the beginning of its task."""
-        return self.name or " ".join(self.message.split())[:60]
+        """Its name, or the beginning of its task, as people may see it."""
+        return as_label(self.name, MAX_NAME_CHARS) or as_label(self.message, MAX_TITLE_CHARS)
 
     @property
     def session(self) -> str:

@@ -18,7 +18,7 @@ from nanobot_cron.errors import (
     ProtectedJob as ProtectedJob,
     UnknownJob as UnknownJob,
 )
-from nanobot_cron.job import At, Cron, Every, Job, JobState, On, Run, SystemRecord
+from nanobot_cron.job import At, Cron, Every, Job, JobState, On, Run, SystemRecord, person_of
 from nanobot_cron.plan import OVERLAP, claim_by_hand, plan
 from nanobot_cron.runner import Runner
 from nanobot_cron.schedule import describe_interval, next_slot
@@ -318,7 +318,7 @@ class Jobs:
 
 
 def _person(requester: Requester) -> tuple[str, str, str]:
-    return requester.authority, requester.channel, requester.sender_id
+    return requester.authority, requester.channel, person_of(requester.sender_id)
 
 
 def _find(book: Book, job_id: str, system: Sequence[str] | Mapping[str, object] = ()) -> Job:

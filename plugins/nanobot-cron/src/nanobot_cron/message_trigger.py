@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from nanobot_core import NanobotError, ToolInputError, Trigger, TriggerEvent, shorten
-from nanobot_cron.job import WITHOUT_CHAT
+from nanobot_cron.job import WITHOUT_CHAT, person_of
+from nanobot_cron.wording import as_code
 
 if TYPE_CHECKING:
     from nanobot_core import Fire, JsonObject, PluginContext, ToolContext, TurnInfo, TurnStarted
@@ -41,7 +42,7 @@ class _Stored(BaseModel):
             for wanted, found in (
                 (self.channel, turn.channel),
                 (self.chat_id, turn.chat_id),
-                (self.sender_id, turn.sender_id),
+                (person_of(self.sender_id), person_of(turn.sender_id)),
             )
         )
 
@@ -154,8 +155,8 @@ class MessageTrigger(Trigger):
         """Return the words and the chat."""
         stored = _Stored.model_validate(options)
         chat = f"{stored.channel}:{stored.chat_id}" if stored.channel else "any chat"
-        who = f" by {stored.sender_id}" if stored.sender_id else ""
-        return f"a message{who} in {chat} contains '{stored.text}'"
+        who = f" by {person_of(stored.sender_id)}" if stored.sender_id else ""
+        return f"a message{who} in {chat} contains {as_code(stored.text)}"
 
 
 def contains(text: str, words: str) -> bool:

@@ -44,7 +44,7 @@ async def answer_cron(ctx: PluginContext, call: CommandCall) -> str:
 async def _answer(ctx: PluginContext, call: CommandCall, words: Words) -> _Answer:
     match words.verb:
         case "list":
-            return await _list(ctx)
+            return await _list(ctx, call)
         case "add":
             return await _add(ctx, call, words.fields)
         case "history":
@@ -53,8 +53,8 @@ async def _answer(ctx: PluginContext, call: CommandCall, words: Words) -> _Answe
             return _Answer(await change_job(ctx, verb, words.job_id), {"id": words.job_id})
 
 
-async def _list(ctx: PluginContext) -> _Answer:
-    jobs, report = ctx.shared(Jobs), await Reporter.of(ctx)
+async def _list(ctx: PluginContext, call: CommandCall) -> _Answer:
+    jobs, report = ctx.shared(Jobs), await Reporter.of(ctx, _here(call))
     own, system = await jobs.all(), await jobs.system()
 
     def render() -> _Answer:
@@ -70,8 +70,12 @@ async def _add(ctx: PluginContext, call: CommandCall, fields: JsonObject) -> _An
     wanted = NewJob.model_validate(fields)
     said: list[str] = []
     job = await add_job(ctx, wanted, _context(ctx, call, said), OPTIONS)
-    report = await Reporter.of(ctx)
+    report = await Reporter.of(ctx, _here(call))
     return _Answer("\n\n".join((report.added(job), *said)), {"job": report.as_json(job)})
+
+
+def _here(call: CommandCall) -> tuple[str, str]:
+    return call.turn.channel, call.turn.chat_id
 
 
 @cache

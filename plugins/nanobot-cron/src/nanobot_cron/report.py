@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from nanobot_core import CronExpression, shorten
-from nanobot_cron.job import WITHOUT_CHAT, Cron, Every, Job, On, Run
+from nanobot_cron.job import WITHOUT_CHAT, At, Cron, Every, Job, On, Run
 from nanobot_cron.jobs import Jobs, SystemEntry
 from nanobot_cron.schedule import describe, upcoming
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 50
 """Jobs in a list for people and the model."""
 _MAX_ERROR = 200
+_MAX_EVENT_CHARS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Reporter:
         triggers: the events that jobs can start on, by name.
         owners_chat: where answers go that belong to no chat, or ``None`` if unknown.
         has_gateway: whether jobs run in this process.
+        here: channel and chat in which the description is read, or ``None``.
     """
 
     now: datetime
@@ -40,9 +42,10 @@ class Reporter:
     triggers: Mapping[str, Contributed[Trigger]]
     owners_chat: tuple[str, str] | None
     has_gateway: bool
+    here: tuple[str, str] | None = None
 
     @classmethod
-    async def of(cls, ctx: PluginContext) -> Reporter:
+    async def of(cls, ctx: PluginContext, here: tuple[str, str] | None = None) -> Reporter:
         """Return the reporter for the present moment."""
         return cls(
             ctx.clock.now(),
@@ -50,12 +53,14 @@ class Reporter:
             await ctx.shared(Jobs).triggers(),
             ctx.gateway.owners_chat if ctx.gateway else None,
             ctx.gateway is not None,
+            here,
         )
 
     def added(self, job: Job) -> str:
         """Return what was understood of a new job."""
         lines = [f"Added job {job.id} '{job.title}': {self._when(job.schedule)}."]
-        if runs := upcoming(job.schedule, self.now, 3, timezone=self.zone):
+        runs = upcoming(job.schedule, self.now, 3, timezone=self.zone)
+        if runs and not isinstance(job.schedule, At):
             label = "Next run" if len(runs) == 1 else "Next runs"
             own = isinstance(job.schedule, Cron) and job.schedule.timezone not in (
                 "",
@@ -83,10 +88,10 @@ class Reporter:
 
     def history(self, title: str, runs: tuple[Run, ...]) -> str:
         """Return the runs of a job in Markdown, newest first."""
+        if not runs:
+            return f"{title[:1].upper()}{title[1:]} has not run."
         lines = [self._run(run) for run in reversed(runs)]
-        return (
-            "\n".join([f"Last runs of {title}:", "", *lines]) if lines else f"{title} has not run."
-        )
+        return "\n".join([f"Last runs of {title}:", "", *lines])
 
     def finished(self, run: Run) -> str:
         """Return the result of a run that was started by hand."""
@@ -132,25 +137,28 @@ class Reporter:
         found = self.triggers.get(schedule.trigger)
         if found is None:
             return f"on the event '{schedule.trigger}', whose plugin is missing"
-        return f"when {found.value.describe(schedule.options)}"
+        words = shorten(found.value.describe(schedule.options), _MAX_EVENT_CHARS)
+        return f"when {''.join(filter(str.isprintable, words))}"
 
     def _answer(self, job: Job) -> str:
         if job.delivery == "never":
             return "No chat gets the answer; the history of the job keeps it."
-        chat = _chat(job.requester)
+        chat = self._recipient(job.requester)
         if job.requester.channel in WITHOUT_CHAT:
             if self.owners_chat is None:
                 return (
                     "The answer goes to the owner's private chat; until the owner has written in "
                     "one, the history of the job keeps it."
                 )
-            chat = ":".join(self.owners_chat)
+            chat = "this chat" if self.owners_chat == self.here else ":".join(self.owners_chat)
         notable = ", if it is worth a message" if job.delivery == "when_notable" else ""
         return f"The answer goes to {chat}{notable}."
 
     def _line(self, job: Job) -> str:
-        facts = [self._when(job.schedule), *self._state(job.state, enabled=job.enabled)]
-        answers = "none" if job.delivery == "never" else _chat(job.requester)
+        planned = job.schedule.at if isinstance(job.schedule, At) else None
+        state = self._state(job.state, enabled=job.enabled, said=planned)
+        facts = [self._when(job.schedule), *state]
+        answers = "none" if job.delivery == "never" else self._recipient(job.requester)
         return f"- **{job.title}** (`{job.id}`): {'; '.join(facts)}; answers to {answers}"
 
     def _system_line(self, entry: SystemEntry) -> str:
@@ -169,11 +177,15 @@ class Reporter:
             return describe(Cron(expression=wanted.expression, timezone=wanted.timezone), self.zone)
         return describe(Every(seconds=wanted.seconds, anchor=self.now), self.zone)
 
-    def _state(self, state: JobState, *, enabled: bool) -> list[str]:
+    def _recipient(self, requester: Requester) -> str:
+        is_here = (requester.channel, requester.chat_id) == self.here
+        return "this chat" if is_here else _chat(requester)
+
+    def _state(self, state: JobState, *, enabled: bool, said: datetime | None = None) -> list[str]:
         facts = [] if enabled else ["disabled"]
         if state.claim is not None:
             facts.append("running")
-        if enabled and state.next_at is not None:
+        if enabled and state.next_at is not None and state.next_at != said:
             facts.append(f"next {self.local(state.next_at)}")
         if state.runs:
             last = state.runs[-1]

@@ -18,7 +18,7 @@ from nanobot_core import (
     ToolFailed,
     ToolInputError,
 )
-from nanobot_cron.job import MAX_MESSAGE_CHARS, Job
+from nanobot_cron.job import MAX_MESSAGE_CHARS, Job, person_of
 from nanobot_cron.jobs import Jobs, JobsError, JobsUnavailable, UnknownJob
 from nanobot_cron.report import Reporter
 from nanobot_cron.request import NewJob, add_job
@@ -141,12 +141,12 @@ class CronTool(ModelTool[CronParams]):
             raise ToolInputError(msg)
         given = params.model_dump(exclude=set(_NOT_OF_A_JOB), exclude_none=True)
         job = await add_job(self._ctx, NewJob(**given), context)
-        return (await Reporter.of(self._ctx)).added(job)
+        return (await Reporter.of(self._ctx, _here(context))).added(job)
 
     async def _list(self, context: ToolContext) -> str:
         jobs = await self._own_jobs(context)
         system = await self._jobs.system() if context.is_owner else []
-        return (await Reporter.of(self._ctx)).listed(jobs, system)
+        return (await Reporter.of(self._ctx, _here(context))).listed(jobs, system)
 
     async def _change(self, context: ToolContext, action: str, job_id: str) -> str:
         if not context.is_owner:
@@ -181,10 +181,14 @@ async def change_job(ctx: PluginContext, action: str, job_id: str) -> str:
     return f"{action.capitalize()}d job {job_id}{due}."
 
 
+def _here(context: ToolContext) -> tuple[str, str]:
+    return context.channel, context.chat_id
+
+
 def _is_own(job: Job, context: ToolContext) -> bool:
     asked = job.requester
-    return (asked.authority, asked.channel, asked.sender_id) == (
+    return (asked.authority, asked.channel, person_of(asked.sender_id)) == (
         "guest",
         context.channel,
-        context.sender_id,
+        person_of(context.sender_id),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from nanobot_core import shorten
+
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
@@ -15,6 +17,7 @@ _MONTH_NAMES = {name[:3].upper(): number for number, name in enumerate(_MONTHS, 
 _WEEKDAYS = {1, 2, 3, 4, 5}
 _MAX_TIMES = 4
 _MAX_DAY = 7
+_MAX_CODE_CHARS = 200
 
 
 def join(words: Sequence[str], last: str) -> str:
@@ -22,6 +25,12 @@ def join(words: Sequence[str], last: str) -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def as_code(text: str) -> str:
+    """Return what a person wrote as code, on one line, so that it cannot look like other text."""
+    line = shorten(text.replace("`", "'"), _MAX_CODE_CHARS)
+    return f"`{''.join(filter(str.isprintable, line))}`"
 
 
 def describe_cron(expression: str) -> str:

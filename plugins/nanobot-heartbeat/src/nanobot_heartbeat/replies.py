@@ -98,15 +98,20 @@ async def _state(ctx: PluginContext, heart: Heart) -> State:
     )
 
 
+def _interval(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
+    return f"every {seconds} seconds" if rest else f"every {minutes} minutes"
+
+
 def _render(state: State) -> str:
-    quiet = f", quiet {state.quiet_hours}" if state.quiet_hours else ""
+    quiet = f", quiet hours {state.quiet_hours}" if state.quiet_hours else ""
     tasks = {True: "has open tasks", False: "has no open task", None: "cannot be read"}
     beats = (
         f"- {each.at:%Y-%m-%d %H:%M}: {each.tasks} ({each.result or 'under way'})"
         for each in state.beats
     )
     lines = [
-        f"- Heartbeat: {f'every {state.interval_s} s{quiet}' if state.enabled else 'off'}",
+        f"- Heartbeat: {f'{_interval(state.interval_s)}{quiet}' if state.enabled else 'off'}",
         f"- Answers go to: {state.target or 'nobody, because no chat is known'}",
         f"- Checklist: {FILE} {tasks[state.has_open_tasks]}",
         *beats,

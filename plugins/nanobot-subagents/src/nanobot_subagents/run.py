@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from nanobot_core import Assignment, Requester, ToolRule, shorten
+from nanobot_core import Assignment, Requester, ToolRule, as_label
 
 PLUGIN = "subagents"
 REPORT_SUFFIX = ":result"
@@ -78,8 +78,9 @@ class Run(BaseModel):
 
     @property
     def title(self) -> str:
-        """The label, or the beginning of the task."""
-        return self.label or shorten(self.task, MAX_TITLE_CHARS)
+        """The label, or the beginning of the task, as people may see it."""
+        label, task = as_label(self.label, MAX_TITLE_CHARS), as_label(self.task, MAX_TITLE_CHARS)
+        return label or task
 
     def with_step(self, step: str) -> Run:
         """Return the run with one more step."""
