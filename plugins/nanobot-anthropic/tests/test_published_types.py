@@ -6,7 +6,6 @@ module imports it.
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -35,9 +34,6 @@ from nanobot_core.testing import (  # noqa: E402 - as above
     ScriptedCall,
     anthropic_error,
 )
-
-# The package makes many objects, which each collection of garbage in later tests would examine.
-gc.freeze()
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import gzip
 import json
 import re
 import socket
@@ -36,6 +35,7 @@ from nanobot_core import (
     Unreachable,
 )
 from nanobot_core.testing import (
+    HTTP_FAULTS,
     AnthropicServer,
     GeminiServer,
     ModelServer,
@@ -51,7 +51,7 @@ Serving = Callable[..., AbstractAsyncContextManager[tuple[LLMProvider, ModelServ
 Build = Callable[..., LLMProvider]
 REQUEST = ChatRequest(messages=(Message(role="user", content="hello"),), model="test")
 EVENTS = "text/event-stream"
-BOMB = gzip.compress(b": " + b"x" * 100_000_000, 9)
+BOMB = HTTP_FAULTS["100 MB of JSON in gzip"][0].body
 
 
 @pytest.fixture(autouse=True)

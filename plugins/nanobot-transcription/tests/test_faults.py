@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import gzip
 import json
 import tracemalloc
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +23,7 @@ from nanobot_core import (
     RateLimited,
     Unreachable,
 )
-from nanobot_core.testing import FakeClock
+from nanobot_core.testing import HTTP_FAULTS, FakeClock
 
 if TYPE_CHECKING:
     from conftest import InstantClock, Serving
@@ -284,7 +283,7 @@ async def test_an_answer_that_unpacks_to_much_stays_small_in_memory(
     reply = {
         "status": status,
         "headers": {"content-encoding": "gzip"},
-        "body": gzip.compress(bytes(300_000_000), 9),
+        "body": HTTP_FAULTS["100 MB of JSON in gzip"][0].body,
     }
     tracemalloc.start()
     try:
