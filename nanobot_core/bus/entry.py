@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -19,6 +20,8 @@ from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from dataclasses import Field
+
+    from pydantic import TypeAdapter
 
     from nanobot_core.messages import JsonValue
 
@@ -231,9 +234,14 @@ def _assignment(value: JsonValue) -> Assignment | None:
     """Return an assignment, which is valid as a whole: without it, a message has other rights."""
     if value is None:
         return None
+    return _assignment_type().validate_python(value)
+
+
+@cache
+def _assignment_type() -> TypeAdapter[Assignment]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Assignment).validate_python(value)
+    return TypeAdapter(Assignment)
 
 
 _READERS: Final[Mapping[str, Callable[[JsonValue], object]]] = {

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     # A listing of commands, which is read at each start, needs none of these classes.
+    from email.message import Message
     from importlib.metadata import Distribution
 
     from packaging.requirements import Requirement
@@ -496,8 +498,8 @@ def compatibility_problem(distribution: Distribution) -> str:
             continue
         name = normalise(requirement.name)
         found = installed_distribution(requirement.name)
-        installed = __version__ if name == CORE else found.version if found else None
-        if installed is None:
+        installed = __version__ if name == CORE else _header(found, "Version") if found else ""
+        if not installed:
             problems.append(f"it needs {requirement.name}, which is not installed")
         elif not requirement.specifier.contains(installed, prereleases=True):
             problems.append(
@@ -532,15 +534,27 @@ def needed_by(
 
 def _header(distribution: Distribution, name: str) -> str:
     """Return one header of a distribution's metadata, or an empty string."""
-    metadata = distribution.metadata
-    return metadata[name] if name in metadata else ""  # noqa: SIM401 - it has no `get` on 3.11
+    return str(_headers(distribution).get(name, ""))
+
+
+@lru_cache(maxsize=1_000)
+def _headers(distribution: Distribution) -> Message:
+    """Return the headers of a distribution's metadata, without the description after them.
+
+    Parsing was half of a scan: `Distribution.metadata` parses all of the text at each access.
+    """
+    from email import message_from_string
+
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    return message_from_string(text.partition("\n\n")[0])
 
 
 def _requirements(distribution: Distribution) -> list[Requirement]:
     from packaging.requirements import InvalidRequirement, Requirement
 
     found = []
-    for text in distribution.requires or ():
+    # An egg has its requirements in another file.
+    for text in _headers(distribution).get_all("Requires-Dist") or distribution.requires or ():
         try:
             found.append(Requirement(text))
         except InvalidRequirement:

@@ -10,6 +10,7 @@ import json
 import re
 from dataclasses import field
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nanobot_core.contracts.job import SystemJob, Trigger
@@ -22,6 +23,8 @@ from nanobot_core.messages import JsonObject
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
     from nanobot_core.config.models import Settings
 
 SCHEMA_VERSION = 1
@@ -186,14 +189,19 @@ def parse_manifest(text: str) -> Manifest:
     Raises:
         ValueError: it is not a manifest, or it has a format that this release does not know.
     """
-    from pydantic import TypeAdapter
-
     data = json.loads(text)
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
         msg = f"schema_version must be {SCHEMA_VERSION}, found {version!r}"
         raise ValueError(msg)
-    return TypeAdapter(Manifest).validate_python(data)
+    return _manifest_type().validate_python(data)
+
+
+@cache
+def _manifest_type() -> TypeAdapter[Manifest]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Manifest)
 
 
 def manifest_to_json(manifest: Manifest) -> JsonObject:

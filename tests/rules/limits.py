@@ -38,7 +38,7 @@ MODULES: Final = {
     # presets, and what is known of models, within bounds of what services may list.
     "app": Size(1500, 2900),
     "cli": Size(2300, 3670),  # sign-in to providers, models and their choice, local servers
-    "bus": Size(1000, 1280),
+    "bus": Size(1000, 1286),  # the type of assignments is built once
     "channels": Size(900, 1150),
     "chat": Size(450, 520),  # Markdown for all chats, which nanobot-telegram had for itself
     "clock": Size(20, 30),
@@ -53,7 +53,8 @@ MODULES: Final = {
     "ids": Size(5, 10),
     "net": Size(450, 667),
     "paths": Size(200, 260),
-    "plugins": Size(2700, 3702),  # what plugins contribute to others is checked
+    # What plugins contribute to others is checked; what a scan parses is parsed once.
+    "plugins": Size(2700, 3714),
     "private_file": Size(100, 133),
     "prompts": Size(100, 110),
     # One HTTP client, event streams, errors and answers for all providers behind HTTP.
