@@ -373,6 +373,41 @@ async def test_a_job_that_runs_once_is_tried_three_times_and_kept(
         assert "switched off" in notice
 
 
+async def test_runs_of_guests_do_not_keep_those_of_the_owner_waiting(
+    home: Home, chat: Requester
+) -> None:
+    home.settings = CronSettings(max_runs=4)
+    guest = replace(chat, sender_id="8", authority="guest")
+    async with home.process() as process:
+        for requester in (*[guest] * 6, *[chat] * 2):
+            await add(process, requester, HOURLY)
+        await process.advance(3_600)
+        given = [message.assignment.requester.authority for message in home.gateway.assigned]
+        assert sorted(given) == ["guest"] * 2 + ["owner"] * 2
+        for message in tuple(home.gateway.assigned):
+            await process.finish(message)
+        await process.advance(1)
+        assert len(home.gateway.assigned) == 6
+
+
+async def test_the_owner_gets_one_notice_for_all_jobs_of_a_guest(
+    home: Home, chat: Requester
+) -> None:
+    guest = replace(chat, sender_id="8|bo", authority="guest")
+    async with home.process() as process:
+        for _ in range(3):
+            await add(process, guest, HOURLY)
+            await add(process, guest, At(at=home.clock.now() + timedelta(hours=3)), missed="skip")
+        await process.advance(3_600)
+        for message in home.gateway.assigned:
+            await process.finish(message, error="no longer admitted")
+        (notice,) = home.gateway.notices.values()
+        assert "no longer admitted" in notice
+        home.clock.offset = timedelta(days=3)
+        await process.advance(3_600)
+        assert sum("did not run" in text for text in home.gateway.notices.values()) == 1
+
+
 async def test_failures_pause_a_job_and_are_reported_with_growing_distance(
     home: Home, chat: Requester
 ) -> None:

@@ -9,12 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from nanobot_core import CommandCall, Tool, ToolsOffered, TurnInfo, TurnSource
+from nanobot_core import CommandCall, Requester, Tool, ToolsOffered, TurnInfo, TurnSource
 from nanobot_core.testing import FakePluginContext, PluginContract, ToolContract
 from nanobot_subagents.chat import USAGE, answer_subagents
 from nanobot_subagents.commands import app
@@ -72,8 +73,11 @@ async def test_spawn_is_offered_only_in_chats_of_a_gateway(
 
 @pytest.mark.anyio
 async def test_the_command_lists_shows_and_stops(bench: OpenBench) -> None:
-    async def say(text: str, *, session: str = "chat:1", is_owner: bool = True) -> str:
-        call = CommandCall(turn=turn(session), name="subagents", text=text, is_owner=is_owner)
+    async def say(
+        text: str, *, session: str = "chat:1", sender: str = "7", is_owner: bool = True
+    ) -> str:
+        asking = replace(turn(session), sender_id=sender)
+        call = CommandCall(turn=asking, name="subagents", text=text, is_owner=is_owner)
         return await answer_subagents(it.ctx, call)
 
     async with bench(max_running=1) as it:
@@ -89,7 +93,12 @@ async def test_the_command_lists_shows_and_stops(bench: OpenBench) -> None:
 
         assert await say("", session="chat:2", is_owner=False) == "There are no subagents."
         assert "There is no run" in await say(f"stop {first}", session="chat:2", is_owner=False)
-        assert "one" in await say("", is_owner=False)
+        assert "There are no subagents." in await say("", is_owner=False)  # in the same group
+        guest = Requester(channel="chat", chat_id="1", sender_id="8|bo", session_key="chat:1")
+        theirs = await it.spawn(requester=guest, label="theirs")
+        assert "theirs" in await say("", sender="8|other name", is_owner=False)
+        assert "one" not in await say("", sender="8", is_owner=False)
+        assert await say(f"stop {theirs}", sender="8", is_owner=False) == "Stopped: theirs"
 
         assert await say(f"stop {second}") == "Stopped: two"
         assert await say(f"stop {first}") == "Stopped: one"

@@ -138,6 +138,19 @@ async def test_places_are_given_in_order_and_by_session(bench: OpenBench) -> Non
         assert [it.state(each) for each in (mine[3], theirs[1])] == ["running", "running"]
 
 
+async def test_guests_take_no_places_from_the_owner(bench: OpenBench) -> None:
+    guest = Requester(session_key="chat:2", channel="chat", chat_id="2", sender_id="8")
+    async with bench(max_running=1, max_waiting=1) as it:
+        theirs = [await it.spawn(requester=guest) for _ in range(2)]
+        with pytest.raises(ToolFailed, match="which is the limit"):
+            await it.spawn(requester=guest)
+        mine = [await it.spawn() for _ in range(2)]
+        assert [it.state(each) for each in (*theirs, *mine)] == ["running", "queued"] * 2
+        await it.end(mine[0])
+        assert it.state(mine[1]) == "running"
+        assert it.state(theirs[1]) == "queued"
+
+
 async def test_a_call_that_is_made_again_after_a_crash_has_one_run(bench: OpenBench) -> None:
     async with bench() as it:
         first, again, other = [

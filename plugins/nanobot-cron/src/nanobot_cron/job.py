@@ -46,6 +46,12 @@ def person_of(sender_id: str) -> str:
     return sender_id.partition("|")[0]
 
 
+def person_of_guest(requester: Requester) -> str:
+    """Return channel and person of a guest; an empty string for the owner."""
+    is_guest = requester.authority == "guest"
+    return f"{requester.channel}:{person_of(requester.sender_id)}" if is_guest else ""
+
+
 @cache
 def _requesters() -> TypeAdapter[Requester]:
     return TypeAdapter(Requester)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from nanobot_core import CronExpression, shorten
+from nanobot_core import CronExpression, as_label, shorten
 from nanobot_cron.job import WITHOUT_CHAT, At, Cron, Every, Job, On, Run
 from nanobot_cron.jobs import Jobs, SystemEntry
 from nanobot_cron.schedule import describe, upcoming
@@ -197,7 +197,9 @@ class Reporter:
     def _run(self, run: Run) -> str:
         took = "" if run.duration_s is None else f", {run.duration_s:.1f} s"
         until = f" to {self.local(run.until)}" if run.until else ""
-        why = f": {shorten(run.error or run.answer, _MAX_ERROR)}" if run.error or run.answer else ""
+        why = (
+            f": {as_label(run.error or run.answer, _MAX_ERROR)}" if run.error or run.answer else ""
+        )
         return f"- {self.local(run.started_at or run.slot)}{until}: {run.status}{took}{why}"
 
 

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
+from zlib import crc32
 
 from pydantic import ValidationError
 
 from nanobot_core import BusError, CronExpression, SessionError
 from nanobot_cron.errors import JobsUnavailable
-from nanobot_cron.job import At, Cron, Every, Job, On, Run, SystemRecord
+from nanobot_cron.job import At, Cron, Every, Job, On, Run, SystemRecord, person_of_guest
 from nanobot_cron.plan import NEVER_REPORTED, Rules, close, correct
 from nanobot_cron.run_queue import RunQueue
 from nanobot_cron.settings import CronSettings
@@ -49,9 +50,14 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Followup:
-    """What follows from a stored end: a notice to the owner, a session that is not needed."""
+    """What follows from a stored end: a notice to the owner, a session that is not needed.
+
+    Attributes:
+        key: the owner gets one of all notices with the same key; empty means that of the run.
+    """
 
     notice: str = ""
+    key: str = ""
     done_session: str = ""
 
 
@@ -216,7 +222,12 @@ class Runner:
                 update["enabled"] = False
             notice = _notice(job.title, job_id, state.failures, end, is_last="enabled" in update)
             book = book.with_job(job.model_copy(update=update))
-            return book, _Followup(notice="" if will_be_tried else notice)
+            about = person_of_guest(job.requester)
+            key = ""
+            if about:  # fifty jobs of one guest fail together, when the guest is no longer admitted
+                cause = f"{crc32(end.error.encode()):08x}-{state.failures}"
+                key = f"cron-failed-{about}-{cause}"
+            return book, _Followup(notice="" if will_be_tried else notice, key=key)
 
         await self._save(end.run_id, edit)
 
@@ -284,7 +295,9 @@ class Runner:
         if followup.done_session:
             self._done_sessions.add(followup.done_session)
         if followup.notice and self._ctx.gateway is not None:
-            await self._ctx.gateway.notify_owner(followup.notice, f"cron-failed-{run_id}")
+            await self._ctx.gateway.notify_owner(
+                followup.notice, followup.key or f"cron-failed-{run_id}"
+            )
 
 
 def _schedule_of(job: SystemJob, record: SystemRecord) -> Schedule | None:

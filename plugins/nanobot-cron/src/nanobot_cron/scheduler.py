@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nanobot_core import Service, on
 from nanobot_cron.claims import Claims
 from nanobot_cron.errors import JobsUnavailable
+from nanobot_cron.job import person_of_guest
 from nanobot_cron.plan import is_stale
 from nanobot_cron.run_queue import RunQueue
 from nanobot_cron.runner import INTERRUPTED, RETRY_S, RunEnd, Runner
@@ -146,7 +147,11 @@ class CronService(Service):
             f"The scheduled job '{job.title}' ({job.id}) was due on {due:%a %d %b %Y at %H:%M} and "
             f"did not run: {entry.error}. `/cron run {job.id}` runs it now."
         )
-        await self._notify(text, f"cron-missed-{job.id}")
+        # Of a guest's jobs one a day is enough.
+        about = person_of_guest(job.requester)
+        await self._notify(
+            text, f"cron-missed-{about}-{due:%j}" if about else f"cron-missed-{job.id}"
+        )
 
     async def _report_unavailable(self, error: JobsUnavailable) -> None:
         """Report that no jobs run, once until they run again."""

@@ -75,7 +75,8 @@ class Watcher:
                     f"The scheduled job '{job_id}' may miss events: its trigger '{trigger.name}' "
                     f"failed {failures} times. {reason[:500]}"
                 )
-                await self._ctx.gateway.notify_owner(text, f"cron-trigger-{job_id}-{reason[:100]}")
+                # The same reason for many jobs is one notice.
+                await self._ctx.gateway.notify_owner(text, f"cron-trigger-{reason[:100]}")
             await self._ctx.clock.sleep(min(2.0 ** min(failures, _DOUBLINGS), LONGEST_PAUSE_S))
 
     async def _fire(self, job_id: str, event: TriggerEvent) -> None:

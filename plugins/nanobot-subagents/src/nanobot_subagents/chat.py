@@ -11,7 +11,7 @@ from nanobot_subagents.profile import FOLDER, ProfileFolder
 from nanobot_subagents.runs import Runs
 
 if TYPE_CHECKING:
-    from nanobot_core import CommandCall, PluginContext
+    from nanobot_core import CommandCall, PluginContext, TurnInfo
     from nanobot_subagents.run import Run
 
 USAGE = (
@@ -22,13 +22,9 @@ _SHOWN_TASK_CHARS = 1_000
 
 
 async def answer_subagents(ctx: PluginContext, call: CommandCall) -> str:
-    """Return the reply to ``/subagents``, in Markdown. A guest sees the runs of their session."""
+    """Return the reply to ``/subagents``, in Markdown. Guests see the runs that they asked for."""
     runs = ctx.shared(Runs)
-    found = [
-        run
-        for run in await runs.all()
-        if call.is_owner or run.requester.session_key == call.turn.session_key
-    ]
+    found = [run for run in await runs.all() if call.is_owner or _is_own(run, call.turn)]
     match call.text.split():
         case [] | ["list"]:
             return _list(found, ctx.clock.now())
@@ -43,6 +39,16 @@ async def answer_subagents(ctx: PluginContext, call: CommandCall) -> str:
             return _show(run) if verb == "show" else await _stop(runs, run)
         case _:
             return USAGE
+
+
+def _is_own(run: Run, turn: TurnInfo) -> bool:
+    """Whether a guest has asked for a run in this chat; in a group, others ask too."""
+    asked = run.requester
+    return (
+        asked.authority == "guest"
+        and asked.session_key == turn.session_key
+        and asked.sender_id.partition("|")[0] == turn.sender_id.partition("|")[0]
+    )
 
 
 async def check_profiles(ctx: PluginContext) -> CheckResult:

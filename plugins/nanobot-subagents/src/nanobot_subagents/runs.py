@@ -153,7 +153,8 @@ class Runs:
 
     async def _admit(self, run: Run, woken: asyncio.Event | None) -> None:
         await self.load()
-        if len(self._waiting) >= self.settings.max_waiting and not self._has_place(run):
+        waiting = sum(1 for each in self._waiting if _competes(self._known[each], run))
+        if waiting >= self.settings.max_waiting and not self._has_place(run):
             raise ToolFailed(
                 f"{len(self._since)} subagents are running and {len(self._waiting)} are waiting, "
                 "which is the limit; wait for results, or do this part yourself"
@@ -166,7 +167,9 @@ class Runs:
             raise ToolFailed(f"the run cannot be stored: {error.strerror}") from error
 
     def _has_place(self, run: Run) -> bool:
-        running = [self._known[each] for each in self._since]
+        running = [
+            each for each in map(self._known.__getitem__, self._since) if _competes(each, run)
+        ]
         beside = sum(1 for each in running if each.parent == run.parent)
         # A run that waits for its own runs must not keep their places from them.
         total = sum(1 for each in running if each.depth == 1) if run.depth == 1 else 0
@@ -405,6 +408,11 @@ class Runs:
         self._known[run.id] = run
         async with self._writing:  # the newest state is the last one that is written
             await finish_in_thread(lambda: self._store.put(self._known.get(run.id, run)))
+
+
+def _competes(other: Run, run: Run) -> bool:
+    """Whether a run counts for the limits of another: those of guests do not keep the owner out."""
+    return run.requester.authority == "guest" or other.requester.authority != "guest"
 
 
 async def _worked(ctx: PluginContext, assignment: Assignment, task: str) -> TurnOutcome:
