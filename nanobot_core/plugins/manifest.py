@@ -210,6 +210,8 @@ def manifest_to_json(manifest: Manifest) -> JsonObject:
     for name in ("hookspecs", "when", "critical"):
         if not data[name]:
             del data[name]
+    if not data["facts"]["reads"]:
+        del data["facts"]["reads"]
     return data
 
 
