@@ -49,6 +49,7 @@ _TEXTS = st.sampled_from(["hi", "", "two\nlines", "é\U0001f600", "Error: no"])
 _SAID = st.sampled_from(["hi", "two\nlines", "é\U0001f600"])
 _IMAGES = st.sampled_from([_PIXEL, ImageBlock("image/jpeg", "", "a.jpg")])
 _BLOCKS = st.lists(st.builds(TextBlock, _TEXTS) | _IMAGES, min_size=1, max_size=3).map(tuple)
+_CONTENTS = _TEXTS | _BLOCKS
 _NAMES = st.sampled_from(["look", "ls", "2nd_try", "x__y", "mcp_files_read-file", "n" * 60])
 _IDS = st.one_of(
     st.from_regex("[a-zA-Z0-9_-]{1,9}", fullmatch=True),
@@ -59,6 +60,7 @@ _SIGNED: list[JsonObject] = [
     {"provider": "openrouter", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
     {"provider": "anthropic", "type": "thinking", "signature": "of another plugin"},
 ]
+_REASONING = st.sampled_from([None, "", "hm"])
 _FOREIGN = st.lists(st.sampled_from(_SIGNED), max_size=2).map(tuple)
 
 
@@ -72,7 +74,7 @@ def _answers(draw: st.DrawFn, taken: set[str]) -> list[Message]:
         role="assistant",
         content=draw(_TEXTS if calls else _SAID),
         tool_calls=calls,
-        reasoning=draw(st.sampled_from([None, "", "hm"])),
+        reasoning=draw(_REASONING),
         provider_blocks=draw(_FOREIGN),
     )
     results = [
@@ -80,7 +82,7 @@ def _answers(draw: st.DrawFn, taken: set[str]) -> list[Message]:
             role="tool",
             tool_call_id=call.id,
             name=call.name,
-            content=draw(_TEXTS | _BLOCKS),
+            content=draw(_CONTENTS),
             is_error=draw(st.booleans()),
         )
         for call in calls
@@ -95,8 +97,7 @@ def histories(draw: st.DrawFn) -> tuple[Message, ...]:
     messages = [Message(role="system", content=draw(_TEXTS))] if draw(st.booleans()) else []
     for _ in range(draw(st.integers(1, 3))):
         messages += [
-            Message(role="user", content=draw(_TEXTS | _BLOCKS))
-            for _ in range(draw(st.integers(1, 2)))
+            Message(role="user", content=draw(_CONTENTS)) for _ in range(draw(st.integers(1, 2)))
         ]
         if draw(st.booleans()):
             messages.append(Message(role="system", content="Keep to the point."))
@@ -144,6 +145,10 @@ def _around(inner: st.SearchStrategy[JsonObject]) -> st.SearchStrategy[JsonObjec
     )
 
 
+# To make a strategy takes far longer than to draw from it.
+_PROPERTIES = st.dictionaries(
+    st.sampled_from("abcd"), st.recursive(_LEAVES, _around, max_leaves=4), max_size=3
+)
 _NODE: JsonObject = {
     "type": "object",
     "properties": {"next": {"$ref": "#/$defs/node"}},
@@ -165,9 +170,7 @@ _ROOTS: st.SearchStrategy[JsonObject] = st.sampled_from(
 @st.composite
 def parameters(draw: st.DrawFn) -> JsonObject:
     """Schemas of the parameters of tools, as MCP servers and pydantic write them."""
-    tree = st.recursive(_LEAVES, _around, max_leaves=4)
-    properties = draw(st.dictionaries(st.sampled_from("abcd"), tree, max_size=3))
-    root = draw(_ROOTS)
+    properties, root = draw(_PROPERTIES), draw(_ROOTS)
     return {"type": "object", "properties": {**properties}, "$defs": {"node": _NODE}, **root}
 
 
