@@ -381,6 +381,19 @@ async def test_only_the_newest_ended_runs_are_kept(bench: OpenBench, tmp_path: P
         assert stored == set(ids[2:])
 
 
+async def test_a_delegated_task_is_shown_as_started_when_it_has_a_place(
+    bench: OpenBench,
+) -> None:
+    async with bench(max_running=1) as it:
+        first = await it.spawn()
+        waiting = asyncio.ensure_future(it.delegate(label="two"))
+        await until(lambda: len(it.runs._known) == 2)
+        assert it.progress == []
+        await it.end(first)
+        await waiting
+        assert it.progress == ["Subagent started: two", "Subagent ended (complete): two"]
+
+
 async def test_delegated_tasks_run_within_the_limits(bench: OpenBench) -> None:
     async with bench(max_running_per_session=2) as it:
         answers = await asyncio.gather(*(it.delegate(f"task {number}") for number in range(5)))

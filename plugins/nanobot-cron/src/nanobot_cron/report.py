@@ -197,9 +197,8 @@ class Reporter:
     def _run(self, run: Run) -> str:
         took = "" if run.duration_s is None else f", {run.duration_s:.1f} s"
         until = f" to {self.local(run.until)}" if run.until else ""
-        why = (
-            f": {as_label(run.error or run.answer, _MAX_ERROR)}" if run.error or run.answer else ""
-        )
+        said = as_label(run.error or run.answer, _MAX_ERROR)
+        why = f": {said}" if said else ""
         return f"- {self.local(run.started_at or run.slot)}{until}: {run.status}{took}{why}"
 
 

@@ -295,9 +295,8 @@ class Runner:
         if followup.done_session:
             self._done_sessions.add(followup.done_session)
         if followup.notice and self._ctx.gateway is not None:
-            await self._ctx.gateway.notify_owner(
-                followup.notice, followup.key or f"cron-failed-{run_id}"
-            )
+            key = followup.key or f"cron-failed-{run_id}"
+            await self._ctx.gateway.notify_owner(followup.notice, key)
 
 
 def _schedule_of(job: SystemJob, record: SystemRecord) -> Schedule | None:

@@ -148,10 +148,9 @@ class CronService(Service):
             f"did not run: {entry.error}. `/cron run {job.id}` runs it now."
         )
         # Of a guest's jobs one a day is enough.
-        about = person_of_guest(job.requester)
-        await self._notify(
-            text, f"cron-missed-{about}-{due:%j}" if about else f"cron-missed-{job.id}"
-        )
+        guest = person_of_guest(job.requester)
+        key = f"{guest}-{due:%Y-%m-%d}" if guest else job.id
+        await self._notify(text, f"cron-missed-{key}")
 
     async def _report_unavailable(self, error: JobsUnavailable) -> None:
         """Report that no jobs run, once until they run again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -111,8 +112,14 @@ class Runs:
         self.changed.set()
         return self._known[run.id]
 
-    async def delegate(self, run: Run) -> tuple[Run, TurnOutcome]:
+    async def delegate(
+        self, run: Run, show_start: Callable[[], Awaitable[None]] | None = None
+    ) -> tuple[Run, TurnOutcome]:
         """Do the work of a run and return the run at its end, with the outcome.
+
+        Args:
+            run: a new run.
+            show_start: is called when it has a place.
 
         Raises:
             ToolFailed: too many runs wait, it cannot be stored, it was stopped, or its time is up.
@@ -127,6 +134,8 @@ class Runs:
             async with asyncio.timeout(self.settings.timeout_s):
                 await self.start_waiting()
                 await woken.wait()
+                if show_start is not None:
+                    await show_start()
                 outcome = await self._do(run)
             ending = ending_of(self._known[run.id], outcome)
         except TimeoutError as error:
@@ -167,9 +176,8 @@ class Runs:
             raise ToolFailed(f"the run cannot be stored: {error.strerror}") from error
 
     def _has_place(self, run: Run) -> bool:
-        running = [
-            each for each in map(self._known.__getitem__, self._since) if _competes(each, run)
-        ]
+        known = (self._known[each] for each in self._since)
+        running = [each for each in known if _competes(each, run)]
         beside = sum(1 for each in running if each.parent == run.parent)
         # A run that waits for its own runs must not keep their places from them.
         total = sum(1 for each in running if each.depth == 1) if run.depth == 1 else 0

@@ -14,7 +14,8 @@ from nanobot_subagents.result import lead_of
 from nanobot_subagents.runs import Runs
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext
+    from nanobot_core import PluginContext, TurnOutcome
+    from nanobot_subagents.run import Run
 
 MAX_TASK_CHARS: Final = 50_000
 _SLACK_S = 30.0
@@ -67,8 +68,14 @@ class DelegateTool(ModelTool[SubagentParams]):
     async def run(self, context: ToolContext, params: SubagentParams) -> ToolOutput:
         """Do the task, and return the result."""
         run = await run_for(self._ctx, _order("delegate", context, params))
-        await context.progress(f"Subagent started: {run.title}")
-        run, outcome = await self._runs.delegate(run)
+
+        async def show_start() -> None:
+            await context.progress(f"Subagent started: {run.title}")
+
+        ended, outcome = await self._runs.delegate(run, show_start)
+        return await self._result(context, ended, outcome)
+
+    async def _result(self, context: ToolContext, run: Run, outcome: TurnOutcome) -> ToolOutput:
         await context.progress(f"Subagent ended ({run.state}): {run.title}")
         if run.state in {"failed", "stopped"}:
             raise ToolFailed(" ".join(filter(None, (lead_of(run), run.result))))
