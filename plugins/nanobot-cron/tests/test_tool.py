@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,19 @@ async def test_a_guest_cannot_forge_lines_of_the_owners_list(ctx: FakePluginCont
     assert "(here)(http://x)**" in listed[0]
     assert "a message by 8 in telegram:42 contains `a''; answers to nobody - **Backup" in listed[1]
     assert "\u202e" not in "".join(listed)
+
+
+async def test_a_list_in_a_group_has_only_the_jobs_of_the_group(ctx: FakePluginContext) -> None:
+    await added(ctx, every_seconds=600, name="Private")
+    group = replace(context(ctx).requester, chat_id="-5", session_key="telegram:-5", is_group=True)
+    there = replace(context(ctx), requester=group, chat_id="-5")
+    await added(ctx, there, every_seconds=600, name="Public")
+
+    listed = await call(ctx, "list", there)
+
+    assert "Public" in listed
+    assert "Private" not in listed
+    assert "Private" in await call(ctx, "list")
 
 
 async def test_a_guest_stays_the_same_person_under_another_name(ctx: FakePluginContext) -> None:

@@ -74,9 +74,14 @@ async def test_spawn_is_offered_only_in_chats_of_a_gateway(
 @pytest.mark.anyio
 async def test_the_command_lists_shows_and_stops(bench: OpenBench) -> None:
     async def say(
-        text: str, *, session: str = "chat:1", sender: str = "7", is_owner: bool = True
+        text: str,
+        *,
+        session: str = "chat:1",
+        sender: str = "7",
+        is_owner: bool = True,
+        is_group: bool = False,
     ) -> str:
-        asking = replace(turn(session), sender_id=sender)
+        asking = replace(turn(session), sender_id=sender, is_group=is_group)
         call = CommandCall(turn=asking, name="subagents", text=text, is_owner=is_owner)
         return await answer_subagents(it.ctx, call)
 
@@ -93,6 +98,8 @@ async def test_the_command_lists_shows_and_stops(bench: OpenBench) -> None:
 
         assert await say("", session="chat:2", is_owner=False) == "There are no subagents."
         assert "There is no run" in await say(f"stop {first}", session="chat:2", is_owner=False)
+        assert "There are no subagents." in await say("", session="chat:2", is_group=True)
+        assert "one" in await say("", is_group=True)
         assert "There are no subagents." in await say("", is_owner=False)  # in the same group
         guest = Requester(channel="chat", chat_id="1", sender_id="8|bo", session_key="chat:1")
         theirs = await it.spawn(requester=guest, label="theirs")

@@ -14,7 +14,7 @@ from nanobot_core.tools import validate_params
 from nanobot_cron.jobs import Jobs
 from nanobot_cron.report import Reporter, run_as_json
 from nanobot_cron.request import NewJob, add_job
-from nanobot_cron.tool import change_job
+from nanobot_cron.tool import change_job, jobs_shown_in
 from nanobot_cron.words import OPTIONS, Words, WordsInvalid, parse_words
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ async def _answer(ctx: PluginContext, call: CommandCall, words: Words) -> _Answe
 
 async def _list(ctx: PluginContext, call: CommandCall) -> _Answer:
     jobs, report = ctx.shared(Jobs), await Reporter.of(ctx, _here(call))
-    own, system = await jobs.all(), await jobs.system()
+    own = jobs_shown_in(call.turn.requester, await jobs.all())
+    system = await jobs.system()
 
     def render() -> _Answer:
         rows: list[JsonValue] = [*map(report.as_json, own), *map(report.system_as_json, system)]

@@ -24,7 +24,7 @@ from nanobot_cron.report import Reporter
 from nanobot_cron.request import NewJob, add_job
 
 if TYPE_CHECKING:
-    from nanobot_core import JsonObject, PluginContext
+    from nanobot_core import JsonObject, PluginContext, Requester
 
 _NOT_OF_A_JOB = ("action", "job_id")
 _UNATTENDED = frozenset({"cron", "heartbeat"})
@@ -144,7 +144,7 @@ class CronTool(ModelTool[CronParams]):
         return (await Reporter.of(self._ctx, _here(context))).added(job)
 
     async def _list(self, context: ToolContext) -> str:
-        jobs = await self._own_jobs(context)
+        jobs = jobs_shown_in(context.requester, await self._own_jobs(context))
         system = await self._jobs.system() if context.is_owner else []
         return (await Reporter.of(self._ctx, _here(context))).listed(jobs, system)
 
@@ -158,6 +158,14 @@ class CronTool(ModelTool[CronParams]):
     async def _own_jobs(self, context: ToolContext) -> list[Job]:
         jobs = await self._jobs.all()
         return jobs if context.is_owner else [job for job in jobs if _is_own(job, context)]
+
+
+def jobs_shown_in(reader: Requester, jobs: list[Job]) -> list[Job]:
+    """Return the jobs that a list in a chat has: in a group, only those of that group."""
+    if not reader.is_group:
+        return jobs
+    here = (reader.channel, reader.chat_id)
+    return [job for job in jobs if (job.requester.channel, job.requester.chat_id) == here]
 
 
 async def change_job(ctx: PluginContext, action: str, job_id: str) -> str:

@@ -11,7 +11,7 @@ from nanobot_subagents.profile import FOLDER, ProfileFolder
 from nanobot_subagents.runs import Runs
 
 if TYPE_CHECKING:
-    from nanobot_core import CommandCall, PluginContext, TurnInfo
+    from nanobot_core import CommandCall, PluginContext
     from nanobot_subagents.run import Run
 
 USAGE = (
@@ -22,9 +22,9 @@ _SHOWN_TASK_CHARS = 1_000
 
 
 async def answer_subagents(ctx: PluginContext, call: CommandCall) -> str:
-    """Return the reply to ``/subagents``, in Markdown. Guests see the runs that they asked for."""
+    """Return the reply to ``/subagents``, in Markdown."""
     runs = ctx.shared(Runs)
-    found = [run for run in await runs.all() if call.is_owner or _is_own(run, call.turn)]
+    found = [run for run in await runs.all() if _may_see(run, call)]
     match call.text.split():
         case [] | ["list"]:
             return _list(found, ctx.clock.now())
@@ -41,14 +41,17 @@ async def answer_subagents(ctx: PluginContext, call: CommandCall) -> str:
             return USAGE
 
 
-def _is_own(run: Run, turn: TurnInfo) -> bool:
-    """Whether a guest has asked for a run in this chat; in a group, others ask too."""
-    asked = run.requester
-    return (
-        asked.authority == "guest"
-        and asked.session_key == turn.session_key
-        and asked.sender_id.partition("|")[0] == turn.sender_id.partition("|")[0]
-    )
+def _may_see(run: Run, call: CommandCall) -> bool:
+    """Whether the answer may show a run: in a group only its own, to guests only what they asked.
+
+    Others read what is shown in a group.
+    """
+    reader, asked = call.turn.requester, run.requester
+    is_here = asked.session_key == reader.session_key
+    if call.is_owner:
+        return is_here or not reader.is_group
+    people = {each.sender_id.partition("|")[0] for each in (reader, asked)}
+    return is_here and asked.authority == "guest" and len(people) == 1
 
 
 async def check_profiles(ctx: PluginContext) -> CheckResult:
