@@ -122,6 +122,8 @@ async def test_the_answer_repeats_what_was_understood(
         ({}, "exactly one of at, every_seconds, cron_expr, on; found none"),
         ({"at": "+1h", "cron_expr": "@daily"}, "found at and cron_expr"),
         ({"at": "2026-11-23T10:00"}, "it is now Monday 2026-11-23 10:30 in Europe/Berlin"),
+        ({"at": "9999-12-31T23:59Z"}, "is out of range; it must be within 100 years"),
+        ({"at": "+999999999w"}, "is out of range"),
         ({"cron_expr": "0 7 * * *", "tz": "Europe/Berln"}, "Europe/Berlin"),
         ({"at": "2027-01-01T09:00", "tz": "Mars"}, "unknown"),
         ({"cron_expr": "0 0 7 * * *"}, "write five"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from functools import cache
 from typing import Annotated, Literal, TypeAlias
 
@@ -63,11 +63,11 @@ def _requester(value: object) -> object:
 
 
 def _utc(instant: datetime) -> datetime:
-    try:
-        return instant.astimezone(UTC)
-    except OverflowError:
+    # The first and the last day cannot be shown in every time zone.
+    if not MINYEAR < instant.year < MAXYEAR:
         msg = "the time is out of range"
-        raise ValueError(msg) from None
+        raise ValueError(msg)
+    return instant.astimezone(UTC)
 
 
 Instant: TypeAlias = Annotated[AwareDatetime, AfterValidator(_utc)]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 KINDS = ("at", "every_seconds", "cron_expr", "on")
 """Fields of a request of which exactly one is given."""
+_FARTHEST = timedelta(days=100 * 365)
 _LONGEST_INTERVAL_S = 10 * 365 * 86_400
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw]?)")
@@ -193,9 +194,12 @@ def read_instant(text: str, zone: tzinfo, now: datetime) -> datetime:
     shown = shorten(text, 60)
     try:
         instant = _from_now(text, now) if text.startswith("+") else _read_time(text, zone)
-    except OverflowError as error:
-        msg = f"at: '{shown}' is out of range"
-        raise ScheduleInvalid(msg) from error
+        is_far = instant is not None and instant > now + _FARTHEST
+    except OverflowError:
+        instant, is_far = now, True
+    if is_far:
+        msg = f"at: '{shown}' is out of range; it must be within {_FARTHEST.days // 365} years"
+        raise ScheduleInvalid(msg)
     if instant is None:
         example = f"{local_now + timedelta(days=1):%Y-%m-%dT09:00}"
         msg = f"at: '{shown}' is not a time; write it like {example}, or +20m, +2h or +1d from now"
