@@ -32,6 +32,7 @@ from nanobot_heartbeat.settings import HeartbeatSettings
         "- [ ]\n-\n* \n1.\n",
         "---\n***\n| --- | --- |\n```\n```\n",
         TEMPLATE.read_text("utf-8"),
+        " " * MAX_BYTES,  # a search for markers from each of them would take half a minute
     ],
 )
 def test_what_is_no_open_task(text: str) -> None:

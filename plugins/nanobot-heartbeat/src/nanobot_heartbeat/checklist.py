@@ -63,6 +63,7 @@ def has_open_tasks(text: str) -> bool:
         is_underlined = _UNDERLINE.fullmatch(following) and not _MARKER.match(line)
         if is_underlined or _HEADING.match(line) or _CHECKED.match(line):
             continue
-        if any(char.isalnum() for char in _MARKER.sub("", line, count=1)):
+        marker = _MARKER.match(line)
+        if any(char.isalnum() for char in line[marker.end() if marker else 0 :]):
             return True
     return False
