@@ -6,7 +6,7 @@ It needs markdown-it-py, which the core does not depend on: a plugin that uses i
 
 from __future__ import annotations
 
-import importlib
+from nanobot_core.lazy import lazy_names
 
 # Type checkers know this name; importing it from typing would cost every command milliseconds.
 TYPE_CHECKING = False
@@ -25,29 +25,12 @@ if TYPE_CHECKING:
         utf16_size as utf16_size,
     )
 
-_HOMES = {
-    name: f"nanobot_core.chat.{module}"
-    for module, names in {
-        "markdown": "WEB_SCHEMES render_markdown",
-        "rich_text": "Measure RichText Span SpanKind split_rich utf16_length utf16_size",
-    }.items()
-    for name in names.split()
-}
-"""Public name to the module that defines it."""
-
 if not TYPE_CHECKING:  # type checkers take the imports above for the list
+    _HOMES, __getattr__, __dir__ = lazy_names(
+        "nanobot_core.chat",
+        {
+            "markdown": "WEB_SCHEMES render_markdown",
+            "rich_text": "Measure RichText Span SpanKind split_rich utf16_length utf16_size",
+        },
+    )
     __all__ = sorted(_HOMES)  # noqa: PLE0605 - made of the table
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        msg = f"module 'nanobot_core.chat' has no attribute '{name}'"
-        raise AttributeError(msg)
-    value: object = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])

@@ -8,8 +8,9 @@ first use (PEP 562).
 
 from __future__ import annotations
 
-import importlib
 import sys
+
+from nanobot_core.lazy import lazy_names
 
 # Type checkers know this name; importing it from typing would cost every command milliseconds.
 TYPE_CHECKING = False
@@ -47,32 +48,15 @@ if TYPE_CHECKING:
 # the function `httpx.main` is missing then, unless the program imported httpx before.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
-_HOMES = {
-    name: f"nanobot_core.net.{module}"
-    for module, names in {
-        "download": "BoundedResponse FetchFailed FetchLimits fetch unpacked_body",
-        "failure": "HTTPX_ERRORS failure_of retry_after_s",
-        "policy": "Address NetworkPolicy Resolver TargetRefused resolve_checked",
-        "redirect": "RedirectListener redirect_listener",
-        "transport": "GuardedTransport guarded_client",
-    }.items()
-    for name in names.split()
-}
-"""Public name to the module that defines it."""
-
 if not TYPE_CHECKING:  # type checkers take the imports above for the list
+    _HOMES, __getattr__, __dir__ = lazy_names(
+        "nanobot_core.net",
+        {
+            "download": "BoundedResponse FetchFailed FetchLimits fetch unpacked_body",
+            "failure": "HTTPX_ERRORS failure_of retry_after_s",
+            "policy": "Address NetworkPolicy Resolver TargetRefused resolve_checked",
+            "redirect": "RedirectListener redirect_listener",
+            "transport": "GuardedTransport guarded_client",
+        },
+    )
     __all__ = sorted(_HOMES)  # noqa: PLE0605 - made of the table
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        msg = f"module 'nanobot_core.net' has no attribute '{name}'"
-        raise AttributeError(msg)
-    value: object = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])

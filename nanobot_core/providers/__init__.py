@@ -7,7 +7,7 @@ uses it requires ``nanobot-core[http]``. Modules are imported on first use (PEP 
 
 from __future__ import annotations
 
-import importlib
+from nanobot_core.lazy import lazy_names
 
 # Type checkers know this name; importing it from typing would cost every command milliseconds.
 TYPE_CHECKING = False
@@ -37,34 +37,17 @@ if TYPE_CHECKING:
         ServerEvent as ServerEvent,
     )
 
-_HOMES = {
-    name: f"nanobot_core.providers.{module}"
-    for module, names in {
-        "answer": "MAX_ANSWER_BYTES MAX_EVENT_BYTES MAX_STREAM_BYTES "
-        "AnswerBuilder AnswerReader count_of",
-        "encoding": "BodyEncoder",
-        "endpoint": "Endpoint key_hint resolve_endpoint",
-        "failure": "FailureReader FailureWords",
-        "http": "HTTPProvider",
-        "sse": "EventParser EventTooLargeError ServerEvent",
-    }.items()
-    for name in names.split()
-}
-"""Public name to the module that defines it."""
-
 if not TYPE_CHECKING:  # type checkers take the imports above for the list
+    _HOMES, __getattr__, __dir__ = lazy_names(
+        "nanobot_core.providers",
+        {
+            "answer": "MAX_ANSWER_BYTES MAX_EVENT_BYTES MAX_STREAM_BYTES "
+            "AnswerBuilder AnswerReader count_of",
+            "encoding": "BodyEncoder",
+            "endpoint": "Endpoint key_hint resolve_endpoint",
+            "failure": "FailureReader FailureWords",
+            "http": "HTTPProvider",
+            "sse": "EventParser EventTooLargeError ServerEvent",
+        },
+    )
     __all__ = sorted(_HOMES)  # noqa: PLE0605 - made of the table
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        msg = f"module 'nanobot_core.providers' has no attribute '{name}'"
-        raise AttributeError(msg)
-    value: object = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])

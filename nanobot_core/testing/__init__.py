@@ -6,8 +6,9 @@ environment, also in those that have nothing to do with nanobot.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from nanobot_core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from nanobot_core.testing.anthropic_server import (
@@ -81,48 +82,31 @@ if TYPE_CHECKING:
     )
     from nanobot_core.testing.tool_schema import definition_findings as definition_findings
 
-_HOMES = {
-    name: f"nanobot_core.testing.{module}"
-    for module, names in {
-        "anthropic_server": "AnthropicServer anthropic_error",
-        "bus": "BusContract DurableBusContract",
-        "channel": "ChannelContract ChannelPlatform RecordingInbox",
-        "clock": "FakeClock",
-        "context": "FakeGateway FakePluginContext FakeToolSet",
-        "description": "Finding description_findings",
-        "fake_provider": "FakeProvider FakeReply FakeStep",
-        "gemini_server": "GeminiServer",
-        "http_faults": "HTTP_FAULTS HTTPFaultContract",
-        "http_provider": "HTTPProviderContract",
-        "memory": "MemoryContract ServiceContract TranscriberContract",
-        "model_server": "ModelServer RecordedRequest Reply Responder ScriptedCall pieces",
-        "openai_server": "OpenAIServer echo",
-        "plugin": "PluginContract",
-        "provider": "ProviderContract ServedProvider ServiceBehaviour",
-        "responses_server": "ResponsesServer",
-        "session_store": "SessionStoreContract",
-        "strict_dialect": "StrictService irregularity strict_dialects strict_rules",
-        "suite": "ConformanceSuite",
-        "tool": "ToolContract call_in output_findings output_text",
-        "tool_schema": "definition_findings",
-    }.items()
-    for name in names.split()
-}
-"""Public name to the module that defines it."""
-
 if not TYPE_CHECKING:  # type checkers take the imports above for the list
+    _HOMES, __getattr__, __dir__ = lazy_names(
+        "nanobot_core.testing",
+        {
+            "anthropic_server": "AnthropicServer anthropic_error",
+            "bus": "BusContract DurableBusContract",
+            "channel": "ChannelContract ChannelPlatform RecordingInbox",
+            "clock": "FakeClock",
+            "context": "FakeGateway FakePluginContext FakeToolSet",
+            "description": "Finding description_findings",
+            "fake_provider": "FakeProvider FakeReply FakeStep",
+            "gemini_server": "GeminiServer",
+            "http_faults": "HTTP_FAULTS HTTPFaultContract",
+            "http_provider": "HTTPProviderContract",
+            "memory": "MemoryContract ServiceContract TranscriberContract",
+            "model_server": "ModelServer RecordedRequest Reply Responder ScriptedCall pieces",
+            "openai_server": "OpenAIServer echo",
+            "plugin": "PluginContract",
+            "provider": "ProviderContract ServedProvider ServiceBehaviour",
+            "responses_server": "ResponsesServer",
+            "session_store": "SessionStoreContract",
+            "strict_dialect": "StrictService irregularity strict_dialects strict_rules",
+            "suite": "ConformanceSuite",
+            "tool": "ToolContract call_in output_findings output_text",
+            "tool_schema": "definition_findings",
+        },
+    )
     __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        msg = f"module 'nanobot_core.testing' has no attribute '{name}'"
-        raise AttributeError(msg)
-    value: object = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])

@@ -48,6 +48,7 @@ MODULES: Final = {
     "folder": Size(150, 181),
     "events": Size(150, 240),
     "hooks": Size(800, 1160),  # a single implementation that gathers takes no task
+    "lazy": Size(20, 30),
     "media": Size(80, 90),
     "messages": Size(200, 255),
     "ids": Size(5, 10),
