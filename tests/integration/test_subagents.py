@@ -183,7 +183,7 @@ async def test_what_a_subagent_asks_for_waits_for_the_owner(tmp_path: Path) -> N
         )
         async with running(tmp_path):
             await platform.say(calls("spawn", 'call note {"word": "asked"}', label="notes"))
-            question = await platform.shows("notes (subagent)")
+            question = await platform.shows("'notes' (subagent)")
             allow = next(each for each in question["buttons"] if each.startswith("/approve"))
             await platform.say(allow)
             await until(lambda: {run["state"] for run in runs_of(tmp_path)} == {"complete"})
