@@ -223,6 +223,16 @@ class InboundMessage(Repaired):
         """Key of the session that this message belongs to."""
         return self.session_key_override or f"{self.channel}:{self.chat_id}"
 
+    @property
+    def identity(self) -> tuple[str, str] | None:
+        """What a repetition has in common with it: channel and dedupe key, if it has one.
+
+        Work may be given again for another chat of its requester, and is still the same.
+        """
+        if self.dedupe_key is None:
+            return None
+        return "" if self.assignment else self.channel, self.dedupe_key
+
 
 OutboundKind: TypeAlias = Literal["final", "progress", "tool_hint", "notice"]
 

@@ -80,14 +80,12 @@ class Taken:
 
 def inbound_entry(message: InboundMessage) -> Entry:
     """Return the stored form of a received message."""
-    key = message.dedupe_key
-    # Work may be given again for another chat of its requester, and is still the same.
-    names = (INBOUND, message.channel) if message.assignment is None else ("work",)
+    identity = message.identity
     return Entry(
         queue=INBOUND,
         lane=lane_of(message.session_key),
         is_control=message.is_control,
-        key=None if key is None else _key(*names, key),
+        key=None if identity is None else _key(INBOUND, *identity),
         payload=encode_inbound(message),
     )
 

@@ -84,9 +84,8 @@ class Bus(ABC):
             message: with an `id`, unique within nanobot.
 
         Returns:
-            False if a message of the same channel and dedupe key was stored within seven days;
-            the same content under another key is another message. Assigned work is compared only
-            with other work, and by its key alone, whatever the channel.
+            False if a message of the same `InboundMessage.identity` was stored within seven days;
+            the same content with another one is another message.
 
         Raises:
             BusFull: too many messages wait; the platform should offer it again later.

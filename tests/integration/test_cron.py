@@ -113,11 +113,11 @@ async def test_events_start_jobs_whose_answers_reach_the_owner(
             await platform.say("hello")
             await platform.shows("Hello.")
             await platform.say('/cron add "Look who calls" --on message --option text=alarm')
-            await platform.shows("contains 'alarm'")
+            await platform.shows("contains `alarm`")
             await platform.say("an alarm in the kitchen")
             await platform.until(lambda: platform.texts().count("One of two.") == 2)
             added = await bot.run("/cron add File it --on file --option path=inbox")
-            assert "a file * in inbox" in (added.reply or "")
+            assert "a file in `inbox`" in (added.reply or "")
             await asyncio.to_thread((home / "workspace/inbox/new.txt").write_text, "new")
             await platform.shows("A file came.")
 

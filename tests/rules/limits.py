@@ -50,7 +50,7 @@ MODULES: Final = {
     "hooks": Size(800, 1160),  # a single implementation that gathers takes no task
     "lazy": Size(20, 30),
     "media": Size(80, 90),
-    "messages": Size(200, 255),
+    "messages": Size(200, 260),
     "ids": Size(5, 10),
     "net": Size(450, 667),
     "paths": Size(200, 260),
