@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sys
 from collections.abc import Awaitable
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from nanobot_core import JsonObject, ToolCall
-from tests.gateways import LIMIT_S, OWNER, Platform, environment, running, write_config
+from tests.gateways import LIMIT_S, OWNER, Platform, environment, running, until, write_config
 from tests.scripted_provider import ScriptedPlugin
 
 pytest.importorskip("nanobot_cron")
@@ -133,18 +132,17 @@ async def test_a_request_with_the_secret_of_a_job_starts_it(tmp_path: Path) -> N
     httpx = pytest.importorskip("httpx")
     home = tmp_path / "home"
     script = ScriptedPlugin("Hello.", "It is deployed.")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     async with Platform() as platform:
-        gateway = {"port": port}
-        configure(home, platform, script, plugins=["http", "webhook"], gateway=gateway)
+        configure(home, platform, script, plugins=["http", "webhook"])
         async with running(home, None, script) as bot:
             await platform.say("hello")
             await platform.shows("Hello.")
             added = await bot.run("/cron add Say what is new --on webhook --option name=deploy")
             secret = (added.reply or "").partition("Bearer ")[2].partition("`")[0]
+            address = home / "plugins" / "http" / "address"
+            await until(address.exists)
             async with httpx.AsyncClient(
-                base_url=f"http://127.0.0.1:{port}", trust_env=False
+                base_url=address.read_text().strip(), trust_env=False
             ) as to:
 
                 async def post(given: str) -> int:
@@ -155,7 +153,7 @@ async def test_a_request_with_the_secret_of_a_job_starts_it(tmp_path: Path) -> N
                     )
 
                 async with asyncio.timeout(LIMIT_S):
-                    while await _tried(post(secret), httpx.ConnectError) != 200:  # noqa: ASYNC110
+                    while await _tried(post(secret), httpx.TransportError) != 200:  # noqa: ASYNC110
                         await asyncio.sleep(0.02)
                 assert [await post("wrong"), await post(secret)] == [401, 200]
             await platform.shows("It is deployed.")
