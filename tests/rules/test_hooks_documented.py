@@ -20,6 +20,7 @@ POLICY: Final = "for rules of an owner; the cookbook shows it"
 UNUSED: Final = {
     "admit_message": POLICY,
     "after_delivery": POLICY,
+    "before_execute_tools": PROGRAM,
     "contribute_stores": "the core has a session store and two buses",
     "choose_approval": "terminal, chat and control socket are in the core, which implements it",
     "on_stream": PROGRAM,

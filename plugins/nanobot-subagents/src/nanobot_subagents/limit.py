@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nanobot_core import ChatRequest, LimitError, LLMResponse, Message
+from nanobot_core import ChatRequest, LimitError, LLMResponse, Message, shorten
 from nanobot_subagents.result import TIME_USED_UP, TOKENS_USED_UP
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ ANSWER_NOW = (
 )
 _CALLS_BEYOND = 2
 """Calls after the tokens are used up: the result, and one that makes the history fit."""
+_MAX_STEP_CHARS = 120
 CallNext = Callable[[ChatRequest], Awaitable[LLMResponse]]
 
 
@@ -35,7 +36,7 @@ class TokenLimit:
         self._beyond: dict[str, int] = {}
 
     async def call(self, run: Run, event: ModelCallRequested, call_next: CallNext) -> LLMResponse:
-        """Make a model call of a run, and count it.
+        """Make a model call of a run, count it, and keep the tool calls that it asks for.
 
         A run whose tokens are used up has one more call, without tools, to give its result.
 
@@ -48,6 +49,10 @@ class TokenLimit:
         if run.tokens >= self._runs.settings.max_tokens:
             request = await self._last(run, request)
         response = await call_next(request)
+        for call in response.tool_calls:
+            texts = (value for value in call.arguments.values() if isinstance(value, str))
+            step = shorten(f"{call.name}({next(texts, '')})", _MAX_STEP_CHARS)
+            self._runs.note_step(run.id, step)
         run = self._runs.get(run.id) or run
         await self._runs.note(run, tokens=run.tokens + response.usage.total_tokens)
         return response

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         LLMResponse,
         ModelCallRequested,
         PluginContext,
-        ToolBatchStarted,
         ToolDefinition,
         ToolsOffered,
         TurnInfo,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from nanobot_subagents.runs import Runs
 
 SOURCE = "subagent"
-_MAX_STEP_CHARS = 120
 
 
 class SubagentsPlugin:
@@ -133,19 +131,6 @@ class SubagentsPlugin:
             return None
         kept = tuple(each for each in event.tools if each.name != "spawn")
         return None if len(kept) == len(event.tools) else kept
-
-    @on.before_execute_tools
-    def before_execute_tools(self, event: ToolBatchStarted) -> None:
-        """Keep what a run does, for people who ask."""
-        run = self._run_of(event.turn)
-        if run is None:
-            return
-        from nanobot_core import shorten
-
-        for call in event.calls:
-            texts = (value for value in call.arguments.values() if isinstance(value, str))
-            step = shorten(f"{call.name}({next(texts, '')})", _MAX_STEP_CHARS)
-            self._runs().note_step(run.id, step)
 
     @on.wrap_model_call
     def wrap_model_call(
