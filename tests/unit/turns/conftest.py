@@ -337,7 +337,7 @@ class Desk:
         if self.death.came.is_set():
             life.cancel()
         self.stop()
-        self.inbox = None
+        self.inbox = self.access = None
         async with asyncio.timeout(LIMIT_S):
             while not life.done():
                 await asyncio.wait({life}, timeout=0.005)
