@@ -153,9 +153,10 @@ async def test_a_request_with_the_secret_of_a_job_starts_it(tmp_path: Path) -> N
                     )
 
                 async with asyncio.timeout(LIMIT_S):
-                    while await _tried(post(secret), httpx.TransportError) != 200:  # noqa: ASYNC110
-                        await asyncio.sleep(0.02)
-                assert [await post("wrong"), await post(secret)] == [401, 200]
+                    for _ in range(2):  # the second is a repetition, also taken
+                        while await _tried(post(secret), httpx.TransportError) != 200:  # noqa: ASYNC110
+                            await asyncio.sleep(0.02)
+                assert await post("wrong") == 401
             await platform.shows("It is deployed.")
 
     assert secret.startswith("whsec_")
