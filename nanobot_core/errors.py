@@ -279,7 +279,16 @@ class ToolTimeout(ToolError):
 
 
 class ChannelError(NanobotError):
-    """A channel cannot run."""
+    """A channel cannot run.
+
+    Attributes:
+        needs_owner: it cannot run before its owner does something, such as correct a token; it is
+            reported at once, and hardly tried again.
+    """
+
+    def __init__(self, reason: str, *, needs_owner: bool = False) -> None:
+        self.needs_owner: bool = needs_owner
+        super().__init__(reason)
 
 
 class DeliveryError(ChannelError):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from nanobot_core.assignment import Assignment, Authority, Requester
+from nanobot_core.assignment import Assignment, AssignmentSource, Authority, Requester
 from nanobot_core.messages import (
     InboundMessage,
     JsonObject,
@@ -22,9 +22,7 @@ from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
 OutputT = TypeVar("OutputT")
-TurnSource: TypeAlias = Literal[
-    "chat", "cli", "sdk", "cron", "heartbeat", "subagent", "service", "api", "plugin"
-]
+TurnSource: TypeAlias = Literal["chat", "cli", "sdk", "api", AssignmentSource, "plugin"]
 """``chat``: through the message queue from a channel. ``plugin``: an `AgentTask`, not a turn."""
 StopReason: TypeAlias = Literal[
     "completed", "iteration_limit", "token_limit", "budget", "repetition", "cancelled", "failed"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -22,10 +20,15 @@ from nanobot_core.app.lock import running_pid
 from nanobot_core.app.runner import GatewayRunner
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.config.loading import load_config
+from nanobot_core.testing.gateway import (
+    LIMIT_S,
+    GatewayProcess,
+    gateway_environment as environment,
+    until,
+)
 
 REPOSITORY = Path(__file__).parents[1]
 PLUGIN = REPOSITORY / "tests" / "strangers" / "chatty.py"
-LIMIT_S = 20.0
 OWNER = "7"
 Sent = dict[str, Any]
 
@@ -192,88 +195,6 @@ async def turn_begun(home: Path) -> None:
             if isinstance(status, dict) and status["turns"]:
                 return
             await asyncio.sleep(0.01)
-
-
-def environment(home: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name.startswith("COV")}
-    return {
-        **kept,
-        "HOME": str(home.parent),
-        "NANOBOT_HOME": str(home),
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(REPOSITORY),
-    }
-
-
-class GatewayProcess:
-    """``nanobot gateway`` in a process of its own."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.errors = ""
-
-    async def launch(self) -> None:
-        """Start the process, and do not wait until it is ready."""
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "nanobot_core",
-            "gateway",
-            env=environment(self.home),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    async def __aenter__(self) -> Self:
-        await self.launch()
-        try:
-            await self.hear("gateway ready")
-        except BaseException:
-            await self._end()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._end()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    async def hear(self, text: str) -> None:
-        """Wait for a line on its stderr."""
-        assert self._process.stderr is not None
-        async with asyncio.timeout(LIMIT_S):
-            while text not in self.errors:
-                line = await self._process.stderr.readline()
-                assert line, self.errors
-                self.errors += line.decode()
-
-    def send(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    async def ended(self, limit_s: float = 40.0) -> int:
-        """Wait for its end and return the exit code."""
-        assert self._process.stderr is not None
-        async with asyncio.timeout(limit_s):
-            self.errors += (await self._process.stderr.read()).decode()
-            return await self._process.wait()
-
-    async def _end(self) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
-        assert self._process.stderr is not None
-        self.errors += (await self._process.stderr.read()).decode()
-        await self._process.wait()
-
-
-async def until(holds: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-    """Wait for what happens in another process, which nothing here can await."""
-    async with asyncio.timeout(limit_s):
-        while not holds():  # noqa: ASYNC110 - see above
-            await asyncio.sleep(0.02)
 
 
 __all__ = [

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -15,9 +14,9 @@ from typing import Any, TypeAlias
 import pytest
 import yaml
 
-from nanobot_core.testing import OpenAIServer, Reply, ScriptedCall
+from nanobot_core.testing import OpenAIServer, Reply
 from nanobot_core.testing.model_server import RecordedRequest
-from tests.gateways import REPOSITORY, environment
+from tests.gateways import REPOSITORY
 
 LocalApi: TypeAlias = Any
 """The local Bot API; its module is loaded by path, so that its types are not known here."""
@@ -42,39 +41,6 @@ def person(number: int, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a person and the private chat with them."""
     who = {"id": number, "is_bot": False, "first_name": name, "username": f"{name.lower()}_x"}
     return who, {"id": number, "type": "private", "first_name": name}
-
-
-def call(tool: str, arguments: str) -> Reply:
-    """Return the answer of a model that wants a tool."""
-    return Reply(calls=(ScriptedCall(name=tool, arguments=arguments),))
-
-
-@dataclass
-class Model:
-    """What the model answers to the last line of what a person wrote, else ``You said: …``.
-
-    Attributes:
-        answers: last line to answer; ``after a tool`` is for all that tools give.
-    """
-
-    answers: dict[str, Reply] = field(default_factory=dict)
-
-    def __call__(self, request: RecordedRequest) -> Reply:
-        last = request.body["messages"][-1]
-        if last["role"] == "tool":
-            return self.answers.get("after a tool") or Reply(text=f"It gave: {last['content']}")
-        content, pictures = last["content"], 0
-        if isinstance(content, list):
-            pictures = sum(part["type"] == "image_url" for part in content)
-            content = "\n".join(part["text"] for part in content if part["type"] == "text")
-        written = content.rpartition("[End of runtime context]")[2]
-        lines = [line for line in written.splitlines() if line.strip()]
-        files = [Path(line).suffix for line in lines if line.startswith("Attached file: ")]
-        words = next((line for line in reversed(lines) if "Attached file: " not in line), "")
-        text = f"You said: {words}"
-        text += f" (pictures: {pictures})" if pictures else ""
-        text += f" (files: {', '.join(files)})" if files else ""
-        return self.answers.get(words) or Reply(text=text)
 
 
 def write_config(home: Path, api: LocalApi, model_url: str, **sections: Any) -> Path:
@@ -113,21 +79,6 @@ def write_config(home: Path, api: LocalApi, model_url: str, **sections: Any) -> 
 def load_token() -> str:
     token: str = sys.modules["local_bot_api"].TOKEN
     return token
-
-
-async def nanobot(home: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
-    """Run a command of ``nanobot`` beside the gateway and return what it printed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nanobot_core", *arguments),
-        env={**environment(home), "COLUMNS": "200", **(env or {})},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(LIMIT_S):
-        printed = (await process.communicate())[0].decode()
-    assert process.returncode == 0, printed
-    return printed
 
 
 async def until(api: LocalApi, holds: Callable[[], bool]) -> None:

@@ -145,6 +145,7 @@ class _Run:
         self.caller = caller
         self.tools = tools
         self.request = list(spec.messages)
+        self.call_ids = {call.id for message in self.request for call in message.tool_calls}
         self.meter = RequestMeter()
         self.form = _form_of(spec)
         self.budget = input_budget(spec.context_window_tokens, spec.max_tokens)
@@ -230,7 +231,7 @@ class _Run:
         form.is_last = True
         reason = f"the answer is not valid: {'; '.join(found.findings)}"
         await self.spec.on_event(StreamRestarted(reason=reason))
-        calls = _normalised(answer.response.tool_calls, self.request, self.spec.turn.id)
+        calls = _normalised(answer.response.tool_calls, self.call_ids, self.spec.turn.id)
         self.aside += form.correction(answer.response, calls, found.findings)
         return None
 
@@ -277,7 +278,7 @@ class _Run:
 
     async def _run_tools(self, answer: ModelAnswer) -> None:
         response = answer.response
-        calls = _normalised(response.tool_calls, self.request, self.spec.turn.id)
+        calls = _normalised(response.tool_calls, self.call_ids, self.spec.turn.id)
         content = "".join([*self.pieces, response.content or ""])
         message = Message(
             role="assistant",
@@ -443,14 +444,11 @@ def _in_call_order(request: Sequence[Message]) -> list[Message]:
     return [*request[: place + 1], *results]
 
 
-def _normalised(
-    calls: Sequence[ToolCall], request: Sequence[Message], turn_id: str
-) -> tuple[ToolCall, ...]:
-    """Return `calls` with names and ids that every provider accepts, ids unique in `request`.
+def _normalised(calls: Sequence[ToolCall], taken: set[str], turn_id: str) -> tuple[ToolCall, ...]:
+    """Return `calls` with names and ids that every provider accepts; adds the ids to `taken`.
 
     Some services accept ids that another service would refuse later in the same session.
     """
-    taken = {call.id for message in request for call in message.tool_calls}
     result: list[ToolCall] = []
     for call in calls:
         call_id = call.id

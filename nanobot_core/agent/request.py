@@ -132,7 +132,7 @@ class RequestBuilder:
                 f"Time: {now:%Y-%m-%d %H:%M} ({now:%A}, {self._timezone.key})",
                 f"Channel: {turn.channel}, chat {turn.chat_id}, sender {turn.sender_id}",
                 *([f"Workspace: {workspace}"] if is_guests else []),
-                *([f"Started by: {turn.source}; nobody is writing now"] if turn.assignment else []),
+                *([f"Started by: {turn.source}; no user is present"] if turn.assignment else []),
                 *map(self.instructions.text, notes),
             ]
         )

@@ -39,13 +39,13 @@ def microcompact(messages: Sequence[Message], compactable: Collection[str]) -> l
         messages: the request.
         compactable: names of tools whose results may be left out.
     """
+    shorter = list(messages)
     old = [
         index
-        for index, message in enumerate(messages)
-        if message.role == "tool" and message.name in compactable
+        for index, message in enumerate(shorter)
+        if message.name in compactable and message.role == "tool"
     ]
     surplus = len(old) - KEEP_RESULTS
-    shorter = list(messages)
     for index in old[: max(surplus - surplus % RESULT_STEP, 0)]:
         message = messages[index]
         if len(message.text) >= MIN_RESULT_CHARS:

@@ -34,7 +34,7 @@ DESCRIPTION = (
 )
 REJECTED = "Your answer is not valid: {findings}."
 CORRECT = "Correct it, and answer with the whole object and nothing else."
-CUT = "it was too long and was cut off; leave out what is not needed"
+CUT = "it was too long and was cut off; give a shorter answer"
 EMPTY = "it is empty"
 MAX_FINDINGS_CHARS = 4_000
 NOT_AN_OBJECT = "it is not a JSON object"

@@ -37,10 +37,11 @@ from nanobot_core.tools.registry import ToolRegistry
 from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.locks import SessionLocks
 from nanobot_core.turns.memory import SessionMemory
-from nanobot_core.turns.pipeline import TurnPipeline, TurnSetup
+from nanobot_core.turns.pipeline import TurnPipeline
 from nanobot_core.turns.plugin_tasks import PluginTasks
 from nanobot_core.turns.reach import Reach
 from nanobot_core.turns.request import TurnPorts, TurnRequest
+from nanobot_core.turns.setup import TurnSetup
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -273,7 +273,7 @@ class Gateway:
 
     async def _report_failed(self, status: RunStatus) -> None:
         text = (
-            f"{status.kind} {status.name} has failed {status.restarts} times and is retried less "
-            f"often now: {status.last_error}"
+            f"{status.kind} {status.name} has failed and is retried less often now: "
+            f"{status.last_error}"
         )
         await self.owner.notify(text, f"failed:{status.name}:{status.since.isoformat()}")

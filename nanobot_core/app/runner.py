@@ -20,7 +20,7 @@ from nanobot_core.app.slots import create_bus
 from nanobot_core.errors import BusError
 from nanobot_core.media import MediaStore
 from nanobot_core.tasks import CLOSE_RESERVE_S, cancel_and_wait
-from nanobot_core.turns.dispatcher import ChannelPorts, Dispatcher
+from nanobot_core.turns.dispatcher import Dispatcher, DispatcherPorts
 from nanobot_core.turns.request import TurnPorts
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class GatewayRunner:
         return Dispatcher(
             gateway.bus,
             bot.pipeline,
-            ChannelPorts(
+            DispatcherPorts(
                 outbox=gateway.outbox,
                 indicator=channels.indicator,
                 view=channels.view,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from nanobot_core.config.models import ChannelSettings
+from nanobot_core.config.models import ChannelSettings, GroupSettings
 from nanobot_core.messages import InboundMessage
 
 EVERYONE = "*"
@@ -58,7 +58,7 @@ def decide(
     """
     allowed = settings.allow_from
     if message.is_group:
-        group = settings.groups.get(message.chat_id.partition(":")[0])
+        group = _group_of(message.chat_id, settings.groups)
         policy = (group.policy if group else None) or settings.group_policy
         if policy == "deny" or (policy == "mention" and not message.is_addressed):
             return "ignored"
@@ -67,6 +67,17 @@ def decide(
     if is_listed(message.sender_id, allowed) or first_part(message.sender_id) in approved:
         return "admitted"
     return "unknown"
+
+
+def _group_of(chat_id: str, groups: Mapping[str, GroupSettings]) -> GroupSettings | None:
+    """Return the settings of a group, or of the group that contains a thread.
+
+    The id of a thread is that of its group followed by a colon and more; ids of groups may
+    themselves contain colons. The longest entry wins.
+    """
+    while chat_id and chat_id not in groups:
+        chat_id = chat_id.rpartition(":")[0]
+    return groups.get(chat_id) if chat_id else None
 
 
 def is_listed(sender_id: str, entries: Iterable[str]) -> bool:

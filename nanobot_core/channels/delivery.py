@@ -41,6 +41,7 @@ class Delivery:
         channel: returns it once it runs.
         ports: what all channels share.
         give_up_after_s: age in seconds at which an undelivered reply becomes a dead letter.
+        on_sent: called when a message is delivered.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class Delivery:
         ports: ChannelPorts,
         *,
         give_up_after_s: float,
+        on_sent: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
         self._channel = channel
         self._ports = ports
         self._give_up_after_s = give_up_after_s
+        self._on_sent = on_sent
 
     async def run(self) -> None:
         """Deliver until cancelled; messages that are being sent then are retried later."""
@@ -139,6 +142,7 @@ class Delivery:
 
         if problem is None:
             await self._ports.bus.acknowledge(lease)
+            self._on_sent()
             self._report(lease, None)
             return
         age_s = (self._ports.clock.now() - lease.stored_at).total_seconds()

@@ -36,6 +36,7 @@ class ChannelInbox:
         ports: what all channels share.
         indicator: shows people that their message is being worked on.
         on_alive: called when the platform has answered.
+        on_received: called when a message is stored.
     """
 
     def __init__(
@@ -43,12 +44,15 @@ class ChannelInbox:
         settings: ChannelSettings,
         ports: ChannelPorts,
         indicator: WaitIndicator,
+        *,
         on_alive: Callable[[], None],
+        on_received: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._ports = ports
         self._indicator = indicator
         self._on_alive = on_alive
+        self._on_received = on_received
         self._recent: OrderedDict[str, deque[float]] = OrderedDict()
 
     def alive(self) -> None:
@@ -88,6 +92,7 @@ class ChannelInbox:
         message = await self._completed(message)
         if not await self._ports.bus.publish_inbound(message):
             return False
+        self._on_received()
         if not message.is_control:
             self._indicator.expect(message)
         return True

@@ -19,6 +19,8 @@ from nanobot_core.plugins.loader import make_object
 from nanobot_core.tasks import CONNECTION_END_S, TASKS_END_S
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from nanobot_core.channels.ports import ChannelPorts
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.service import RunStatus
@@ -38,6 +40,9 @@ class _Entry:
 
     Attributes:
         up: set while `channel` is there.
+        account: who the agent is on the platform, as its last connection knew.
+        last_received: time of the last message that was stored.
+        last_sent: time of the last delivery.
     """
 
     name: str
@@ -48,6 +53,21 @@ class _Entry:
     channel: Channel | None = None
     up: asyncio.Event = field(default_factory=asyncio.Event)
     delivery: asyncio.Task[None] | None = None
+    account: str = ""
+    last_received: datetime | None = None
+    last_sent: datetime | None = None
+
+    @property
+    def status(self) -> RunStatus:
+        """The present state."""
+        if self.channel is not None and self.channel.account:
+            self.account = self.channel.account
+        return replace(
+            self.supervisor.status,
+            account=self.account,
+            last_received=self.last_received,
+            last_sent=self.last_sent,
+        )
 
 
 class ChannelManager:
@@ -103,7 +123,7 @@ class ChannelManager:
 
     def statuses(self) -> list[RunStatus]:
         """Return the state of every channel, by name."""
-        return [entry.supervisor.status for _, entry in sorted(self._entries.items())]
+        return [entry.status for _, entry in sorted(self._entries.items())]
 
     async def send(self, message: OutboundMessage) -> None:
         """Store the message of a tool or a command for delivery.
@@ -199,6 +219,9 @@ class ChannelManager:
                 await entry.up.wait()
             return entry.channel
 
+        def on_sent() -> None:
+            entry.last_sent = self._ports.clock.now()
+
         supervisor = Supervisor(
             name,
             "channel",
@@ -214,6 +237,7 @@ class ChannelManager:
             when_up,
             self._ports,
             give_up_after_s=self._loaded().settings.gateway.give_up_after_s,
+            on_sent=on_sent,
         )
         self._entries[name] = entry
         supervisor.start()
@@ -240,6 +264,9 @@ class ChannelManager:
             if entry.channel is channel:
                 supervisor.alive()
 
+        def on_received() -> None:
+            entry.last_received = self._ports.clock.now()
+
         async def settle() -> None:
             await self._ports.clock.sleep(SETTLED_S)
             alive()
@@ -249,7 +276,9 @@ class ChannelManager:
         settling = None
         if supervisor.silence_limit_s is None:
             settling = self._ports.spawn(settle(), name=f"settling:{entry.name}")
-        inbox = ChannelInbox(entry.settings, self._ports, self.indicator, alive)
+        inbox = ChannelInbox(
+            entry.settings, self._ports, self.indicator, on_alive=alive, on_received=on_received
+        )
         try:
             await channel.start(inbox)
         finally:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from nanobot_core.contracts.service import RunState, RunStatus
-from nanobot_core.errors import FOREIGN_ERRORS, NanobotError
+from nanobot_core.errors import FOREIGN_ERRORS, ChannelError, NanobotError
 from nanobot_core.tasks import TURN_END_S, growing_delay_s
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ MAX_RESTARTS = 30
 RESTART_WINDOW_S = 600.0
 PROBE_INTERVAL_S = 120.0
 """Seconds between attempts after too many failures: a platform may come back after hours."""
+REFUSED_PROBE_S = 3_600.0
+"""Seconds between attempts with refused credentials: platforms refuse valid ones now and then."""
 STABLE_S = 60.0
 """Seconds after which an attempt that was alive counts as recovered."""
 SETTLED_S = 2.0
@@ -74,6 +76,7 @@ class Supervisor:
         self._heard_s = 0.0
         self._was_heard = False
         self._given_up = False
+        self._needs_owner = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -137,7 +140,7 @@ class Supervisor:
         if not self._given_up:
             self._enter("starting")
         started = self._heard_s = self._clock.monotonic_s()
-        self._was_heard = False
+        self._was_heard = self._needs_owner = False
         self.silence_limit_s = None
         attempt = self._spawn(self._contained(), name=f"{self._kind}:{self.name}:attempt")
         watch = self._spawn(self._watch(), name=f"{self._kind}:{self.name}:watch")
@@ -167,6 +170,7 @@ class Supervisor:
         try:
             await self._attempt()
         except NanobotError as error:
+            self._needs_owner = isinstance(error, ChannelError) and error.needs_owner
             return str(error)
         except FOREIGN_ERRORS as error:
             return f"{type(error).__name__}: {error}"
@@ -182,12 +186,14 @@ class Supervisor:
         """Return the seconds until the next attempt; fail after too many."""
         now = self._clock.monotonic_s()
         worn_out = len(self._recent) == MAX_RESTARTS and now - self._recent[0] < RESTART_WINDOW_S
-        if worn_out and not self._given_up:
+        if (worn_out or self._needs_owner) and not self._given_up:
             self._given_up = True
             self._enter("failed")
             await self._on_failed(self.status)
         if self._given_up:
             self._enter("failed")
+            if self._needs_owner or not self._recent:
+                return REFUSED_PROBE_S
             return max(PROBE_INTERVAL_S, self._recent[0] + RESTART_WINDOW_S - now)
         self._enter("waiting")
         return growing_delay_s(self._failures_in_a_row, LONGEST_DELAY_S)

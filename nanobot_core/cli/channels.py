@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanobot_core.cli.gateway import gateway_status, print_running
+from nanobot_core.cli.gateway import gateway_status, when
 from nanobot_core.cli.options import gateway_client, open_agent, options_of
 from nanobot_core.cli.output import fail, print_json, render_table, run_async
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nanobot_core.cli.options import Options
+    from nanobot_core.contracts.service import RunStatus
 
 app: typer.Typer = typer.Typer(
     help="Show channels and sign in to their platforms.", no_args_is_help=True
@@ -32,7 +35,7 @@ def status(
             print_json([asdict(item) for item in running])
             return
         if running:
-            print_running(running)
+            _print_channels(running)
             return
     rows = _configured(options_of(ctx), is_running=is_running)
     if as_json:
@@ -73,6 +76,23 @@ async def _login(options: Options, name: str) -> str:
             await stop_channel(channel)
     finally:
         await agent.plugins.stop()
+
+
+def _print_channels(running: Sequence[RunStatus]) -> None:
+    rows = [
+        (
+            item.name,
+            item.account,
+            item.state,
+            when(item.last_contact),
+            when(item.last_received),
+            when(item.last_sent),
+            item.last_error or "",
+        )
+        for item in running
+    ]
+    columns = ("Name", "Account", "State", "Last contact", "Received", "Sent", "Last error")
+    render_table(columns, rows)
 
 
 def _configured(options: Options, *, is_running: bool) -> list[tuple[str, str, str]]:

@@ -62,6 +62,7 @@ async def _examine(options: Options, *, fix: bool, online: bool) -> list[Finding
         *_home(loaded.home, fix=fix),
         _workspace(loaded),
         *_scripts(),
+        *await _failed(loaded.home),
     ]
     if any(problem.level != "warning" for problem in loaded.findings):
         return findings  # no agent starts
@@ -160,6 +161,27 @@ def _scripts() -> Iterator[Finding]:
             f"pip uninstall {owners[0]}, then reinstall nanobot-core; until then use "
             "python -m nanobot_core",
         )
+
+
+async def _failed(home: Path) -> list[Finding]:
+    """Report the channels and services of a running gateway that have failed."""
+    from nanobot_core.app.client import ControlClient
+    from nanobot_core.app.wire import ControlError, from_json
+    from nanobot_core.contracts.service import GatewayStatus
+
+    client = ControlClient(home / "gateway")
+    if not client.is_there:
+        return []
+    try:
+        status = from_json(GatewayStatus, await client.call("status"))
+    except ControlError as error:
+        return [Finding("core", "gateway", "warning", str(error))]
+    remedy = "correct it, then run nanobot gateway reload"
+    return [
+        Finding(item.plugin, f"{item.kind} {item.name}", "error", item.last_error or "", remedy)
+        for item in status.running
+        if item.state == "failed"
+    ]
 
 
 def _provider(agent: Nanobot) -> Finding:

@@ -154,6 +154,11 @@ def gateway_status(ctx: typer.Context) -> GatewayStatus:
     return from_json(GatewayStatus, run_async(gateway_client(ctx).call("status")))
 
 
+def when(instant: datetime | None) -> str:
+    """Return a time for a table."""
+    return _local(instant) if instant else "never"
+
+
 def print_running(running: Sequence[RunStatus]) -> None:
     """Print a line for each channel and service."""
     rows = [
@@ -163,7 +168,7 @@ def print_running(running: Sequence[RunStatus]) -> None:
             item.plugin,
             item.state,
             item.restarts,
-            _local(item.last_contact) if item.last_contact else "never",
+            when(item.last_contact),
             item.last_error or "",
         )
         for item in running

@@ -24,6 +24,10 @@ from nanobot_core.errors import ConfigProblem
 from nanobot_core.messages import JsonObject, JsonValue
 
 _BY_TOKENS = "sessions are shortened by tokens, see agents.defaults.context_window_tokens"
+_NO_WEBHOOK = "the long connection of Feishu needs none"
+_ONE_APP = "the channel has one app"
+_NO_REMOTE_MEDIA = "the channel sends local files only"
+_MEDIA = "received files are kept and limited as those of all channels"
 _TERMINAL = "the terminal has no such setting"
 RETIRED_KEYS = {
     "agents.defaults.max_messages": _BY_TOKENS,
@@ -42,6 +46,19 @@ RETIRED_KEYS = {
     "agents.defaults.bot_icon": _TERMINAL,
     "agents.defaults.timezone_mode": "agents.defaults.timezone alone decides",
     "agents.defaults.unified_session": "each chat has its own session",
+    "channels.dingtalk.allow_remote_media_redirects": _NO_REMOTE_MEDIA,
+    "channels.dingtalk.remote_media_redirect_allowed_hosts": _NO_REMOTE_MEDIA,
+    "channels.feishu.encrypt_key": _NO_WEBHOOK,
+    "channels.feishu.verification_token": _NO_WEBHOOK,
+    "channels.feishu.done_emoji": "the answer itself shows that the work is done",
+    "channels.feishu.tool_hint_prefix": "tool hints have no prefix",
+    "channels.feishu.instance_id": _ONE_APP,
+    "channels.feishu.name": _ONE_APP,
+    "channels.feishu.identity_key": _ONE_APP,
+    "channels.qq.ack_message": "QQ takes only five answers to each message",
+    "channels.qq.media_dir": _MEDIA,
+    "channels.qq.download_chunk_size": _MEDIA,
+    "channels.qq.download_max_bytes": _MEDIA,
     "channels.send_max_retries": "messages are sent again as the platform's answer allows",
     "channels.show_reasoning": "chats get no reasoning",
     "channels.extract_document_text": "the model reads documents with read_file",

@@ -84,10 +84,17 @@ class Draft:
 
 
 class Channel(ABC):
-    """One connection to a platform. A new one is created for each start of the channel."""
+    """One connection to a platform. A new one is created for each start of the channel.
+
+    Attributes:
+        name: name of the channel.
+        capabilities: what the platform can do.
+        account: who the agent is on the platform, once it is known; for ``channels status``.
+    """
 
     name: str
     capabilities: ChannelCapabilities = ChannelCapabilities()
+    account: str = ""
 
     @abstractmethod
     async def start(self, inbox: Inbox) -> None:

@@ -153,7 +153,8 @@ class PluginContext(Protocol):
         ``on.contribute_jobs``.
 
         They are activated if necessary; one that fails is reported and left out. Call it when the
-        contributions are needed, not in ``start``: plugins may be added and removed.
+        contributions are needed, not in ``start``: plugins may be added and removed. A plugin gives
+        the same objects until it is replaced or applies other settings.
 
         Args:
             hook: see above; this plugin's own hooks are those in its ``contribute_hookspecs``.

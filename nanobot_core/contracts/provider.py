@@ -225,7 +225,6 @@ class ProviderSpec:
         needs_key: it cannot be used without a key.
         is_local: it runs on the owner's machine and serves any model name.
         is_gateway: it serves the models of others.
-        is_oauth: it logs in interactively and is never chosen as a fallback.
         key_prefixes: beginnings of keys by which a gateway is recognised.
         base_keywords: parts of base URLs by which a gateway is recognised.
         add_prefix: prefix that the service wants before model names, such as ``openrouter/``.
@@ -236,7 +235,8 @@ class ProviderSpec:
         models: data of its models that ships with the plugin, as ``package:file.json``: a list of
             objects with the fields of `ModelInfo`, or an object with such a list by provider name.
         login: ``package.module:name`` of a callable ``(ctx, spec, settings)`` that returns a
-            `ProviderLogin`, for ``nanobot providers login`` and a provider with `is_oauth`.
+            `ProviderLogin`, for ``nanobot providers login``. A provider with a login needs no key
+            and is used only if it is named.
         prompt_cache: the service caches prompts at marked places; the provider marks the system
             prompt, the newest message of the user, and the newest message.
         demo: not a real model; used only if it is named or nothing else is configured.
@@ -252,7 +252,6 @@ class ProviderSpec:
     needs_key: bool = True
     is_local: bool = False
     is_gateway: bool = False
-    is_oauth: bool = False
     key_prefixes: tuple[str, ...] = ()
     base_keywords: tuple[str, ...] = ()
     add_prefix: str = ""

@@ -96,6 +96,9 @@ class RunStatus:
         restarts: number of restarts since the gateway started.
         last_error: why it last ended, or ``None``.
         last_contact: time of the platform's last answer, aware, or ``None``.
+        account: of a channel: who the agent is on the platform; empty if unknown.
+        last_received: of a channel: time of the last message that was stored, or ``None``.
+        last_sent: of a channel: time of the last delivery, or ``None``.
     """
 
     name: str
@@ -106,6 +109,9 @@ class RunStatus:
     restarts: int = 0
     last_error: str | None = None
     last_contact: datetime | None = None
+    account: str = ""
+    last_received: datetime | None = None
+    last_sent: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

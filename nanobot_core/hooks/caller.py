@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import inspect
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -130,16 +131,18 @@ class First(Caller, Generic[E, V]):
 
 
 class Gather(Caller, Generic[E, V]):
-    """Calls all concurrently and collects their items."""
+    """Calls all concurrently and collects their items.
+
+    Without a second implementation that waits, they need no tasks and are called in order.
+    """
 
     async def __call__(self, event: E) -> list[tuple[str, V]]:
         """Return (plugin id, item) pairs, ordered by the implementations."""
-        asked = [self._ask(each, event) for each in self.implementations]
-        if len(asked) == 1:
-            answers = [await asked[0]]
+        if sum(map(_waits, self.implementations)) < 2:
+            answers = [await self._ask(each, event) for each in self.implementations]
         else:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(each) for each in asked]
+                tasks = [group.create_task(self._ask(each, event)) for each in self.implementations]
             answers = [task.result() for task in tasks]
         return [
             (implementation.plugin, item)
@@ -382,6 +385,12 @@ GATES: frozenset[str] = frozenset(
     name for name, point in declared_hooks().items() if point.kind is Kind.GATE
 )
 """Hooks that may refuse. If a plugin with such a hook does not run, the hook refuses everything."""
+
+
+def _waits(implementation: Implementation) -> bool:
+    """Whether an implementation is declared as one that waits: with ``async``, or as blocking."""
+    is_async = inspect.iscoroutinefunction(implementation.function)
+    return is_async or implementation.options.blocking
 
 
 def _unable(implementation: Implementation) -> str:

@@ -106,6 +106,7 @@ class ActivePlugin:
     loading: threading.Lock = field(default_factory=threading.Lock)
     successor: ActivePlugin | None = None
     _entries: dict[str, tuple[Tool | LazyTool, RegisteredTool]] = field(default_factory=dict)
+    _given: dict[str, list[Any]] = field(default_factory=dict, init=False)
     _stopped: bool = field(default=False, init=False)
 
     @property
@@ -208,16 +209,22 @@ class ActivePlugin:
             if not is_applied:
                 self.context.adopt_settings(former)
         self.sections = sections
+        self._given = {}
         return True
 
     async def contribute_by(self, hook: str) -> list[Any]:
         """Return what the plugin contributes by one hook, called in a thread.
+
+        A hook that succeeds is called again only after the plugin applied other settings, so that
+        callers can recognise the objects.
 
         Raises:
             PluginLoadFailed: the hook failed or did not end.
         """
         if hook not in self.compiled:
             return []
+        if hook in (given := self._given):
+            return given[hook]
         [implementation] = self.compiled[hook]
         collecting = replace(
             implementation,
@@ -231,7 +238,7 @@ class ActivePlugin:
                 raise error.__cause__ from error
             remedy = f"fix it, or run nanobot plugins disable {self.id}"
             raise PluginLoadFailed(self.id, f"{hook}: {error.reason}", remedy) from error
-        return found
+        return given.setdefault(hook, found)  # the first answer, if two calls overlapped
 
     async def collect_tools(self) -> None:
         """Ask the plugin for its tools, in a thread. Once.
@@ -432,12 +439,7 @@ class Starter:
         await active.start()
         return active
 
-    def _prepared(
-        self,
-        registrant: Registrant,
-        manifest: Manifest,
-        source: Source,
-    ) -> ActivePlugin:
+    def _prepared(self, registrant: Registrant, manifest: Manifest, source: Source) -> ActivePlugin:
         """Return the plugin, ready for `start`."""
         # Each instance has its own, so that new code begins with a clean record.
         stats = HookStats(self.facts.runtime.clock.monotonic_s)

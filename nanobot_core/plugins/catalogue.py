@@ -14,13 +14,13 @@ from nanobot_core.plugins.examine import examine_once, examine_plugin
 from nanobot_core.plugins.health import Condition
 from nanobot_core.plugins.index import (
     InstalledPlugin,
-    fits,
     load_installed,
     local_plugins,
     refuse_double_ids,
 )
 from nanobot_core.plugins.isolated import describe_isolated, with_isolated
 from nanobot_core.plugins.manifest import Declaration
+from nanobot_core.plugins.metadata import fits
 from nanobot_core.plugins.tool_names import NameClash, contested_names
 from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
@@ -303,6 +303,7 @@ class Catalogue:
         self._installed = {plugin.id: plugin for plugin in installed}
         self._broken: dict[str, Condition] = {}
         self.selections: dict[str, Selection] = {}
+        self._enabled: tuple[InstalledPlugin, ...] = ()
         self.contested: dict[tuple[str, str], NameClash] = {}
         self.missing: tuple[Selection, ...] = missing_plugins(installed, settings)
         self._select()
@@ -325,7 +326,7 @@ class Catalogue:
 
     def enabled(self) -> tuple[InstalledPlugin, ...]:
         """Return the plugins that may run, in calling order."""
-        return in_calling_order([item.plugin for item in self.selections.values() if item.enabled])
+        return self._enabled
 
     def lost(self) -> list[Selection]:
         """Return the missing plugins that nothing on the command line leaves out."""
@@ -473,6 +474,7 @@ class Catalogue:
         }
         chosen = select(installed, self.settings, self._filter, unconfirmed | self._broken)
         self.selections = {selection.plugin.id: selection for selection in chosen}
+        self._enabled = in_calling_order([item.plugin for item in chosen if item.enabled])
         self.contested = contested_names(chosen)
 
 

@@ -12,9 +12,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +24,12 @@ from nanobot_core.config.environment import (
     resolve_config_path,
 )
 from nanobot_core.disk import replace_file
+from nanobot_core.plugins import metadata
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     # A listing of commands, which is read at each start, needs none of these classes.
-    from email.message import Message
     from importlib.metadata import Distribution
-
-    from packaging.requirements import Requirement
 
     from nanobot_core.plugins.manifest import Manifest
 
@@ -40,7 +37,6 @@ ENTRY_POINT_GROUP = "nanobot"
 MANIFEST_GROUP = "nanobot.manifest"
 MANIFEST_FILE = "nanobot-plugin.json"
 """In the package that an entry point of `MANIFEST_GROUP` names."""
-CORE = "nanobot-core"
 LOCAL_PREFIX = "nanobot_local_"
 _FORMAT = 2
 _INDEX_FILE = "plugins.json"
@@ -217,22 +213,27 @@ def _scan() -> tuple[InstalledPlugin, ...]:
 
     by_name: dict[str, Distribution] = {}
     for distribution in distributions(path=search_path()):
-        name = _header(distribution, "Name")
+        name = metadata.header(distribution, "Name")
         if name:
-            by_name.setdefault(normalise(name), distribution)
-    bundled = plugins_of_extras(by_name.get(CORE))
-    needed = needed_by(by_name, apart_from={CORE})
+            by_name.setdefault(metadata.normalise(name), distribution)
+    bundled = metadata.plugins_of_extras(by_name.get(metadata.CORE))
+    plugins = {
+        name: found
+        for name, distribution in sorted(by_name.items())
+        if (found := _plugins_of(name, distribution))
+    }
+    needed = metadata.needed_by(by_name, among=plugins, apart_from=metadata.CORE)
     found = [
         dataclasses.replace(
             plugin,
             direct=name in bundled
             or name not in needed
             # The installer records that its user named it.
-            or distribution.read_text("REQUESTED") is not None,
+            or by_name[name].read_text("REQUESTED") is not None,
             bundled=name in bundled,
         )
-        for name, distribution in sorted(by_name.items())
-        for plugin in _plugins_of(name, distribution)
+        for name, described in plugins.items()
+        for plugin in described
     ]
     return refuse_double_ids(found)
 
@@ -267,7 +268,7 @@ def _describe(
     manifest: Manifest | None = None
     path: Path | None = None
     editable = '"editable": true' in (distribution.read_text("direct_url.json") or "")
-    problem = id_problem(plugin_id) or compatibility_problem(distribution)
+    problem = id_problem(plugin_id) or metadata.compatibility_problem(distribution)
     for entry in distribution.entry_points:
         if entry.group == MANIFEST_GROUP and entry.name == plugin_id:
             path = find_manifest(entry.value, distribution)
@@ -280,7 +281,7 @@ def _describe(
         target=target,
         distribution=name,
         version=distribution.version,
-        summary=_header(distribution, "Summary"),
+        summary=metadata.header(distribution, "Summary"),
         manifest=manifest,
         manifest_file=str(path) if path else None,
         problem=problem,
@@ -331,7 +332,7 @@ def build_of(plugin: InstalledPlugin) -> str:
         elif plugin.editable:
             code = "\n".join(_source_facts(plugin.target.partition(":")[0].partition(".")[0]))
         else:
-            found = installed_distribution(plugin.distribution)
+            found = metadata.installed_distribution(plugin.distribution)
             code = found.read_text("RECORD") if found else None
     except OSError:
         return ""
@@ -480,124 +481,3 @@ def _describe_file(path: Path) -> InstalledPlugin:
         problem=problem,
         file=str(path),
     )
-
-
-def normalise(name: str) -> str:
-    """Return a distribution name in its canonical spelling (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def compatibility_problem(distribution: Distribution) -> str:
-    """Return everything that does not fit this environment in one line, or an empty string."""
-    problems: list[str] = []
-    python = _header(distribution, "Requires-Python")
-    if not fits(sys.version.split()[0], python, unreadable=True):
-        problems.append(f"it needs Python {python}, this is {sys.version.split()[0]}")
-    for requirement in _requirements(distribution):
-        if not _applies(requirement):
-            continue
-        name = normalise(requirement.name)
-        found = installed_distribution(requirement.name)
-        installed = __version__ if name == CORE else _header(found, "Version") if found else ""
-        if not installed:
-            problems.append(f"it needs {requirement.name}, which is not installed")
-        elif not requirement.specifier.contains(installed, prereleases=True):
-            problems.append(
-                f"it needs {requirement.name}{requirement.specifier}, installed is {installed}"
-            )
-    return "; ".join(problems)
-
-
-def plugins_of_extras(core: Distribution | None) -> frozenset[str]:
-    """Return the distributions that nanobot-core names in its extras."""
-    if core is None:
-        return frozenset()
-    return frozenset(
-        normalise(requirement.name)
-        for requirement in _requirements(core)
-        if requirement.marker is not None and "extra" in str(requirement.marker)
-    )
-
-
-def needed_by(
-    distributions: Mapping[str, Distribution], *, apart_from: Collection[str]
-) -> frozenset[str]:
-    """Return the names that some distribution requires, without optional requirements."""
-    return frozenset(
-        normalise(requirement.name)
-        for name, distribution in distributions.items()
-        if name not in apart_from
-        for requirement in _requirements(distribution)
-        if _applies(requirement)
-    )
-
-
-def _header(distribution: Distribution, name: str) -> str:
-    """Return one header of a distribution's metadata, or an empty string."""
-    return str(_headers(distribution).get(name, ""))
-
-
-@lru_cache(maxsize=1_000)
-def _headers(distribution: Distribution) -> Message:
-    """Return the headers of a distribution's metadata, without the description after them.
-
-    Parsing was half of a scan: `Distribution.metadata` parses all of the text at each access.
-    """
-    from email import message_from_string
-
-    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-    return message_from_string(text.partition("\n\n")[0])
-
-
-def _requirements(distribution: Distribution) -> list[Requirement]:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    found = []
-    # An egg has its requirements in another file.
-    for text in _headers(distribution).get_all("Requires-Dist") or distribution.requires or ():
-        try:
-            found.append(Requirement(text))
-        except InvalidRequirement:
-            continue
-    return found
-
-
-def _applies(requirement: Requirement) -> bool:
-    """Whether a requirement applies in this environment without any extra."""
-    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
-
-    if requirement.marker is None:
-        return True
-    try:
-        return requirement.marker.evaluate({"extra": ""})
-    except (UndefinedComparison, UndefinedEnvironmentName, ValueError):
-        return True
-
-
-def fits(version: str, specifiers: str, *, unreadable: bool) -> bool:
-    """Whether a version fits.
-
-    Args:
-        version: the version.
-        specifiers: such as ``>=2,<3``.
-        unreadable: the answer if `specifiers` cannot be parsed.
-    """
-    if not specifiers:
-        return True
-    # Most plugins require any version of another one, and need not wait for this import.
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    try:
-        return SpecifierSet(specifiers).contains(version, prereleases=True)
-    except InvalidSpecifier:
-        return unreadable
-
-
-def installed_distribution(name: str) -> Distribution | None:
-    """Return an installed distribution, or ``None``."""
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        return distribution(name)
-    except PackageNotFoundError:
-        return None

@@ -22,7 +22,8 @@ from nanobot_core.errors import (
     PluginLoadFailed,
     PluginRejected,
 )
-from nanobot_core.plugins.index import LOCAL_PREFIX, InstalledPlugin, installed_distribution
+from nanobot_core.plugins.index import LOCAL_PREFIX, InstalledPlugin
+from nanobot_core.plugins.metadata import installed_distribution
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:

@@ -184,7 +184,6 @@ class PluginTable:
         self.hooks: Hooks = Hooks(self._runtime)
         self._closed: dict[str, ClosedPlugin] = {}
         self._replaced: Counter[str] = Counter()
-        self._copied_tools: tuple[object, ToolRegistry] = (None, offering.registry)
         self._leaving: set[asyncio.Task[None]] = set()
 
     @property
@@ -334,9 +333,8 @@ class PluginTable:
             def newest_tools() -> ToolRegistry:
                 # Tools of a plugin that came or was replaced belong with hooks, such as those that
                 # judge its calls, which this work does not use.
-                if self._replaced.total() != replaced:
+                if self._replaced.total() != replaced or (newest := self._copy_tools()) is tools:
                     return tools
-                newest = self._copy_tools()
                 known = plugins | {entry.plugin for entry in tools}
                 names = [entry.definition.name for entry in newest if entry.plugin in known]
                 return newest if len(names) == len(newest) else newest.narrowed(names)
@@ -346,12 +344,7 @@ class PluginTable:
     def _copy_tools(self) -> ToolRegistry:
         """Return a copy of the registry, the same one until a tool comes or goes."""
         registry = self.offering.registry
-        definitions = registry.get_definitions()
-        copied, copy = self._copied_tools
-        if copied is not definitions:
-            copy = registry.narrowed(registry.names())
-            self._copied_tools = (definitions, copy)
-        return copy
+        return registry.narrowed(registry.names())
 
     def leave(
         self, plugins: Sequence[ActivePlugin], reason: StopCause, withdraw: Withdraw

@@ -67,21 +67,16 @@ class HTTPProvider(LLMProvider):
     def reader(self) -> AnswerReader:
         """Return a reader for one answer."""
 
-    async def headers(self) -> Mapping[str, str]:
+    async def headers(self, request: ChatRequest | None) -> Mapping[str, str]:
         """Return further headers of one request, such as a token that has to be refreshed.
+
+        Args:
+            request: the model call; ``None`` for the list of models.
 
         Raises:
             ProviderError: there is no valid token.
         """
         return {}
-
-    async def request_headers(self, request: ChatRequest) -> Mapping[str, str]:
-        """Return further headers of one call, for those that depend on it; by default `headers`.
-
-        Raises:
-            ProviderError: there is no valid token.
-        """
-        return await self.headers()
 
     def read_models(self, payload: object) -> Sequence[ModelInfo]:
         """Return the models in the service's list, by default in OpenAI's form."""
@@ -95,7 +90,7 @@ class HTTPProvider(LLMProvider):
         client = await self._open()
         reader = self.reader()
         body = self.encode(request, stream=True)
-        headers = await self.request_headers(request)
+        headers = await self.headers(request)
         async with client.post(self.path, body, headers) as response:
             if response.media_type in ("text/event-stream", ""):
                 parser = EventParser(MAX_EVENT_BYTES)
@@ -123,7 +118,7 @@ class HTTPProvider(LLMProvider):
         client = await self._open()
         reader = self.reader()
         body = self.encode(request, stream=False)
-        headers = await self.request_headers(request)
+        headers = await self.headers(request)
         async with client.post(self.path, body, headers) as response:
             for _ in reader.feed(await self._read_whole(response)):
                 pass
@@ -134,7 +129,7 @@ class HTTPProvider(LLMProvider):
         if self.models_path is None:
             return ()
         client = await self._open()
-        async with client.get(self.models_path, await self.headers()) as response:
+        async with client.get(self.models_path, await self.headers(None)) as response:
             return self.read_models(self._checked(await response.read_json()))
 
     async def warm_up(self) -> None:

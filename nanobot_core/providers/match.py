@@ -43,7 +43,7 @@ class ProviderRow:
     @property
     def only_if_named(self) -> bool:
         """Whether it is never chosen by itself: one that needs a login, and the demonstration."""
-        return self.spec.is_oauth or self.spec.demo
+        return bool(self.spec.login) or self.spec.demo
 
     @property
     def is_recognised(self) -> bool:

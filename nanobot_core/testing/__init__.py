@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         FakePluginContext as FakePluginContext,
         FakeToolSet as FakeToolSet,
     )
+    from nanobot_core.testing.day import ChannelDay as ChannelDay
     from nanobot_core.testing.description import (
         Finding as Finding,
         description_findings as description_findings,
@@ -39,12 +40,21 @@ if TYPE_CHECKING:
         FakeReply as FakeReply,
         FakeStep as FakeStep,
     )
+    from nanobot_core.testing.gateway import (
+        GatewayProcess as GatewayProcess,
+        SkippingClock as SkippingClock,
+    )
     from nanobot_core.testing.gemini_server import GeminiServer as GeminiServer
     from nanobot_core.testing.http_faults import (
         HTTP_FAULTS as HTTP_FAULTS,
         HTTPFaultContract as HTTPFaultContract,
     )
     from nanobot_core.testing.http_provider import HTTPProviderContract as HTTPProviderContract
+    from nanobot_core.testing.loopback import (
+        LocalRequest as LocalRequest,
+        LocalResponse as LocalResponse,
+        Loopback as Loopback,
+    )
     from nanobot_core.testing.memory import (
         MemoryContract as MemoryContract,
         ServiceContract as ServiceContract,
@@ -59,6 +69,11 @@ if TYPE_CHECKING:
         pieces as pieces,
     )
     from nanobot_core.testing.openai_server import OpenAIServer as OpenAIServer, echo as echo
+    from nanobot_core.testing.played_day import (
+        PlayedDay as PlayedDay,
+        ScriptedModel as ScriptedModel,
+        played_day as played_day,
+    )
     from nanobot_core.testing.plugin import PluginContract as PluginContract
     from nanobot_core.testing.provider import (
         ProviderContract as ProviderContract,
@@ -67,6 +82,18 @@ if TYPE_CHECKING:
     )
     from nanobot_core.testing.responses_server import ResponsesServer as ResponsesServer
     from nanobot_core.testing.session_store import SessionStoreContract as SessionStoreContract
+    from nanobot_core.testing.stand_in import (
+        Abilities as Abilities,
+        ChatFile as ChatFile,
+        Person as Person,
+        Refusal as Refusal,
+        Shown as Shown,
+        StandIn as StandIn,
+        StandInPlatform as StandInPlatform,
+        answers as answers,
+        load_stand_in as load_stand_in,
+        transcript as transcript,
+    )
     from nanobot_core.testing.strict_dialect import (
         StrictService as StrictService,
         irregularity as irregularity,
@@ -91,18 +118,26 @@ if not TYPE_CHECKING:  # type checkers take the imports above for the list
             "channel": "ChannelContract ChannelPlatform RecordingInbox",
             "clock": "FakeClock",
             "context": "FakeGateway FakePluginContext FakeToolSet",
+            "day": "ChannelDay",
             "description": "Finding description_findings",
             "fake_provider": "FakeProvider FakeReply FakeStep",
+            "gateway": "GatewayProcess SkippingClock",
             "gemini_server": "GeminiServer",
             "http_faults": "HTTP_FAULTS HTTPFaultContract",
             "http_provider": "HTTPProviderContract",
+            "loopback": "LocalRequest LocalResponse Loopback",
             "memory": "MemoryContract ServiceContract TranscriberContract",
             "model_server": "ModelServer RecordedRequest Reply Responder ScriptedCall pieces",
             "openai_server": "OpenAIServer echo",
+            "played_day": "PlayedDay ScriptedModel played_day",
             "plugin": "PluginContract",
             "provider": "ProviderContract ServedProvider ServiceBehaviour",
             "responses_server": "ResponsesServer",
             "session_store": "SessionStoreContract",
+            "stand_in": (
+                "Abilities ChatFile Person Refusal Shown StandIn StandInPlatform answers "
+                "load_stand_in transcript"
+            ),
             "strict_dialect": "StrictService irregularity strict_dialects strict_rules",
             "suite": "ConformanceSuite",
             "tool": "ToolContract call_in output_findings output_text",

@@ -18,6 +18,8 @@ from nanobot_core.tools.validation import ParameterSchema
 
 RETRY_HINT = "\n\n[Analyse the error above and try a different approach.]"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_KEPT_SELECTIONS = 8
+"""Selections of one registry that are kept; senders with the same rights share one."""
 
 
 def with_hint(error: str) -> str:
@@ -117,6 +119,7 @@ class ToolRegistry:
     def __init__(self, describe_missing: Callable[[str], str] = lambda _name: "") -> None:
         self._tools: dict[str, RegisteredTool] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
+        self._selections: dict[frozenset[str], ToolRegistry] = {}
         self._describe_missing = describe_missing
 
     def register(
@@ -133,17 +136,7 @@ class ToolRegistry:
             NameConflict: the name is taken; both owners are named.
             PluginRejected: the name is not valid for a tool.
         """
-        entry = (
-            tool
-            if isinstance(tool, RegisteredTool)
-            else RegisteredTool(
-                DeclaredTool.of(tool),
-                lambda: tool,
-                plugin=plugin,
-                version=version,
-                source=tool.source,
-            )
-        )
+        entry = tool if isinstance(tool, RegisteredTool) else _loaded(tool, plugin, version)
         name = entry.definition.name
         if not _NAME.fullmatch(name):
             raise PluginRejected(
@@ -154,11 +147,11 @@ class ToolRegistry:
         if name in self._tools:
             raise NameConflict("tool", name, (self._tools[name].plugin, entry.plugin))
         self._tools[name] = entry
-        self._definitions = None
+        self._definitions, self._selections = None, {}
 
     def unregister(self, name: str) -> bool:
         """Remove a tool; False if the name is unknown."""
-        self._definitions = None
+        self._definitions, self._selections = None, {}
         return self._tools.pop(name, None) is not None
 
     def replace(self, plugin: str, tools: Iterable[RegisteredTool]) -> None:
@@ -175,14 +168,22 @@ class ToolRegistry:
         for entry in tools:
             candidate.register(entry)
         self._tools = candidate._tools
-        self._definitions = None
+        self._definitions, self._selections = None, {}
 
     def narrowed(self, names: Iterable[str]) -> ToolRegistry:
-        """Return a registry with only those of `names` that exist here."""
-        wanted = set(names)
-        result = ToolRegistry(self._describe_missing)
-        result._tools = {name: entry for name, entry in self._tools.items() if name in wanted}
-        return result
+        """Return a registry with only those of `names` that exist here; do not change it.
+
+        The same names give the same registry until this one changes, so that what is derived from
+        its definitions, such as their size, is derived once.
+        """
+        wanted = frozenset(names)
+        if wanted not in self._selections:
+            result = ToolRegistry(self._describe_missing)
+            result._tools = {name: entry for name, entry in self._tools.items() if name in wanted}
+            if len(self._selections) >= _KEPT_SELECTIONS:
+                del self._selections[next(iter(self._selections))]
+            self._selections[wanted] = result
+        return self._selections[wanted]
 
     def get(self, name: str) -> RegisteredTool | None:
         """Return the tool of that name, or ``None``."""
@@ -249,3 +250,8 @@ class ToolRegistry:
             parts.append(missing)
         parts.append(f"Available tools: {', '.join(names) or 'none'}.")
         return " ".join(parts)
+
+
+def _loaded(tool: Tool, plugin: str, version: str) -> RegisteredTool:
+    declared, source = DeclaredTool.of(tool), tool.source
+    return RegisteredTool(declared, lambda: tool, plugin=plugin, version=version, source=source)

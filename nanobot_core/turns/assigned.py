@@ -1,4 +1,4 @@
-"""Turns that no person's message started: whose rights they have, and who gets the answer."""
+"""Turns that are not started by a person's message: their rights, and who gets the answer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from nanobot_core.messages import InboundMessage
 
 Standing: TypeAlias = Literal["owner", "guest", "revoked"]
-"""The rights of a sender now; ``revoked``: what they asked for is not done."""
+"""The rights of a sender now; ``revoked``: their work is refused."""
 REVOKED = "The person who asked for this may no longer write to the agent, so it was not done."
 NOT_NOTABLE = "(nothing worth a message)"
 
 
 async def standing_by_request(message: InboundMessage) -> Standing:
-    """Return the rights that the requester had: in a program, nobody can take them away."""
+    """Return the rights that the requester had; in a program, they cannot be revoked."""
     given = message.assignment
     return "guest" if given is None or given.requester.authority == "guest" else "owner"
 
@@ -31,7 +31,7 @@ def report_form() -> type[BaseModel]:
     from pydantic import BaseModel, Field
 
     class Report(BaseModel):
-        """The result of a task that nobody is waiting for."""
+        """The result of a task in the background."""
 
         worth_a_message: bool = Field(
             description="Whether the person should be interrupted for it: something is new, "
@@ -45,8 +45,9 @@ def report_form() -> type[BaseModel]:
 def as_report(result: AgentRunResult) -> AgentRunResult:
     """Return the result of a run in that form with its text as the answer.
 
-    A run that ended without the form, by its budget for instance, has nothing worth a message. Its
-    text is kept only as the error of a failed run, and not stored, or a restart could send it.
+    A run that ended without the form, by its budget for instance, has nothing worth a message.
+    Its text is kept only as the error of a failed run. It is not stored, because a restart could
+    send it.
     """
     text = str(getattr(result.output, "text", "")).strip()
     is_notable = text and getattr(result.output, "worth_a_message", False)
@@ -58,7 +59,7 @@ def as_report(result: AgentRunResult) -> AgentRunResult:
 
 
 def text_for_chat(outcome: TurnOutcome) -> str | None:
-    """Return the answer of work if the chat of its requester gets it; a failure stays out of it."""
+    """Return the text for the chat of a turn, or ``None``; failures of work are not sent to it."""
     given = outcome.turn.assignment
     if given is None:
         return outcome.error or outcome.reply

@@ -44,7 +44,7 @@ OWNER_ONLY = frozenset({"approve", "deny", "pairing", "plugins"})
 CONTROL = frozenset({"help", "start", "status", "stop", "approve", "deny", "pairing", "plugins"})
 """Answered at once, beside a turn of their session."""
 NOT_REMEMBERED = (
-    "Memory could not keep the former one; it is still in the session's file (nanobot sessions "
+    "Memory could not keep the previous one; it is still in the session's file (nanobot sessions "
     "show), and the log says what failed."
 )
 
@@ -74,7 +74,7 @@ class Commands:
     Args:
         host: knows the plugins' commands.
         sessions: sessions that commands change.
-        memory: takes up the messages of a session before a new conversation.
+        memory: stores the messages of a session before a new conversation.
         models: the models of the configuration.
         losses: returns a line for each passage that the last request of a session lacks.
         controls: the gateway; ``None`` in a program without one.

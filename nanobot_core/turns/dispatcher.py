@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 RECEIVERS = 4
 """Messages requested at the same time: each request waits for the queue's current write."""
 MAX_ATTEMPTS = 5
-"""Times that a message is tried; one that crashes the process must not do so forever."""
+"""Attempts to answer a message; one that crashes the process must not do so forever."""
 GIVEN_UP = "I tried to answer your message several times and could not. Please send it again."
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelPorts:
+class DispatcherPorts:
     """What the dispatcher needs from the channels.
 
     Attributes:
@@ -69,7 +69,7 @@ class Dispatcher:
         self,
         bus: Bus,
         pipeline: TurnPipeline,
-        channels: ChannelPorts,
+        channels: DispatcherPorts,
         turns: RunningTurns,
         *,
         spawn: Spawn,
@@ -209,7 +209,6 @@ class Dispatcher:
         standing = await self._channels.standing(message)
         return TurnRequest(
             message=message,
-            source=given.source,
             is_owner=standing == "owner",
             is_queued=True,
             refusal=REVOKED if standing == "revoked" else "",
@@ -224,9 +223,7 @@ class Dispatcher:
     def _without_answer(
         self, turn: RunningTurn, reason: StopReason, error: str | None = None
     ) -> TurnOutcome:
-        message, given = turn.lease.message, turn.lease.message.assignment
-        source = given.source if given else "chat"
-        request = TurnRequest(message=message, source=source, is_owner=turn.is_owner)
+        request = TurnRequest(message=turn.lease.message, source="chat", is_owner=turn.is_owner)
         info = self._pipeline.turn_of(request)
         return TurnOutcome(turn=info, reply=None, stop_reason=reason, error=error)
 
@@ -251,10 +248,10 @@ class Dispatcher:
         return taken
 
     async def _may_join(self, message: InboundMessage, turn: RunningTurn) -> bool:
-        """Whether a message belongs to a turn: a command has a turn of its own.
+        """Whether a message can be added to a turn.
 
-        So has another person, and one whose rights have changed, because the turn has the rights
-        that its sender had at its start.
+        Commands cannot. Neither can messages of another person, or of one whose rights have
+        changed, because a turn has the rights that its sender had at its start.
         """
         if not joins(message, turn.lease.message) or self._turns.waiting.is_stopped(message):
             return False

@@ -1,4 +1,4 @@
-"""A failed turn: a sentence with an id for its user, the details under that id in the log."""
+"""Failed turns: a message with an id for the user, and the details under that id in the log."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ async def or_instead(instead: T, work: Awaitable[T], consequence: str) -> T:
 
 
 async def outcome_of(turn: TurnInfo, hooks: Hooks, work: Awaitable[TurnOutcome]) -> TurnOutcome:
-    """Return the outcome of a turn; a failed one is logged and reported, and never ends others.
+    """Return the outcome of a turn; a failure is logged, reported, and does not affect other turns.
 
-    Its sentence for the user ends with the id under which the log has the details. Of an error
-    that is not ours it shows nothing else, because such a text may hold anything.
+    The message for the user ends with the id under which the log has the details. The text of an
+    error that is not ours is not shown, because it may contain anything.
     """
     try:
         return await work
@@ -75,7 +75,7 @@ async def outcome_of(turn: TurnInfo, hooks: Hooks, work: Awaitable[TurnOutcome])
 
 
 def error_of(result: AgentRunResult, output: type[BaseModel] | None) -> str | None:
-    """Return the sentence for the user if a run failed, which had to end with an `output`."""
+    """Return the message for the user if a run failed that had to return an `output`."""
     if result.stop_reason != "failed":
         return None
     if not result.findings or output is None:

@@ -48,7 +48,7 @@ class SessionLocks:
 
     @asynccontextmanager
     async def hold(self, key: str) -> AsyncIterator[None]:
-        """Wait for the other turns of a session, and keep them out for the length of the block.
+        """Wait for the other turns of a session, and keep them out for the duration of the block.
 
         Raises:
             SessionError: another process did not release it in time, or the file cannot be used.

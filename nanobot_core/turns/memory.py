@@ -84,7 +84,7 @@ class SessionMemory:
 
     Args:
         backend: the active one, or ``None``.
-        sessions: whose messages it takes up.
+        sessions: have the messages to consolidate.
         locks: order the turns of a session, and what changes it between them.
         spawn: starts the calls of the backend.
     """
@@ -123,7 +123,7 @@ class SessionMemory:
             return
         if (running := self._running.get(session.key)) is not None:
             await asyncio.wait({running.work}, timeout=MUST_LIMIT_S)
-            await self._take_up(session)
+            await self._store_done(session)
         span = self._span(session, turn, estimator)
         if span is not None and sum(span.tokens) > budget:
             work = self._consolidated(self._backend, span, budget, must=True)
@@ -131,7 +131,7 @@ class SessionMemory:
             self._running[session.key] = _Consolidation(span, task)
             try:
                 await asyncio.wait({task})
-                await self._take_up(session)
+                await self._store_done(session)
             finally:
                 self._running.pop(session.key, None)
                 task.cancel()
@@ -149,7 +149,7 @@ class SessionMemory:
             work = self._consolidated(self._backend, span, budget, must=False)
             task = self._spawn(work, name=f"consolidate:{session.key}")
             self._running[session.key] = _Consolidation(span, task)
-            self._spawn(self._take_up_later(session.key, task), name=f"consolidate:{session.key}")
+            self._spawn(self._store_later(session.key, task), name=f"consolidate:{session.key}")
 
     async def archive(
         self, session: Session, turn: TurnInfo, messages: Sequence[Message], summary: str = ""
@@ -187,14 +187,14 @@ class SessionMemory:
         work = self._limited(backend.consolidate(span, budget, must=must), limit_s)
         return await or_instead(Consolidated(), work, WITHOUT_MEMORY)
 
-    async def _take_up_later(self, key: str, work: asyncio.Task[Consolidated]) -> None:
+    async def _store_later(self, key: str, work: asyncio.Task[Consolidated]) -> None:
         """Store the result of `work` between two turns, unless a turn has stored it."""
         await asyncio.wait({work})
         async with self._locks.hold(key):
             if key in self._running:
-                await self._take_up(await self._sessions.open(key))
+                await self._store_done(await self._sessions.open(key))
 
-    async def _take_up(self, session: Session) -> None:
+    async def _store_done(self, session: Session) -> None:
         """Store the result of the session's consolidation, if it has ended."""
         running = self._running.get(session.key)
         if running is None or not running.work.done():
@@ -211,7 +211,7 @@ class SessionMemory:
             from loguru import logger
 
             logger.bind(session=session.key).warning(
-                "cannot store what memory took up, so it will be done again: {}", error
+                "cannot store the result of a consolidation, so it will be repeated: {}", error
             )
 
     def _tokens(self, session: Session, estimator: TokenEstimator) -> int:

@@ -9,19 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nanobot_core.agent.loop import AgentRunner
-from nanobot_core.agent.request import (
-    RequestBuilder,
-    RequestParts,
-    quoted,
-    with_attachments,
-)
-from nanobot_core.agent.run import (
-    AgentRunResult,
-    AgentRunSpec,
-    ModelChoice,
-    ModelChoices,
-)
+from nanobot_core.agent.request import RequestParts, quoted, with_attachments
+from nanobot_core.agent.run import AgentRunResult, AgentRunSpec, ModelChoice
 from nanobot_core.agent.shortening import input_budget, room_of
 from nanobot_core.agent.tool_runner import SPOKE
 from nanobot_core.contracts.tool import no_chat
@@ -61,18 +50,17 @@ from nanobot_core.turns.commands import Commands
 from nanobot_core.turns.failure import error_of, outcome_of
 from nanobot_core.turns.locks import SessionLocks
 from nanobot_core.turns.memory import SessionMemory, memory_of
-from nanobot_core.turns.reach import Reach, TurnTools
+from nanobot_core.turns.reach import TurnTools
 from nanobot_core.turns.recorder import STORED_RESULT_CHARS, TurnRecorder, keep_compaction
 from nanobot_core.turns.request import TurnPorts, TurnRequest
+from nanobot_core.turns.setup import TurnSetup
 from nanobot_core.turns.speech import Transcribe, with_speech
 
 if TYPE_CHECKING:
     from nanobot_core.agent.tokens import TokenEstimator
     from nanobot_core.assignment import Assignment
     from nanobot_core.clock import Clock
-    from nanobot_core.config.models import Settings
     from nanobot_core.contracts.plugin import ContextBlock
-    from nanobot_core.paths import PathGuard
     from nanobot_core.plugins.host import PluginHost
     from nanobot_core.plugins.table import Generation
 
@@ -81,55 +69,6 @@ DEFAULT_OVERHEAD = 4_000
 """Estimated tokens of system prompt and tools until a turn has measured them."""
 RUN_HOOKS_DRAIN_S = 5.0
 """Seconds that hooks of a single turn have to process its last events."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSetup:
-    """Everything that turns take from the configuration; a reload replaces it as a whole.
-
-    Attributes:
-        settings: the configuration.
-        reach: limits the file access of senders.
-        models: what is known of models.
-        runner: the agent.
-        requests: builds requests.
-    """
-
-    settings: Settings
-    reach: Reach
-    models: ModelChoices
-    runner: AgentRunner
-    requests: RequestBuilder
-
-    def run_spec(
-        self,
-        turn: TurnInfo,
-        hooks: Hooks,
-        tools: ToolRegistry,
-        files: PathGuard,
-        choice: ModelChoice,
-    ) -> AgentRunSpec:
-        """Return a run of the agent as configured, without messages."""
-        defaults, limits = self.settings.agents.defaults, self.settings.tools
-        return AgentRunSpec(
-            turn=turn,
-            messages=(),
-            tools=tools,
-            hooks=hooks,
-            files=files,
-            results=self.reach.results,
-            model=choice.name,
-            fallback_models=choice.fallback_models,
-            max_iterations=defaults.max_tool_iterations,
-            max_tokens=choice.max_tokens,
-            context_window_tokens=choice.context_window_tokens,
-            stream=defaults.streaming,
-            tool_timeout_s=limits.timeout_s,
-            max_tool_result_chars=limits.max_tool_result_chars,
-            max_parallel=limits.max_parallel,
-            max_repeats=limits.max_repeats,
-            summary_instruction=self.requests.instructions.text("summary"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +141,17 @@ class TurnPipeline:
     def turn_of(self, request: TurnRequest) -> TurnInfo:
         """Return the turn of a request."""
         message, scope = request.message, self.setup.settings.memory.scope
+        source = message.assignment.source if message.assignment else request.source
         return TurnInfo(
             id=new_id(),
             session_key=message.session_key,
             channel=message.channel,
             chat_id=message.chat_id,
             sender_id=message.sender_id,
-            source=request.source,
+            source=source,
             message_id=message.dedupe_key if message.assignment is None else None,
             is_owner=request.is_owner,
-            memory=memory_of(message, request.source, scope, is_owner=request.is_owner),
+            memory=memory_of(message, source, scope, is_owner=request.is_owner),
             is_group=message.is_group,
             assignment=message.assignment,
         )
@@ -513,7 +453,7 @@ class TurnPipeline:
 
 
 def _may_withhold(turn: TurnInfo) -> bool:
-    """Whether the model decides that nobody gets its answer."""
+    """Whether the model decides if its answer is sent."""
     return turn.assignment is not None and turn.assignment.delivery == "when_notable"
 
 

@@ -77,7 +77,6 @@ class PluginTasks:
         return await pipeline.process(
             TurnRequest(
                 message=message,
-                source=assignment.source,
                 is_owner=standing == "owner",
                 refusal=REVOKED if standing == "revoked" else "",
             )

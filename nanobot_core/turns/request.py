@@ -1,4 +1,4 @@
-"""What a turn is given: the message with its circumstances, and what a gateway provides."""
+"""The input of a turn: a message with its context, and what a gateway provides."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class TurnRequest:
 
     Attributes:
         message: the message.
-        source: what started the turn.
+        source: where the message comes from; work names its own source.
         on_event: receives events as they happen, the outcome last.
         hooks: hooks of this turn alone.
         model: model instead of the configured one, or ``None``.
         output: class of the object to answer with, or ``None`` for an answer in words.
         is_owner: the sender is the owner; anyone else is a guest, with fewer tools and commands.
-        refusal: why there is no turn, or an empty string.
+        refusal: why the message is refused, or an empty string.
         is_queued: the message comes from the message queue, which keeps it until it is answered.
         more: returns new messages of the session; each is added to the turn.
         is_retried: whether the message queue hands the message out again if the turn is cancelled.

@@ -1,4 +1,4 @@
-"""RunningTurns: the turns that are under way, and how many may run at the same time."""
+"""RunningTurns: the current turns, and how many may run at the same time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nanobot_core.messages import InboundMessage
 
 MAX_PARENTS = 1_000
-"""Sessions of work whose parents are known after their turns."""
+"""Sessions of work whose parents are remembered after their turns."""
 
 
 class RunningTurn:
@@ -60,45 +60,45 @@ class RunningTurn:
 
 
 _target_turn: ContextVar[RunningTurn | None] = ContextVar("nanobot_target_turn")
-"""The turn that was under way when the present command arrived."""
+"""The turn that was running when the current command arrived."""
 
 
 class WaitingWork:
-    """Work that this process has stored and that has not begun, so that it can be stopped."""
+    """Work that this process has stored and not started, so that it can be stopped."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Assignment, bool]] = {}
         """By id of its message; whether it was stopped."""
 
     def expect(self, message: InboundMessage) -> bool:
-        """Note that work is about to be stored; False if it waits already."""
+        """Note that work is about to be stored; False if it is already waiting."""
         if message.id in self._known or message.assignment is None:
             return False
         self._known[message.id] = (message.assignment, False)
         return True
 
     def forget(self, message: InboundMessage) -> bool:
-        """Note that work begins, or is not stored; return whether it was stopped."""
+        """Note that work starts, or was not stored; return whether it was stopped."""
         return self._known.pop(message.id, (None, False))[1]
 
     def is_stopped(self, message: InboundMessage) -> bool:
-        """Whether work was stopped before it began."""
+        """Whether work was stopped before it started."""
         return self._known.get(message.id, (None, False))[1]
 
     def is_due_in(self, session_key: str) -> bool:
-        """Whether work waits that will be done in a session."""
+        """Whether work for a session is waiting."""
         given = (given for given, _ in self._known.values())
         return any((one.session_key or one.requester.session_key) == session_key for one in given)
 
     def stop(self, message_id: str) -> bool:
-        """Stop work; False if none waits with this id."""
+        """Stop waiting work; False if the id is unknown."""
         if message_id not in self._known:
             return False
         self._known[message_id] = (self._known[message_id][0], True)
         return True
 
     def stop_for(self, is_parent: Callable[[str], bool]) -> bool:
-        """Stop the work whose parent is such a session; False if there is none."""
+        """Stop the work whose parent session matches; False if nothing was stopped."""
         ids = [key for key, (one, _) in self._known.items() if one.parent and is_parent(one.parent)]
         for key in ids:
             self.stop(key)
@@ -120,7 +120,7 @@ class RunningTurns:
         self._spawn = spawn
         self._slots = asyncio.Semaphore(max_turns)
         self._work_slots = asyncio.Semaphore(max(max_turns - max(max_turns // 4, 1), 1))
-        """Fewer, so that people need not wait for any amount of work."""
+        """Fewer, so that messages from people do not wait behind work."""
         self.waiting: WaitingWork = WaitingWork()
         self._turns: dict[str, tuple[RunningTurn, asyncio.Task[None]]] = {}
         """By session key."""
@@ -165,7 +165,7 @@ class RunningTurns:
 
     @contextmanager
     def as_target(self, session_key: str) -> Iterator[None]:
-        """Let `stop`, in tasks that are started here, stop the present turn and no later one."""
+        """Let `stop`, in tasks started in this block, stop the current turn but no later one."""
         turn, _ = self._turns.get(session_key, (None, None))
         token = _target_turn.set(turn)
         try:
@@ -193,7 +193,7 @@ class RunningTurns:
         return await self._cancel(own | work) or is_waiting
 
     def session_of(self, message_id: str) -> str | None:
-        """Return the session in which work is under way."""
+        """Return the session in which work is running, or ``None``."""
         running = ((key, turn.lease.message) for key, (turn, _) in self._turns.items())
         found = (key for key, message in running if message.assignment and message.id == message_id)
         return next(found, None)

@@ -12,7 +12,7 @@ from nanobot_core.turns.failure import or_instead
 
 TRANSCRIPTION_LIMIT_S = 120.0
 """Seconds that one recording may take."""
-NOT_TRANSCRIBED = "a recording stays a file"
+NOT_TRANSCRIBED = "a recording was not transcribed"
 Transcribe = Callable[[Path], Awaitable[str]]
 _ALSO_AUDIO = frozenset({".oga", ".ogg", ".opus"})
 """Endings of voice messages that `mimetypes` does not know everywhere."""

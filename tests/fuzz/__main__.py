@@ -26,7 +26,18 @@ _PACKAGES: Final = [
     "nanobot_core",
     *(
         f"nanobot_{name}"
-        for name in ("anthropic", "openai", "shell", "skills", "telegram", "webhook")
+        for name in (
+            "anthropic",
+            "discord",
+            "email",
+            "openai",
+            "shell",
+            "skills",
+            "slack",
+            "telegram",
+            "webhook",
+            "whatsapp",
+        )
     ),
 ]
 _LIMIT_S: Final = 20

@@ -20,7 +20,7 @@ from nanobot_core import (
     ReasoningDelta,
     TextDelta,
 )
-from nanobot_core.agent.model_call import _check_size
+from nanobot_core.agent.attempt import _check_size
 from nanobot_core.providers import Endpoint, FailureReader, HTTPProvider
 from nanobot_core.providers.client import ServiceResponse
 from nanobot_core.sessions.records import encode_record

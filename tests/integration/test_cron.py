@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nanobot_core import JsonObject, ToolCall
+from nanobot_core import (
+    Fire,
+    JsonObject,
+    PluginContext,
+    ToolCall,
+    ToolContext,
+    Trigger,
+    TriggerEvent,
+    on,
+)
+from nanobot_core.testing.fake_provider import FakeStep
 from tests.gateways import LIMIT_S, OWNER, Platform, environment, running, until, write_config
 from tests.scripted_provider import ScriptedPlugin
 
@@ -145,23 +155,77 @@ async def test_a_request_with_the_secret_of_a_job_starts_it(tmp_path: Path) -> N
                 base_url=address.read_text().strip(), trust_env=False
             ) as to:
 
-                async def post(given: str) -> int:
-                    headers = {"authorization": f"Bearer {given}", "idempotency-key": "1"}
+                async def post(given: str, key: int = 0) -> int:
+                    headers = {"authorization": f"Bearer {given}", "idempotency-key": str(key)}
                     path = "/webhook/hooks/deploy"
                     return int(
                         (await to.post(path, content=b"version 7", headers=headers)).status_code
                     )
 
                 async with asyncio.timeout(LIMIT_S):
-                    for _ in range(2):  # the second is a repetition, also taken
-                        while await _tried(post(secret), httpx.TransportError) != 200:  # noqa: ASYNC110
-                            await asyncio.sleep(0.02)
+                    while await _tried(post(secret), httpx.TransportError) != 200:  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+                # The first is a repetition; each of the others changes the state of the job.
+                assert [await post(secret, key) for key in range(20)] == [200] * 20
                 assert await post("wrong") == 401
             await platform.shows("It is deployed.")
 
     assert secret.startswith("whsec_")
     assert "version 7" in script.provider.requests[1].messages[-1].text
     assert secret not in (home / "plugins" / "cron" / "jobs.json").read_text()
+
+
+class Bell(Trigger):
+    """Rings when the test says so, and counts how often each job began to wait for it."""
+
+    name = "bell"
+    description = "a bell rings"
+    parameters: JsonObject
+
+    def __init__(self, ringing: dict[str, list[Fire]]) -> None:
+        self.parameters = {"type": "object"}
+        self._ringing = ringing
+
+    async def check(self, context: ToolContext, options: JsonObject) -> JsonObject:
+        return options
+
+    async def watch(self, job_id: str, options: JsonObject, fire: Fire) -> None:
+        self._ringing.setdefault(job_id, []).append(fire)
+        await asyncio.Event().wait()
+
+    def describe(self, options: JsonObject) -> str:
+        return self.description
+
+
+class BellPlugin(ScriptedPlugin):
+    """Contributes another object whenever it is asked."""
+
+    def __init__(self, *steps: FakeStep) -> None:
+        super().__init__(*steps)
+        self.ringing: dict[str, list[Fire]] = {}
+
+    @on.contribute_triggers
+    def contribute_triggers(self, ctx: PluginContext) -> Iterable[Trigger]:
+        yield Bell(self.ringing)
+
+
+async def test_a_job_keeps_waiting_while_others_change(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    script = BellPlugin("Hello.", "It rang.")
+    async with Platform() as platform:
+        configure(home, platform, script)
+        async with running(home, None, script) as bot:
+            await platform.say("hello")
+            await platform.shows("Hello.")
+            for number in (1, 2):
+                await bot.run(f"/cron add Open the door {number} --on bell")
+                await until(lambda: len(script.ringing) == number)  # noqa: B023 - awaited here
+            first, second = script.ringing
+            await script.ringing[first][0](TriggerEvent(id="1", text="ring"))
+            await platform.shows("It rang.")
+            await bot.run(f"/cron disable {first}")
+
+    assert {job: len(starts) for job, starts in script.ringing.items()} == {first: 1, second: 1}
 
 
 async def test_the_terminal_uses_the_gateway_or_a_new_agent(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 
+from nanobot_core.testing import ScriptedModel
 from tests.gateways import REPOSITORY
-from tests.local_telegram import LocalApi, Model, bot_api, serving, until
+from tests.local_telegram import LocalApi, bot_api, serving, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(900)]
 STEP_LIMIT_S = 600.0
@@ -132,7 +133,7 @@ async def go_the_way(folder: Path) -> str:
     count, megabytes = await machine.size()
     _tell(f"{count} distributions, {megabytes:.1f} MB")
     await machine.run(onboard)
-    async with serving(Model()) as (api, model):
+    async with serving(ScriptedModel()) as (api, model):
         with (machine.home / "config.yaml").open("a") as file:
             file.write(_on_this_machine(_section().settings, api, model.url))
         await machine.run("nanobot config check")

@@ -209,10 +209,10 @@ async def test_a_tool_whose_code_cannot_be_loaded_is_told_to_the_model(
 async def test_one_that_is_named_and_not_installed_is_named_with_the_line_that_installs_it(
     start: Start,
 ) -> None:
-    async with start(plugins__enabled=["discord"]) as app:
+    async with start(plugins__enabled=["teapot"]) as app:
         await assert_others_go_on(app)
 
-        assert report(app, "discord").remedy == "pip install nanobot-discord"
+        assert report(app, "teapot").remedy == "pip install nanobot-teapot"
 
 
 async def test_one_that_fails_to_stop_does_not_hold_up_the_end(site: Path, start: Start) -> None:
@@ -266,7 +266,7 @@ def command(site: Path, home: Path, cwd: Path, *arguments: str) -> str:
 def test_the_command_line_names_the_guilty_ones(site: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    (home / "config.yaml").write_text("plugins: {enabled: [discord]}\n")
+    (home / "config.yaml").write_text("plugins: {enabled: [teapot]}\n")
     write_plugin(site, "broken", code="import no_such_thing")
     write_plugin(site, "unread", code="1 / 0", manifest="{")
     write_plugin(site, "elsewhere", requires=["no-such-thing"])
@@ -274,15 +274,15 @@ def test_the_command_line_names_the_guilty_ones(site: Path, tmp_path: Path) -> N
     listed = command(site, home, tmp_path, "plugins", "list")
     examined = command(site, home, tmp_path, "doctor")
 
-    for plugin_id in ("good", "broken", "unread", "elsewhere", "discord"):
+    for plugin_id in ("good", "broken", "unread", "elsewhere", "teapot"):
         assert plugin_id in listed
     assert "not-installed" in listed
     for line in (
         "broken: plugin: failed: module 'no_such_thing' is not installed",
         "unread: plugin: incompatible: its manifest cannot be used",
         "elsewhere: plugin: incompatible: it needs no-such-thing, which is not installed",
-        "discord: plugin: not-installed",
-        "pip install nanobot-discord",
+        "teapot: plugin: not-installed",
+        "pip install nanobot-teapot",
     ):
         assert line in examined
 

@@ -18,13 +18,14 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 24_300
+CORE: Final = 23_800
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
 """Classes per 1,000 lines of the same code. The aim is 15."""
 
-OUTSIDE_CORE: Final = frozenset({"cli", "testing"})
+# `chat` is for channel plugins: nothing in the core imports it.
+OUTSIDE_CORE: Final = frozenset({"chat", "cli", "testing"})
 
 MODULES: Final = {
     "__init__": Size(250, 395),
@@ -37,12 +38,14 @@ MODULES: Final = {
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models, within bounds of what services may list.
     "app": Size(1500, 2900),
-    "cli": Size(2300, 3670),  # sign-in to providers, models and their choice, local servers
+    "cli": Size(2300, 3715),  # sign-in to providers, models and their choice, local servers
     "bus": Size(1000, 1286),  # the type of assignments is built once
-    "channels": Size(900, 1150),
-    "chat": Size(450, 520),  # Markdown for all chats, which nanobot-telegram had for itself
+    "channels": Size(900, 1190),  # account and traffic of each; refused credentials
+    # What ten channels share: Markdown, pieces, drafts, retries, order, six kinds of markup, HTTP.
+    "chat": Size(1100, 2390),
     "clock": Size(20, 30),
-    "config": Size(900, 1801),  # with the keys of all formats of the original
+    # The keys of each channel of the original that have no counterpart.
+    "config": Size(900, 1825),  # with the keys of all formats of the original
     "disk": Size(30, 62),
     "errors": Size(120, 150),
     "folder": Size(150, 181),
@@ -54,8 +57,8 @@ MODULES: Final = {
     "ids": Size(5, 10),
     "net": Size(450, 667),
     "paths": Size(200, 260),
-    # What plugins contribute to others is checked; what a scan parses is parsed once.
-    "plugins": Size(2700, 3716),
+    # What plugins contribute to others is checked; a scan parses little, and that once.
+    "plugins": Size(2700, 3739),
     "private_file": Size(100, 133),
     "prompts": Size(100, 110),
     # One HTTP client, event streams, errors and answers for all providers behind HTTP.
@@ -64,14 +67,15 @@ MODULES: Final = {
     "sessions": Size(600, 1007),
     "tasks": Size(150, 174),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
-    "testing": Size(1800, 4900),  # a strict service for each protocol of models
+    # Stand-ins of chat platforms, and a day of a gateway on each of them.
+    "testing": Size(1800, 5900),  # a strict service for each protocol of models
     "text": Size(120, 145),
     "thoughts": Size(150, 175),
     # Stored, and renewed by one process of several.
     "sign_in": Size(200, 220),
     # Findings of pydantic in our words, the original's form of tools and fragments, strict schemas.
     "tools": Size(600, 1070),
-    # Memory; processes that share a session; answers that are objects; work that nobody starts.
+    # Memory; processes that share a session; answers that are objects; work without a message.
     "turns": Size(650, 1840),
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""

@@ -95,7 +95,7 @@ class ChattyChannel(Channel):
         try:
             reader, self._writer = await asyncio.open_unix_connection(self._settings.path)
         except OSError as error:
-            raise ChannelError("chatty", f"its platform is away: {error}") from error
+            raise ChannelError(f"its platform is away: {error}") from error
         inbox.alive()
         async with asyncio.TaskGroup() as group:
             while line := await reader.readline():
@@ -106,7 +106,7 @@ class ChattyChannel(Channel):
                     group.create_task(self._take(inbox, offered))
             for waiting in self._taken.values():
                 waiting.cancel()
-        raise ChannelError("chatty", "its platform hung up")
+        raise ChannelError("its platform hung up")
 
     async def _take(self, inbox: Inbox, offered: dict[str, str]) -> None:
         message = InboundMessage(
@@ -142,7 +142,7 @@ class ChattyChannel(Channel):
 
     async def _tell(self, content: object) -> None:
         if self._writer is None:
-            raise ChannelError("chatty", "not connected")
+            raise ChannelError("not connected")
         self._writer.write(json.dumps(content).encode() + b"\n")
         await self._writer.drain()
 

@@ -51,7 +51,7 @@ async def test_jobs_that_fail_or_cannot_start_are_named(ctx: FakePluginContext) 
 async def test_entries_that_are_no_jobs_are_counted(ctx: FakePluginContext) -> None:
     (ctx.data_dir / "jobs.json").write_text(json.dumps({"version": 1, "jobs": [{"id": 7}]}))
 
-    assert "that are no valid jobs: 1" in (await check_jobs(ctx)).message
+    assert "invalid entries in jobs.json: 1" in (await check_jobs(ctx)).message
 
 
 async def test_a_file_of_a_newer_release_is_an_error(ctx: FakePluginContext) -> None:

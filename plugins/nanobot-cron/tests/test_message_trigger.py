@@ -200,6 +200,9 @@ async def test_the_plugin_contributes_its_triggers_and_brings_them_messages(
     file, message = plugin.contribute_triggers(ctx)
     stored = await message.check(context(ctx, is_owner=True), {"text": "help"})
     async with watched(ctx, stored) as events:
-        await plugin.before_turn(said("help"))
+        starting = plugin.before_turn(said("help"))
+        assert starting is not None
+        await starting
 
+    assert plugin.before_turn(said("help")) is None  # without a job that waits
     assert (file.name, len(events)) == ("file", 1)

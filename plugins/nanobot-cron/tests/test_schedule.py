@@ -45,7 +45,7 @@ NOW = datetime(2026, 11, 23, 9, tzinfo=UTC)
         ("0 0 ² * *", "invalid"),
         ("", "has 0 fields"),
         ("@dialy", "write one of @annually"),
-        ("@reboot", "names no time"),
+        ("@reboot", "is not supported"),
         ("@every 5m", "give it as seconds"),
         (f"{'1,' * 5_000}1 * * * *", "too long"),
         (f"{'9' * 150} * * * *", "invalid in the field minute"),

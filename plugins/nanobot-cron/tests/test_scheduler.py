@@ -66,7 +66,7 @@ async def test_a_job_runs_at_each_slot_for_its_chat(home: Home, chat: Requester)
 
         (message,) = home.gateway.assigned
         assert "Say hello" in message.content
-        assert "Nobody is writing" in message.content
+        assert "No user is present" in message.content
         assert message.assignment.requester == chat
         assert message.assignment.session_key == f"cron:{job.id}"
         assert message.assignment.parent == chat.session_key

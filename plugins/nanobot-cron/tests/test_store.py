@@ -106,7 +106,7 @@ async def test_one_broken_job_is_kept_in_the_file_beside_the_others(
     async with home.process() as process:
         assert len(await messages(process)) == 2
         await process.jobs.add(message="task 3", schedule=HOURLY, requester=chat)
-        assert any("no valid jobs" in text for text in home.gateway.notices.values())
+        assert any("not valid jobs" in text for text in home.gateway.notices.values())
     content = json.loads(file_of(home).read_text())
     assert [entry["id"] for entry in content["unreadable"]] == [ids[1]]
     assert content["colour"] == "red"
@@ -361,7 +361,7 @@ async def test_a_damaged_file_of_the_original_is_reported(home: Home, content: s
     async with home.process() as process:
         assert await process.jobs.all() == []
         (notice,) = home.gateway.notices.values()
-        assert "no valid JSON" in notice
+        assert "not valid JSON" in notice
 
 
 async def test_a_file_of_the_original_that_appears_later_is_not_taken_over(home: Home) -> None:

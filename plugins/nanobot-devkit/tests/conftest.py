@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -54,12 +56,25 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
     return install
 
 
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Kind], Path]:
+    """Writes a package that tests copy, once: its manifest takes two processes to derive."""
+    folder = tmp_path_factory.mktemp("written")
+
+    @cache
+    def written(plugin_id: str, kind: Kind) -> Path:
+        return write_package(PluginNames(plugin_id), kind, folder)
+
+    return written
+
+
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, Kind], Path]:
+def write(tmp_path: Path, written: Callable[[str, Kind], Path]) -> Callable[[str, Kind], Path]:
     """Writes a package: ``write("weather", "tool")`` returns its folder."""
 
     def write(plugin_id: str, kind: Kind) -> Path:
-        return write_package(PluginNames(plugin_id), kind, tmp_path)
+        package = written(plugin_id, kind)
+        return copytree(package, tmp_path / package.name)
 
     return write
 

@@ -7,16 +7,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from nanobot_core import CommandCall, Requester, Tool, ToolsOffered, TurnInfo, TurnSource
-from nanobot_core.testing import FakePluginContext, PluginContract, ToolContract
+from nanobot_core import (
+    CommandCall,
+    ContextRequested,
+    Requester,
+    Tool,
+    ToolsOffered,
+    TurnInfo,
+    TurnSource,
+)
+from nanobot_core.testing import FakeClock, FakePluginContext, PluginContract, ToolContract
 from nanobot_subagents.chat import USAGE, answer_subagents
 from nanobot_subagents.commands import app
 from nanobot_subagents.plugin import SubagentsPlugin
@@ -69,6 +78,29 @@ async def test_spawn_is_offered_only_in_chats_of_a_gateway(
         assert plugin.rewrite_tools(event) == (None if source == "chat" else tools[:1])
         it.ctx.gateway = None
         assert plugin.rewrite_tools(event) == tools[:1]
+
+
+@pytest.mark.anyio
+async def test_the_first_profile_is_listed_after_two_seconds_at_most(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ctx = FakePluginContext(tmp_path, clock=clock)
+    plugin = SubagentsPlugin()
+    await plugin.start(ctx)
+    event = ContextRequested(turn=turn(), model="m", history=(), tools=("delegate",))
+
+    async def listed() -> str:
+        found = plugin.gather_context(event)
+        blocks = await found if isinstance(found, Awaitable) else found
+        return "".join(block.text for block in blocks or ())
+
+    assert await listed() == ""
+    (ctx.workspace / "agents").mkdir()
+    profile = "---\ndescription: Counts.\n---\nYou count."
+    (ctx.workspace / "agents" / "counter.md").write_text(profile)
+    assert plugin.gather_context(event) == ()
+    await clock.advance(2)
+
+    assert "- counter: Counts." in await listed()
 
 
 @pytest.mark.anyio

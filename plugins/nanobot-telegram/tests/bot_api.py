@@ -157,6 +157,7 @@ class BotApi:
         self._known = {PRIVATE["id"], GROUP["id"]}
         self._said: dict[int, list[tuple[int, str]]] = {}
         self._polls = 0
+        self._silent_polls = 0
         self._closed = False
         self._changed = threading.Condition()
         self._connections: set[socket.socket] = set()
@@ -212,6 +213,11 @@ class BotApi:
         """Answer again."""
         with self._changed:
             self.is_down, self._budget = False, None
+
+    def silence(self) -> None:
+        """Keep the present call of ``getUpdates`` open without ever answering it."""
+        with self._changed:
+            self._silent_polls = self._polls
 
     # --- what people do
 
@@ -454,10 +460,20 @@ class BotApi:
         self._polls += 1
         poll = self._polls
         self._changed.notify_all()
-        self._changed.wait_for(
-            lambda: bool(offered()) or self._closed or self.is_down or self._polls > poll,
-            float(params.get("timeout", 0)),
+        timeout_s = float(params.get("timeout", 0))
+        ended = self._changed.wait_for(
+            lambda: (
+                (bool(offered()) and poll > self._silent_polls)
+                or self._closed
+                or self.is_down
+                or self._polls > poll
+            ),
+            timeout_s,
         )
+        if not ended and poll <= self._silent_polls:
+            self._changed.wait_for(
+                lambda: self._closed or self.is_down or self._polls > poll, _KEPT_S
+            )
         if self._polls > poll:
             raise Refused(409, "Conflict: terminated by other getUpdates request")
         return offered()

@@ -15,9 +15,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from nanobot_core import Clock, OutboundMessage, SystemClock
+from nanobot_core.chat import ChatChannel
 from nanobot_core.testing import FakeGateway, FakePluginContext, RecordingInbox
 from nanobot_telegram.call import TimeLimits
-from nanobot_telegram.channel import TelegramChannel
+from nanobot_telegram.channel import build_channel
 
 LIMIT_S = 10.0
 LocalApi: TypeAlias = Any
@@ -52,7 +53,7 @@ class Talk:
         task: the channel's `start`.
     """
 
-    channel: TelegramChannel
+    channel: ChatChannel
     inbox: RecordingInbox
     ctx: FakePluginContext
     api: LocalApi
@@ -112,7 +113,7 @@ def opened(api: LocalApi, ctx_with: MakeContext) -> Opened:
         **section: Any,
     ) -> AsyncIterator[Talk]:
         ctx = ctx or ctx_with(clock=clock, **section)
-        channel = TelegramChannel(ctx, limits)
+        channel = build_channel(ctx, limits)
         inbox = inbox or RecordingInbox()
         async with asyncio.timeout(5 * LIMIT_S), ctx, asyncio.TaskGroup() as group:
             task = group.create_task(_ended(channel, inbox))
@@ -124,5 +125,5 @@ def opened(api: LocalApi, ctx_with: MakeContext) -> Opened:
     return opened
 
 
-async def _ended(channel: TelegramChannel, inbox: RecordingInbox) -> None:
+async def _ended(channel: ChatChannel, inbox: RecordingInbox) -> None:
     await channel.start(inbox)

@@ -196,12 +196,14 @@ async def test_a_draft_that_fails_when_no_one_waits_for_it_is_nobodys_error(
     gc.collect()
 
 
-@pytest.mark.parametrize("noted", ["", "{", "7", '[[1], [2, 3], null, ["1001", "x"]]'])
+@pytest.mark.parametrize(
+    "noted", ["", "{", "7", '{"1001 x": true, "x": null, "": 1, "1001 7": []}']
+)
 async def test_damaged_notes_of_drafts_are_passed_over(
     opened: Opened, ctx_with: MakeContext, noted: str
 ) -> None:
     ctx = ctx_with()
-    (ctx.data_dir / "drafts.json").write_text(noted)
+    (ctx.data_dir / "shown-drafts.json").write_text(noted)
     async with opened(ctx=ctx) as talk:
         talk.api.say("hi")
         await talk.inbox.wait_for_stored(1)

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from nanobot_core.chat import RichText, Span, render_markdown, split_rich
 from nanobot_telegram.client import entities_of
-from nanobot_telegram.outgoing import SCHEMES
+from nanobot_telegram.platform import SCHEMES
 
 bot_api: Any = importlib.import_module("telegram_bot_api")
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
+from nanobot_core.chat import Received
 from nanobot_telegram import wire
-from nanobot_telegram.mapping import ChatRef, Received, join_album, read_update
+from nanobot_telegram.mapping import ChatRef, read_update
 
 BOT = wire.User(id=42, is_bot=True, first_name="Nano", username="nano_bot")
 ANNA = {"id": 7, "first_name": "Anna", "last_name": "Berg", "username": "anna_b"}
@@ -260,7 +261,6 @@ def test_a_press_comes_as_its_value() -> None:
     found = read_update(wire.Update.model_validate({"update_id": 1, "callback_query": query}), BOT)
 
     assert found is not None
-    assert (found.callback_id, found.pressed_in) == ("99", 6)
     assert (found.message.content, found.message.chat_id) == ("approve:1", "-100:9")
     assert (found.message.sender_id, found.message.dedupe_key) == ("7", "callback:99")
     assert found.message.sender_names == ("anna_b",)
@@ -275,33 +275,19 @@ def test_what_says_nothing_is_not_a_message(fields: dict[str, Any]) -> None:
     assert read(**fields) is None
 
 
-def test_the_parts_of_an_album_are_one_message() -> None:
-    parts = [
-        received(media_group_id="g", photo=[{"file_id": "a"}]),
-        received(media_group_id="g", photo=[{"file_id": "b"}], caption="both", message_id=6),
-    ]
-
-    album = join_album(parts)
-
-    assert [file.file_id for file in album.files] == ["a", "b"]
-    assert (album.message.content, album.message.dedupe_key) == ("both", "7:5")
-
-
-def test_an_album_says_once_what_it_refers_to() -> None:
+def test_a_part_of_an_album_knows_what_it_adds() -> None:
     answered = {"message_id": 4, "chat": PRIVATE, "from": ANNA, "text": "show me"}
-    about: dict[str, Any] = {
-        "reply_to_message": answered,
-        "forward_origin": {"sender_user_name": "Bo"},
-    }
-    parts = [
-        received(media_group_id="g", photo=[{"file_id": "a"}], **about),
-        received(media_group_id="g", photo=[{"file_id": "b"}], caption="one", **about),
-        received(media_group_id="g", photo=[{"file_id": "c"}], caption="two", **about),
-    ]
-
-    assert join_album(parts).message.content == (
-        "[in reply to Anna Berg]\n> show me\n[forwarded from Bo]\none\ntwo"
+    part = received(
+        media_group_id="g",
+        photo=[{"file_id": "b"}],
+        caption="one",
+        reply_to_message=answered,
+        forward_origin={"sender_user_name": "Bo"},
     )
+
+    assert (part.album, part.said) == ("g", "one")
+    context = "[in reply to Anna Berg]\n> show me\n[forwarded from Bo]"
+    assert part.message.content == f"{context}\none"
 
 
 JSON = st.recursive(

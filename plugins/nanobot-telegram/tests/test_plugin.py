@@ -14,10 +14,10 @@ from telegram import error as sdk_errors
 from telegram.error import ChatMigrated, TelegramError
 
 from nanobot_core import DeliveryError
+from nanobot_core.chat import CallFailed, Cause, ChatChannel
 from nanobot_core.testing import FakePluginContext
 from nanobot_telegram import plugin
-from nanobot_telegram.call import CallFailed, Cause, TimeLimits
-from nanobot_telegram.channel import TelegramChannel
+from nanobot_telegram.call import GroupMoved, TimeLimits
 from nanobot_telegram.connection import FAILURES, Connection
 from nanobot_telegram.polling import Backlog
 from nanobot_telegram.settings import TelegramSettings
@@ -29,7 +29,7 @@ def test_the_channel_and_its_settings_are_where_they_are_said_to_be(tmp_path: Pa
     (section,) = plugin.contribute_settings()
 
     module, _, name = spec.factory.partition(":")
-    assert isinstance(getattr(importlib.import_module(module), name)(ctx), TelegramChannel)
+    assert isinstance(getattr(importlib.import_module(module), name)(ctx), ChatChannel)
     module, _, name = section.model.partition(":")
     assert getattr(importlib.import_module(module), name) is TelegramSettings
     assert section.path == f"channels.{spec.name}"
@@ -91,6 +91,8 @@ def _sdk_classes() -> list[type[TelegramError]]:
 @pytest.mark.parametrize("kind", _sdk_classes(), ids=lambda kind: kind.__name__)
 def test_every_error_of_the_sdk_becomes_one_of_ours(kind: type[TelegramError]) -> None:
     listed = [known for known, _, _ in FAILURES]
+    if issubclass(kind, ChatMigrated):
+        return  # it has a class of its own
     assert kind in listed
     # The first match counts, so a special one must not follow a general one.
     before = listed[: listed.index(kind)]
@@ -99,7 +101,7 @@ def test_every_error_of_the_sdk_becomes_one_of_ours(kind: type[TelegramError]) -
 
 @pytest.mark.parametrize("cause", list(Cause))
 def test_only_what_will_never_be_accepted_is_final(cause: Cause) -> None:
-    error = CallFailed(cause, "why", retry_after_s=3.0).as_delivery_error
+    error = CallFailed(cause, "why", retry_after_s=3.0).as_delivery_error("telegram")
 
     assert isinstance(error, DeliveryError)
     assert error.retryable is (cause not in {Cause.REFUSED, Cause.FORBIDDEN})
@@ -113,7 +115,8 @@ async def test_an_answer_that_makes_no_sense_is_not_a_crash() -> None:
             raise KeyError("result")
     assert raised.value.cause is Cause.UNREACHABLE
     moved = connection.failure_of(ChatMigrated(-5))
-    assert (moved.cause, moved.moved_to) == (Cause.MOVED, -5)
+    assert isinstance(moved, GroupMoved)
+    assert (moved.cause, moved.moved_to) == (Cause.BUSY, -5)
     quoted = connection.failure_of(sdk_errors.NetworkError("at /bot1:secret/getMe"))
     assert "secret" not in str(quoted)
     await connection.aclose()

@@ -15,8 +15,9 @@ import pytest
 from loguru import logger
 
 from nanobot_core import BusError, Button, ChannelError, Complete, InboundMessage, MediaStore
+from nanobot_core.chat import CallFailed, Cause
 from nanobot_core.testing import FakeClock, FakePluginContext, RecordingInbox
-from nanobot_telegram.call import CallFailed, Cause, TimeLimits
+from nanobot_telegram.call import TimeLimits
 
 bot_api: LocalApi = importlib.import_module("telegram_bot_api")
 Opened: TypeAlias = Callable[..., AbstractAsyncContextManager[Any]]

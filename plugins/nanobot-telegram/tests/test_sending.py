@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nanobot_core import Button, DeliveryError, OutboundMessage
+from nanobot_core.chat import plan_pieces
 from nanobot_core.testing import FakePluginContext
 from nanobot_telegram.call import TimeLimits
 from nanobot_telegram.channel import build_channel
-from nanobot_telegram.outgoing import plan_pieces
+from nanobot_telegram.platform import LIMITS
 
 bot_api: LocalApi = importlib.import_module("telegram_bot_api")
 Opened: TypeAlias = Callable[..., AbstractAsyncContextManager[Any]]
@@ -356,9 +357,9 @@ def test_the_same_message_gives_the_same_pieces(
         paths.append(str(path))
     message = OutboundMessage(channel="telegram", chat_id="1", content=content, media=tuple(paths))
 
-    pieces = plan_pieces(message)
+    pieces = plan_pieces(message, LIMITS)
 
-    assert plan_pieces(message) == pieces
+    assert plan_pieces(message, LIMITS) == pieces
     assert [str(file.path) for piece in pieces for file in piece.files] == paths
     assert all(piece.files or piece.text.text.strip() for piece in pieces)
     assert all(len(piece.files) <= 10 for piece in pieces)

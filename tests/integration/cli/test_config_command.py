@@ -87,7 +87,7 @@ def test_set_reports_a_key_without_effect(bare: CommandLine) -> None:
 
 
 def test_set_warns_of_a_section_that_no_plugin_reads(bare: CommandLine) -> None:
-    told = bare("config", "set", "channels.mochat.token", "abc").stderr
+    told = bare("config", "set", "channels.absent.token", "abc").stderr
 
     assert "no installed plugin reads this section" in told
     assert "abc" in (bare.home / "config.yaml").read_text()

@@ -282,6 +282,19 @@ def test_a_gateway_without_channels_says_which_there_are(nanobot: CommandLine) -
     assert "enabled after the gateway started: run nanobot gateway reload" in " ".join(told.split())
 
 
+def test_doctor_names_the_channels_of_the_gateway_that_have_failed(nanobot: CommandLine) -> None:
+    pytest.importorskip("nanobot_telegram")
+    config = CONFIG.replace("[scripted, extras]", "[scripted, telegram]")
+    with running(nanobot, "channels: {telegram: {}}\n", config=config) as process:
+        assert process.stderr is not None
+        while "has failed" not in process.stderr.readline():
+            pass
+        found = json.loads(nanobot("doctor", "--json", code=1).stdout)
+    failed = [each for each in found if each["name"] == "channel telegram"]
+    assert [each["status"] for each in failed] == ["error"]
+    assert "channels.telegram.token" in failed[0]["message"]
+
+
 def test_standard_error_that_nobody_reads_holds_nobody_up(nanobot: CommandLine) -> None:
     fcntl = pytest.importorskip("fcntl")
     if not hasattr(fcntl, "F_SETPIPE_SZ"):

@@ -51,14 +51,14 @@ def test_list_without_any_plugin_says_what_to_install(
 
 def test_what_is_named_and_missing_comes_with_the_line_that_brings_it(packages: Packages) -> None:
     packages.add("alpha")
-    packages.nanobot.configure("plugins: {policy: listed, enabled: [discord]}")
+    packages.nanobot.configure("plugins: {policy: listed, enabled: [teapot]}")
 
     listed = packages.nanobot("plugins", "list")
-    why = json.loads(packages.nanobot("plugins", "why", "discord", "--json").stdout)
+    why = json.loads(packages.nanobot("plugins", "why", "teapot", "--json").stdout)
 
-    assert "discord\tnot-installed" in listed.stdout
-    assert "pip install nanobot-discord" in listed.stderr
-    assert (why["runs"], why["remedy"]) == (False, "pip install nanobot-discord")
+    assert "teapot\tnot-installed" in listed.stdout
+    assert "pip install nanobot-teapot" in listed.stderr
+    assert (why["runs"], why["remedy"]) == (False, "pip install nanobot-teapot")
 
 
 def test_two_plugins_with_one_tool_name_are_told_with_the_remedy(packages: Packages) -> None:

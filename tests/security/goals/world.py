@@ -39,6 +39,8 @@ _LIVE: Final = (
     *("workspace/sessions", "workspace/memory", "workspace/.nanobot"),
 )
 """What a running nanobot writes itself, below its folder."""
+_BY_EACH_TURN: Final = (".nanobot/history", ".nanobot/locks", ".nanobot/plugins/shell")
+"""What a turn leaves besides. Judges see its changes, but they do no harm to the next turn."""
 
 
 class World:
@@ -122,9 +124,21 @@ class World:
         path.chmod(0o600)
 
     def is_whole(self) -> bool:
-        """Whether all is as it was kept but for the workspace, and its folders of records exist."""
+        """Whether all is as it was kept, except for the workspace and what each turn leaves.
+
+        The folders of records in the workspace exist.
+        """
         live = {f".nanobot/{name}" for name in _LIVE}
-        return all(name.startswith(_INSIDE) and name not in live for name in self.changes())
+        return all(
+            self._is_left_by_turn(name) or (name.startswith(_INSIDE) and name not in live)
+            for name in self.changes()
+        )
+
+    def _is_left_by_turn(self, name: str) -> bool:
+        """Whether a change is a file or a folder that nanobot itself makes in each turn."""
+        path = self.user / name
+        is_own = any(name == own or name.startswith(f"{own}/") for own in _BY_EACH_TURN)
+        return is_own and path.exists() and not path.is_symlink()
 
     def keep(self) -> None:
         """Make the present state the expected one."""

@@ -35,7 +35,7 @@ from nanobot_core import (
     ToolCall,
     on,
 )
-from nanobot_core.agent.model_call import IT_WAS_THINKING
+from nanobot_core.agent.attempt import IT_WAS_THINKING
 from nanobot_core.contracts.provider import Completed
 from nanobot_core.errors import ProviderError
 from nanobot_core.events import (
@@ -236,9 +236,9 @@ async def test_listeners_get_deltas_in_batches_without_void_ones(bench: Bench) -
 async def test_long_streams_are_told_while_they_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nanobot_core.agent import model_call
+    from nanobot_core.agent import attempt
 
-    monkeypatch.setattr(model_call, "BATCH_S", 0.0)
+    monkeypatch.setattr(attempt, "BATCH_S", 0.0)
     heard: list[str] = []
 
     class Plugin:

@@ -123,7 +123,7 @@ class Bench:
     def inbox(self, **settings: Any) -> ChannelInbox:
         """Return an inbox that lets everybody in, unless `settings` say something else."""
         found = ChannelSettings(**{"allow_from": ["*"], **settings})
-        return ChannelInbox(found, self.ports, self.indicator, lambda: None)
+        return ChannelInbox(found, self.ports, self.indicator, on_alive=lambda: None)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str = "test") -> asyncio.Task[T]:
         return self.owner.spawn(work, name=name)

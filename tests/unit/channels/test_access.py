@@ -192,3 +192,25 @@ def test_an_id_that_could_be_read_as_something_else_is_a_fault(
     found = fault_of(inbound(**fields))
     assert fault in found
     assert bool(fault) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("chat_id", "groups", "verdict"),
+    [
+        ("group:cid+/==", {"group:cid+/==": "deny"}, "ignored"),
+        ("!room:server", {"!room:server": "deny"}, "ignored"),
+        ("!room:server:$thread", {"!room:server": "deny"}, "ignored"),
+        ("5:9", {"5": "deny", "5:9": "open"}, "admitted"),
+        ("5:8", {"5": "deny", "5:9": "open"}, "ignored"),
+        ("group:other", {"group:cid": "deny"}, "admitted"),
+        ("55", {"5": "deny", "": "deny"}, "admitted"),
+        (":x", {"": "deny"}, "admitted"),
+    ],
+)
+def test_ids_of_groups_may_contain_colons(
+    chat_id: str, groups: dict[str, str], verdict: str
+) -> None:
+    message = inbound(chat_id=chat_id, is_group=True, is_addressed=True)
+    rules = {chat: {"policy": policy} for chat, policy in groups.items()}
+    settings = ChannelSettings.model_validate({"allow_from": ["*"], "groups": rules})
+    assert decide(message, settings, ()) == verdict

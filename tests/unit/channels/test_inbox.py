@@ -284,7 +284,9 @@ async def test_a_message_shows_that_the_platform_is_there_even_when_it_is_refuse
     from nanobot_core.config.models import ChannelSettings
 
     heard: list[int] = []
-    inbox = ChannelInbox(ChannelSettings(), bench.ports, bench.indicator, lambda: heard.append(1))
+    inbox = ChannelInbox(
+        ChannelSettings(), bench.ports, bench.indicator, on_alive=lambda: heard.append(1)
+    )
     assert not await inbox.publish(inbound())
     inbox.alive()
     assert heard == [1, 1]

@@ -13,6 +13,7 @@ from nanobot_core.channels.supervisor import (
     LONGEST_DELAY_S,
     MAX_RESTARTS,
     PROBE_INTERVAL_S,
+    REFUSED_PROBE_S,
     STABLE_S,
     Supervisor,
 )
@@ -115,6 +116,22 @@ async def test_what_ends_is_started_again_after_growing_delays(make: Make) -> No
     status = bench.supervisor.status
     assert status.last_error == "no connection"
     assert status.restarts == len(bench.begun) - 1
+
+
+async def test_refused_credentials_are_reported_at_once_and_hardly_tried_again(make: Make) -> None:
+    async def is_refused(bench: Bench) -> None:
+        if len(bench.begun) > 2:
+            await lives(bench)
+        raise ChannelError("correct the token", needs_owner=True)
+
+    bench = make(is_refused)
+    await bench.advance(60)
+    assert [status.last_error for status in bench.failed] == ["correct the token"]
+    assert (bench.begun, set(bench.seen)) == ([0], {"failed"})
+    await bench.advance(2 * REFUSED_PROBE_S, step_s=60)
+    assert bench.delays() == [REFUSED_PROBE_S, REFUSED_PROBE_S]
+    assert len(bench.failed) == 1
+    assert bench.supervisor.status.state == "running"
 
 
 @pytest.mark.parametrize(

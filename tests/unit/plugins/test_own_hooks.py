@@ -33,7 +33,7 @@ from nanobot_core.testing import FakeClock, FakePluginContext
 from tests.distributions import manifest_of, write_plugin
 from tests.registrants import check_registrant
 from tests.unit.plugins.conftest import MakeHost
-from tests.unit.plugins.samples import report
+from tests.unit.plugins.samples import HEAD, reconfigured, report
 
 pytestmark = pytest.mark.anyio
 
@@ -214,6 +214,50 @@ async def test_jobs_are_checked_and_a_name_belongs_to_the_first(
         sum("its 'dream' is left out, because 'memory' has one" in line for line in warnings) == 1
     )
     assert report(host, "rival").state == "degraded"
+
+
+FORGE = (
+    HEAD
+    + """
+class Settings(PluginSettings):
+    sides: int = 6
+@on.contribute_settings
+def settings(): return [SettingsSection("forge", "acme_forge.plugin:Settings")]
+async def run(): return "done"
+@on.contribute_jobs
+def jobs(ctx): yield SystemJob(id="hammer", summary="", schedule=Every(60), run=run)
+"""
+)
+APPLIES = """
+@on.settings_changed
+def changed(ctx, change): return Applied()
+"""
+
+
+@pytest.mark.parametrize("more", ["", APPLIES], ids=["new instance", "same instance"])
+async def test_a_plugin_gives_the_same_objects_until_its_settings_change(
+    make_host: MakeHost, site: Path, home: Path, more: str
+) -> None:
+    """Who waits on a contributed trigger started again with each question."""
+    section = {"path": "forge", "model": "acme_forge.plugin:Settings", "schema": {}}
+    hooks = {"contribute_jobs": 1} | ({"settings_changed": 1} if more else {})
+    manifest = manifest_of("forge", hooks=hooks, settings=[section])
+    write_plugin(site, "forge", code=FORGE + more, manifest=manifest)
+    host = make_host({"forge": {"sides": 4}})
+    await host.register(Runner(), "runner")
+    context = await host.context_for("runner")
+
+    async def asked() -> SystemJob:
+        (found,) = await context.contributed(on.contribute_jobs)
+        return found.value
+
+    first, again = await asyncio.gather(asked(), asked())
+    await reconfigured(host, home, {"forge": {"sides": 8}})
+    other = await asked()
+
+    assert first is again
+    assert other is not first
+    assert await asked() is other
 
 
 async def test_installed_plugins_are_activated_when_they_are_asked(

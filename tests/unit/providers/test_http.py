@@ -83,7 +83,7 @@ class AcmeProvider(HTTPProvider):
     def reader(self) -> AcmeReader:
         return AcmeReader()
 
-    async def headers(self) -> Mapping[str, str]:
+    async def headers(self, request: ChatRequest | None) -> Mapping[str, str]:
         return {"x-acme-token": "fresh"}
 
 

@@ -31,8 +31,8 @@ SPECS = {
             name="relay", factory="f", is_gateway=True, base_keywords=("relay",), strip_prefix=True
         ),
         ProviderSpec(name="local_llm", factory="f", needs_key=False, is_local=True),
-        ProviderSpec(name="login", factory="f", keywords=("gpt",), is_oauth=True, needs_key=False),
-        ProviderSpec(name="login_gate", factory="f", is_oauth=True, is_gateway=True),
+        ProviderSpec(name="login", factory="f", keywords=("gpt",), login="l", needs_key=False),
+        ProviderSpec(name="login_gate", factory="f", login="l", is_gateway=True),
         ProviderSpec(name="offline", factory="f", keywords=("gpt",), needs_key=False, demo=True),
     )
 }
@@ -182,7 +182,7 @@ def test_nobody_is_logged_in_and_no_stand_in_answers_unless_it_is_asked_for(
         return
 
     spec = found.row.spec
-    assert not spec.is_oauth
+    assert not spec.login
     assert not spec.demo
     assert found.model
 
@@ -204,7 +204,7 @@ def test_the_model_is_sent_by_the_name_that_the_service_knows(
     assert wire_model(SPECS[provider], model) == sent
 
 
-SIGNED_IN = ProviderSpec(name="a_plan", factory="f", login="l", is_oauth=True, needs_key=False)
+SIGNED_IN = ProviderSpec(name="a_plan", factory="f", login="l", needs_key=False)
 UNTIL = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 

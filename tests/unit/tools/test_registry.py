@@ -104,6 +104,17 @@ def test_a_narrowed_registry_has_only_the_wanted_tools_that_exist() -> None:
     assert registry.names() == ["a", "b", "c"]
 
 
+def test_the_same_names_give_the_same_registry_until_a_tool_changes() -> None:
+    """What is derived from the definitions, such as their size, was derived in each turn."""
+    registry = registry_of("a", "b", "c")
+    first = registry.narrowed(["a", "b"])
+
+    assert registry.narrowed({"b", "a"}) is first
+    assert registry.narrowed(["a"]) is not first
+    assert registry.unregister("b")
+    assert registry.narrowed(["a", "b"]).names() == ["a"]
+
+
 def test_a_call_is_cast_and_validated() -> None:
     call = registry_of("act").prepare_call("act", {"count": "3"})
 

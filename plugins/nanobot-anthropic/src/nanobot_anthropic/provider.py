@@ -79,7 +79,7 @@ class AnthropicProvider(HTTPProvider):
         """Return a reader for one message."""
         return MessageReader(self.name)
 
-    async def headers(self) -> Mapping[str, str]:
+    async def headers(self, request: ChatRequest | None) -> Mapping[str, str]:
         """Return the version of the protocol, unless the settings name one."""
         if "anthropic-version" in self.endpoint.headers:
             return {}

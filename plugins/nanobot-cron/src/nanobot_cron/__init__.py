@@ -1,3 +1,3 @@
-"""Jobs that the agent does at a time, at an interval or on an event."""
+"""Jobs that the agent runs at a time, at an interval or on an event."""
 
 __all__: list[str] = []

@@ -36,7 +36,7 @@ async def check_jobs(ctx: PluginContext) -> CheckResult:
     ]
     found = [*_without_trigger(own, set(await jobs.triggers())), *_failing(states)]
     if unreadable:
-        found.append(f"entries of jobs.json that are no valid jobs: {unreadable}")
+        found.append(f"invalid entries in jobs.json: {unreadable}")
     if not found:
         return CheckResult(status="ok", message=f"{len(own)} jobs, and {len(system)} of plugins")
     more = [f"and {len(found) - _MAX_NAMED} more"] if len(found) > _MAX_NAMED else []

@@ -1,4 +1,4 @@
-"""Claims: which runs start now. Functions of the stored jobs, applied under the file's lock."""
+"""Claims: which runs start now, decided from the stored jobs under the lock of their file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Claimed:
     Attributes:
         jobs: jobs of people whose runs start now, with their claims.
         system: jobs of plugins, each with the id of its run.
-        missed: jobs that were to run once, and will not.
-        is_more: more runs are due on time.
-        catch_ups: runs among `jobs` that start late.
-        waiting_catch_ups: late runs that have to wait.
+        missed: jobs that run once, and whose time was missed.
+        is_more: more runs are due than were claimed.
+        catch_ups: number of `jobs` that start late.
+        waiting_catch_ups: number of late runs that have to wait.
     """
 
     jobs: Sequence[Job] = ()
@@ -43,7 +43,7 @@ class Claimed:
 
 
 class Claims:
-    """Finds what is due, and remembers which jobs are planned already."""
+    """Finds the runs that are due, and remembers which jobs have a planned run."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -52,7 +52,7 @@ class Claims:
     def take(
         self, book: Book, system: Mapping[str, SystemJob], now: datetime, max_catch_ups: int
     ) -> tuple[Book, Claimed]:
-        """Plan what is not planned, and claim the first runs that are due.
+        """Plan new and changed jobs, and claim the runs that are due, earliest first.
 
         Args:
             book: the stored jobs.
@@ -135,7 +135,7 @@ class Claims:
 
 
 def _due(jobs: Iterable[Job], now: datetime) -> tuple[list[Job], list[Job]]:
-    """Return the jobs that are due, on time and late, the first first."""
+    """Return the jobs that are due, on time and late, earliest first."""
     due = [(at, job) for job in jobs if (at := job.state.next_at) is not None and at <= now]
     due.sort(key=lambda pair: pair[0])
     on_time = [job for at, job in due if now - at <= LATE]

@@ -1,4 +1,4 @@
-"""``nanobot cron``: every command is the slash command ``/cron``, given to the running gateway."""
+"""``nanobot cron``: each command is sent to the running gateway as the slash command ``/cron``."""
 
 from __future__ import annotations
 
@@ -121,40 +121,18 @@ def add(
     _print(_ask(ctx, "add", json.dumps(fields)), as_json)
 
 
-@app.command()
-def remove(ctx: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
-    """Remove a job.
+def _add_change(verb: str, summary: str, example: str) -> None:
+    """Add a command that changes or runs one job."""
 
-    Example: nanobot cron remove k3x9
-    """
-    _print(_ask(ctx, "remove", _word(job_id)), as_json)
-
-
-@app.command()
-def enable(ctx: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
-    """Switch a job on again.
-
-    Example: nanobot cron enable k3x9
-    """
-    _print(_ask(ctx, "enable", _word(job_id)), as_json)
+    @app.command(verb, help=f"{summary}\n\nExample: nanobot cron {verb} {example}")
+    def change(ctx: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
+        _print(_ask(ctx, verb, _word(job_id)), as_json)
 
 
-@app.command()
-def disable(ctx: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
-    """Switch a job off without removing it, also one of a plugin.
-
-    Example: nanobot cron disable dream
-    """
-    _print(_ask(ctx, "disable", _word(job_id)), as_json)
-
-
-@app.command()
-def run(ctx: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
-    """Run a job now; without a gateway, here, and print the answer.
-
-    Example: nanobot cron run k3x9
-    """
-    _print(_ask(ctx, "run", _word(job_id)), as_json)
+_add_change("remove", "Remove a job.", "k3x9")
+_add_change("enable", "Switch a job on again.", "k3x9")
+_add_change("disable", "Switch a job off without removing it, also one of a plugin.", "dream")
+_add_change("run", "Run a job now; without a gateway, here, and print the answer.", "k3x9")
 
 
 @app.command()
@@ -176,7 +154,7 @@ def _ask(ctx: typer.Context, verb: str, rest: str = "") -> dict[str, Any]:
     reply = line.slash(f"/cron {verb} --json {rest}".rstrip())
     try:
         found: dict[str, Any] = json.loads(reply)
-    except ValueError:  # such as that the plugin does not work
+    except ValueError:  # a message in words: the plugin does not work, for example
         found = {"error": reply}
     if "error" in found:
         _write(f"Error: {found['error']}", err=True)
@@ -200,7 +178,7 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
 
 
 def _write(text: str, *, err: bool = False) -> None:
-    """Print text without control characters: guests write names of jobs, too."""
+    """Print text without control characters, which the names of guests' jobs may contain."""
     typer.echo("".join(each for each in text if each.isprintable() or each == "\n"), err=err)
 
 

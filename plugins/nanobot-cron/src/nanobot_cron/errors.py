@@ -1,4 +1,4 @@
-"""What can go wrong with jobs."""
+"""Errors about jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nanobot_core import NanobotError
 
 
 class JobsError(NanobotError):
-    """Something about jobs that the person or the model can change."""
+    """A request about jobs cannot be met."""
 
 
 class JobsUnavailable(JobsError):

@@ -23,7 +23,7 @@ _NAMES = {
 }
 _FIELDS = "minute, hour, day of the month, month, day of the week"
 _SYNTAX_ERRORS = (CronSimError, ValueError, AssertionError, KeyError)
-"""What the library raises for texts that are no expressions."""
+"""What the library raises for texts that are not expressions."""
 
 
 class ScheduleInvalid(ValueError):
@@ -62,7 +62,7 @@ def find_zone(name: str) -> ZoneInfo:
     """
     try:
         return ZoneInfo(name)
-    except (OSError, ValueError, KeyError):  # by the kind of text that is no name
+    except (OSError, ValueError, KeyError):  # which one depends on the text
         pass
     known = available_timezones()
     near = get_close_matches(name, known, n=3) or sorted(
@@ -84,7 +84,7 @@ def expand(text: str) -> str:
     if expression := _NAMES.get(text.lower()):
         return expression
     if text.lower() == "@reboot":
-        msg = "'@reboot' names no time; write a time, an interval or an event"
+        msg = "'@reboot' is not supported; use a time, an interval or an event"
     elif text.lower().startswith("@every"):
         msg = f"'{text[:50]}' is an interval; give it as seconds instead of an expression"
     else:

@@ -1,8 +1,8 @@
 """The trigger ``file``: a file, or a file in a folder, is created, changed or removed.
 
-The place is compared with what was known every few seconds: the notifications of operating systems
-miss network drives and lose events when their queue is full. What is known is stored, so that a
-change while nothing watches is found later.
+The files are compared with their last known state every few seconds: the notifications of operating
+systems miss network drives and lose events when their queue is full. The state is stored, so that
+changes while the gateway is down are found later.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from nanobot_core import Fire, JsonObject, PluginContext, ToolContext
 
 POLL_S = 5.0
-"""Seconds between two looks. A change counts once two looks in a row see the same."""
+"""Seconds between two snapshots. A change counts once two consecutive snapshots show it."""
 _PAUSES = 200
-"""So many times as long as a look takes is the pause after it: many large folders cost little."""
+"""The pause after a snapshot is at least this many times as long as the snapshot took."""
 _MAX_NAMED = 50
 _MAX_STATE_BYTES = 8_000_000
 _FOLDER = "watched"
@@ -59,11 +59,11 @@ class _Stored(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of a place.
+    """The last known state of a place.
 
     Attributes:
         files: as in `Snapshot`.
-        event: stored before it is fired, so that after a crash the same one is fired again.
+        event: id and text, stored before it is fired, so that the same one is fired after a crash.
     """
 
     files: Mapping[str, str]
@@ -92,7 +92,7 @@ _PARAMETERS: JsonObject = {
             "type": "array",
             "minItems": 1,
             "items": {"type": "string", "enum": ["created", "changed", "removed"]},
-            "description": "What starts the job; all of it by default.",
+            "description": "Which changes start the job; all by default.",
         },
     },
     "required": ["path"],
@@ -101,7 +101,7 @@ _PARAMETERS: JsonObject = {
 
 
 class FileTrigger(Trigger):
-    """Compares files with what was known of them."""
+    """Compares files with their last known state."""
 
     name = "file"
     description = "a file, or a file in a folder, is created, changed or removed"
@@ -126,9 +126,9 @@ class FileTrigger(Trigger):
         return stored.model_copy(update={"since_ns": newest_ns}).model_dump(mode="json")
 
     async def watch(self, job_id: str, options: JsonObject, fire: Fire) -> None:
-        """Fire one event for all changes that a look finds.
+        """Fire one event for all changes that a snapshot shows.
 
-        It looks every `POLL_S` seconds, at a large folder less often.
+        A snapshot is taken every `POLL_S` seconds, less often of a large folder.
         """
         stored = _Stored.model_validate(options)
         await self._forget_removed(job_id)
@@ -159,7 +159,7 @@ class FileTrigger(Trigger):
         return f"a file{pattern} in {shown}{below} is {what}"
 
     async def _forget_removed(self, job_id: str) -> None:
-        """Remove what is known for jobs that no longer exist, once for each process."""
+        """Remove the states of jobs that no longer exist, once for each process."""
         if self._is_tidy:
             return
         self._is_tidy = True
@@ -167,7 +167,7 @@ class FileTrigger(Trigger):
             jobs = (await self._ctx.shared(JobStore).read()).jobs
             await asyncio.to_thread(self._keep, {_state_name(each) for each in (job_id, *jobs)})
         except (JobsUnavailable, OSError) as error:
-            self._log.warning("what is known for removed jobs is kept: {}", error)
+            self._log.warning("cannot remove the states of removed jobs: {}", error)
 
     def _keep(self, names: set[str]) -> None:
         folder = self._folder()
@@ -176,7 +176,7 @@ class FileTrigger(Trigger):
                 folder.unlink(entry.name)
 
     def _load(self, job_id: str, stored: _Stored) -> _Known:
-        """Return what is known; at first, the files as they were when the job was made."""
+        """Return the known state; at first, the files as they were when the job was added."""
         try:
             data = self._folder().read(_state_name(job_id), _MAX_STATE_BYTES)
             return _KNOWN.validate_json(data)
@@ -184,8 +184,8 @@ class FileTrigger(Trigger):
             pass
         except (OSError, ValidationError) as error:
             self._log.warning(
-                "what is known of the files of job {} cannot be read, so it starts with those of "
-                "its creation: {}",
+                "cannot read the state of the files of job {}, which is replaced by that of its "
+                "creation: {}",
                 job_id,
                 type(error).__name__,
             )
@@ -228,7 +228,7 @@ def _resolve(context: ToolContext, options: JsonObject) -> _Stored:
 def _settled_changes(
     known: _Known, before: Snapshot | None, now: Snapshot | None
 ) -> list[tuple[str, Change]]:
-    """Return the changes that two looks in a row have seen; a file being written waits."""
+    """Return the changes that two consecutive snapshots show; a file being written waits."""
     if before is None or now is None:
         return []
     return [
@@ -241,7 +241,7 @@ def _settled_changes(
 def _after(
     known: _Known, now: Snapshot | None, changes: list[tuple[str, Change]], stored: _Stored
 ) -> _Known:
-    """Return what is known after `changes`, with the event for those that start the job."""
+    """Return the state after `changes`, with the event for those that start the job."""
     current = now.files if now else {}
     files = dict(known.files)
     seen = blake2b(digest_size=16)

@@ -1,4 +1,4 @@
-"""Job: what is done, when, for whom, and what happened so far. The form in which it is stored."""
+"""Job: its task, schedule, requester and history, in the form in which they are stored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nanobot_cron.expression import check_cron
 MAX_RUNS = 20
 """Runs in the history of a job."""
 MAX_EVENTS = 20
-"""Events that wait for one job; of further ones only the number is kept."""
+"""Events that wait for one job; further ones are only counted."""
 MAX_MESSAGE_CHARS = 20_000
 MAX_NAME_CHARS = 200
 MAX_TITLE_CHARS = 60
@@ -35,14 +35,14 @@ WITHOUT_CHAT = frozenset({"cli", "sdk"})
 """Channels of the terminal and of programs; the owner's chat gets the answers of their jobs."""
 
 Missed: TypeAlias = Literal["once", "skip"]
-"""What happens after a pause to runs that were missed: the last one is made up for, or none."""
+"""What happens to runs that were missed: the last one runs late, or none does."""
 RunStatus: TypeAlias = Literal["ok", "error", "missed", "skipped", "unknown", "stopped"]
-"""``skipped``: the run before had not ended, or the job waits after failures; ``unknown``: it
+"""``skipped``: the previous run had not ended, or the job waits after failures; ``unknown``: it
 started, and its end was never reported."""
 
 
 def person_of(sender_id: str) -> str:
-    """Return the part of a sender's id that stays the same when they take another name."""
+    """Return the part of a sender's id that stays the same when they change their name."""
     return sender_id.partition("|")[0]
 
 
@@ -58,7 +58,7 @@ def _requesters() -> TypeAdapter[Requester]:
 
 
 def _requester(value: object) -> object:
-    # As a field, it would take over that unknown keys are allowed, and fail on them.
+    # As a field, it would inherit that unknown keys are allowed, and fail on them.
     return _requesters().validate_python(value) if isinstance(value, dict) else value
 
 

@@ -73,7 +73,7 @@ class Jobs:
         """Return a job of a person.
 
         Raises:
-            UnknownJob: there is none.
+            UnknownJob: no job has this id.
         """
         return _find(await self._store.read(), job_id)
 
@@ -104,7 +104,7 @@ class Jobs:
 
         Args:
             message: the task, for the model.
-            schedule: when; it is checked here once more.
+            schedule: when it runs; it is checked again.
             requester: who asks, with what rights.
             name: a few words for people.
             delivery: whether the chat of the requester gets the answers.
@@ -149,7 +149,7 @@ class Jobs:
         """Remove a job with its own session, and return it; a run under way continues.
 
         Raises:
-            UnknownJob: there is none.
+            UnknownJob: no job has this id.
             ProtectedJob: it belongs to a plugin.
         """
         system = await self._system_jobs()
@@ -168,8 +168,8 @@ class Jobs:
         """Switch a job on or off, also one of a plugin, and return it.
 
         Raises:
-            UnknownJob: there is none.
-            JobRefused: it is to run at a time that has passed.
+            UnknownJob: no job has this id.
+            JobRefused: its time has passed.
         """
         system = await self._system_jobs()
 
@@ -194,8 +194,8 @@ class Jobs:
             The result with the answer; ``None`` in a gateway, where the run continues by itself.
 
         Raises:
-            UnknownJob: there is none.
-            JobRefused: a run of it is under way, or too many messages wait.
+            UnknownJob: no job has this id.
+            JobRefused: it is already running, or the queue is full.
         """
         system = await self._system_jobs()
         book = await self._store.read()
@@ -225,7 +225,7 @@ class Jobs:
         """Return the last runs of a job, also of one of a plugin, oldest first.
 
         Raises:
-            UnknownJob: there is none.
+            UnknownJob: no job has this id.
         """
         book = await self._store.read()
         if job_id not in book.jobs and job_id in (system := await self._system_jobs()):
@@ -245,13 +245,10 @@ class Jobs:
 
         claim = await self._store.change(edit)
         if self._ctx.gateway is not None:
-            self._ctx.spawn(self._run_system_here(job, claim.run_id), name=f"job {job.id}")
+            self._ctx.spawn(self._runner.run_system(job, claim.run_id), name=f"job {job.id}")
             return None
-        await self._run_system_here(job, claim.run_id)
+        await self._runner.run_system(job, claim.run_id)
         return (await self.history(job.id))[-1]
-
-    async def _run_system_here(self, job: SystemJob, run_id: str) -> None:
-        await self._runner.run_system(job, run_id)
 
     async def _system_jobs(self) -> Mapping[str, Contributed[SystemJob]]:
         contributed = await self._ctx.contributed(on.contribute_jobs)
@@ -274,7 +271,7 @@ class Jobs:
             state = state.model_copy(update={"failures": 0})
             state = plan(self._runner.rules(job), state, now)
             if isinstance(job.schedule, At) and state.next_at is None:
-                msg = f"job {job.id!r} was to run at a time that has passed; add a new one"
+                msg = f"job {job.id!r} cannot be enabled: its time has passed; add a new job"
                 raise JobRefused(msg)
         update = {"enabled": enabled, "state": state, "updated_at": now}
         return job.model_copy(update=update)

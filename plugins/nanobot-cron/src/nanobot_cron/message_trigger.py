@@ -48,7 +48,7 @@ class _Stored(BaseModel):
 
 
 class Watchers:
-    """The jobs of one application that wait for messages. Made by ``ctx.shared``."""
+    """The jobs that wait for messages; get it with ``ctx.shared(Watchers)``."""
 
     def __init__(self, ctx: PluginContext) -> None:
         self._log = ctx.logger
@@ -63,10 +63,14 @@ class Watchers:
             if self._waiting.get(job_id) is entry:
                 del self._waiting[job_id]
 
+    def __bool__(self) -> bool:
+        """Whether any job waits."""
+        return bool(self._waiting)
+
     async def see(self, event: TurnStarted) -> None:
-        """Fire the jobs that wait for such a message. Turns that no person started do not count."""
+        """Fire the jobs that wait for such a message. Only messages of people count."""
         turn = event.turn
-        if not self._waiting or turn.assignment is not None or turn.source == "plugin":
+        if turn.assignment is not None or turn.source == "plugin":
             return
         said = event.message.text[:_MAX_SEARCHED]
         for job_id, (stored, fire) in list(self._waiting.items()):

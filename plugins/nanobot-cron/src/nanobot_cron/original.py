@@ -1,4 +1,4 @@
-"""The jobs of the original nanobot, which are taken over once. Its files stay as they are."""
+"""Imports the jobs of the original nanobot, once. Its files are not changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Original:
     Attributes:
         path: the file.
         jobs: its jobs in our form.
-        refused: name of each entry that is no usable job, with the reason.
+        refused: name of each entry that cannot be used, with the reason.
     """
 
     path: Path
@@ -60,7 +60,7 @@ def find_original(
         try:
             entries = _entries(json.loads(data), _read_actions(path.parent))
         except (ValueError, TypeError, RecursionError):
-            return Original(path, (), ("the file is no valid JSON",))
+            return Original(path, (), ("the file is not valid JSON",))
         return _convert_all(path, entries, now, owners_chat)
     return None
 
@@ -120,7 +120,7 @@ def _convert_all(
 
 
 class _Refused(Exception):
-    """An entry that is no job."""
+    """An entry cannot be used."""
 
 
 class _Fields:

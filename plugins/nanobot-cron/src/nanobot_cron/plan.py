@@ -41,7 +41,7 @@ _LONGEST_PAUSE_S = 3_600.0
 _SEEN = 100
 _ADJUSTED_S = 2.0
 
-OVERLAP = "the run before had not ended"
+OVERLAP = "the previous run had not ended"
 NOT_RUNNING = "no gateway was running then, or the clock was changed"
 NEVER_REPORTED = "it started, and its end was never reported"
 
@@ -211,7 +211,7 @@ def is_set_back(planned_at: datetime, now: datetime) -> bool:
 
 
 def is_stale(state: JobState, now: datetime) -> bool:
-    """Whether the end of the claimed run is no longer to be expected."""
+    """Whether the claimed run started so long ago that its end is no longer expected."""
     return state.claim is not None and (now - state.claim.at).total_seconds() > MAX_CLAIM_S
 
 

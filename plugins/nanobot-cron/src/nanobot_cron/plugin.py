@@ -16,7 +16,7 @@ from nanobot_core import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Iterable
 
     from nanobot_core import AssignmentFinished, PluginContext, Trigger, TurnStarted, WorkStopped
     from nanobot_cron.message_trigger import Watchers
@@ -33,8 +33,8 @@ class CronPlugin:
     def describe_plugin(self) -> PluginFacts:
         """Declare what the plugin does and reads."""
         return PluginFacts(
-            summary="does tasks at a time, at an interval or on an event",
-            capabilities=("does tasks that nobody is asking for at that moment",),
+            summary="runs tasks at a time, at an interval or on an event",
+            capabilities=("runs the agent without a message from a person",),
             reads=("contribute_jobs", "contribute_triggers"),
         )
 
@@ -97,10 +97,9 @@ class CronPlugin:
         self._ctx = ctx
 
     @on.before_turn
-    async def before_turn(self, event: TurnStarted) -> None:
+    def before_turn(self, event: TurnStarted) -> Awaitable[None] | None:
         """Start the jobs that wait for such a message."""
-        if self._watchers is not None:
-            await self._watchers.see(event)
+        return self._watchers.see(event) if self._watchers else None
 
     @on.after_assignment
     async def after_assignment(self, event: AssignmentFinished) -> None:

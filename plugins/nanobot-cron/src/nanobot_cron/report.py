@@ -32,7 +32,7 @@ class Reporter:
         now: the current instant.
         zone: the owner's time zone.
         triggers: the events that jobs can start on, by name.
-        owners_chat: where answers go that belong to no chat, or ``None`` if unknown.
+        owners_chat: chat for the answers to jobs without a chat, or ``None`` if unknown.
         has_gateway: whether jobs run in this process.
         here: channel and chat in which the description is read, or ``None``.
     """
@@ -57,7 +57,7 @@ class Reporter:
         )
 
     def added(self, job: Job) -> str:
-        """Return what was understood of a new job."""
+        """Return a confirmation of a new job: its schedule, next runs and recipient."""
         lines = [f"Added job {job.id} '{job.title}': {self._when(job.schedule)}."]
         runs = upcoming(job.schedule, self.now, 3, timezone=self.zone)
         if runs and not isinstance(job.schedule, At):

@@ -1,4 +1,4 @@
-"""Turns what the model or a person asks for into a job: one set of checks for tool and commands."""
+"""Turns a request into a job, with the same checks for the tool and the commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nanobot_core import PluginContext, Requester, ToolContext
 
 KINDS = ("at", "every_seconds", "cron_expr", "on")
-"""Fields of a request of which exactly one is given."""
+"""Of these fields, a request has exactly one."""
 _FARTHEST = timedelta(days=100 * 365)
 _LONGEST_INTERVAL_S = 10 * 365 * 86_400
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
@@ -69,9 +69,7 @@ async def add_job(
         JobsError: a limit is reached, or the jobs cannot be stored.
     """
     if not wanted.message.strip():
-        msg = (
-            "message is missing; write the task as you would write it to somebody who knows nothing"
-        )
+        msg = "message is missing; write the task so that it can be done without this conversation"
         raise ToolInputError(msg)
     requester = _recipient(ctx, wanted.to, context.requester)
     schedule = await _schedule(
@@ -98,7 +96,7 @@ async def _schedule(
         raise ToolInputError(msg)
     name = names[given[0]]
     if wanted.tz and given[0] in {"every_seconds", "on"}:
-        msg = f"a time zone has no meaning with {name}; leave it out"
+        msg = f"a time zone does not apply to {name}; leave it out"
         raise ToolInputError(msg)
     if wanted.options and given[0] != "on":
         msg = f"options belong to an event; leave them out, or name the event with {names['on']}"

@@ -38,7 +38,7 @@ class RunQueue:
     def take(self, book: Book) -> tuple[Job, bool] | None:
         """Return the next run to give, ``None`` if none waits or enough are under way.
 
-        The owner's come first, and those of guests have half of the places.
+        The owner's come first, and those of guests take at most half of the places.
 
         Args:
             book: the stored jobs; a run that has ended meanwhile is left out.

@@ -50,10 +50,10 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Followup:
-    """What follows from a stored end: a notice to the owner, a session that is not needed.
+    """What to do after an end is stored: notify the owner, delete a session.
 
     Attributes:
-        key: the owner gets one of all notices with the same key; empty means that of the run.
+        key: of notices with the same key, the owner gets one; empty means a key of the run.
     """
 
     notice: str = ""
@@ -87,7 +87,7 @@ class Runner:
         return bool(self._unsaved)
 
     def rules(self, job: Job) -> Rules:
-        """Return when a job of a person runs."""
+        """Return the rules of a person's job."""
         return Rules(
             id=job.id,
             schedule=job.schedule,
@@ -98,7 +98,7 @@ class Runner:
         )
 
     def system_rules(self, job: SystemJob | None, record: SystemRecord) -> Rules:
-        """Return when a job of a plugin runs: never, if it is switched off or missing."""
+        """Return the rules of a plugin's job; it never runs if it is switched off or missing."""
         schedule: Schedule = On(trigger="")
         if job is not None and record.enabled:
             try:
@@ -134,7 +134,7 @@ class Runner:
                 if not waits:
                     raise
                 bound = self._ctx.logger.bind(job=job.id)
-                bound.warning("job {} waits: {}", job.id, error)
+                bound.warning("job {} cannot start yet: {}", job.id, error)
                 is_first = False  # it may have been stored nevertheless
                 await self._ctx.clock.sleep(RETRY_S)
         if not is_new:
@@ -231,7 +231,7 @@ class Runner:
 
         await self._save(end.run_id, edit)
 
-    async def run_system(self, job: SystemJob, run_id: str) -> RunEnd:
+    async def run_system(self, job: SystemJob, run_id: str) -> None:
         """Do a claimed run of a plugin's job and record it."""
         try:
             line = await job.run()
@@ -244,7 +244,6 @@ class Runner:
         await self.end_system(job.id, job, end)
         if self._unsaved:
             self.store.changed.set()
-        return end
 
     async def end_system(self, job_id: str, job: SystemJob | None, end: RunEnd) -> None:
         """Record the end of a run of a plugin's job; `job` is ``None`` if it is missing."""

@@ -30,7 +30,7 @@ UNREADABLE_S = 60.0
 
 
 class CronService(Service):
-    """Starts the runs of jobs: one timer for the next of them, woken by changes."""
+    """Starts the runs of jobs: sleeps until the next one is due or a job changes."""
 
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
@@ -52,7 +52,7 @@ class CronService(Service):
                 await self._wait(await self._start_due(watcher))
 
     async def _begin(self) -> None:
-        """Continue what the last process left: its runs are given again under the same ids."""
+        """Continue the runs of the previous process: they are given again under the same ids."""
         book = await self._read()
         for record in book.system.values():
             if claim := record.state.claim:
@@ -102,15 +102,12 @@ class CronService(Service):
         # From here on, the file says that these runs have started.
         self._queue.add(claimed.jobs, is_first=True)
         for job, run_id in claimed.system:
-            self._ctx.spawn(self._run_system(job, run_id), name=f"job {job.id}")
+            self._ctx.spawn(self._runner.run_system(job, run_id), name=f"job {job.id}")
         if claimed.catch_ups:
             self._catch_ups_from_s = monotonic_s + 1.0
         for missed in claimed.missed:
             await self._report_missed(missed)
         return claimed
-
-    async def _run_system(self, job: SystemJob, run_id: str) -> None:
-        await self._runner.run_system(job, run_id)
 
     async def _system_jobs(self) -> dict[str, SystemJob]:
         contributed = await self._ctx.contributed(on.contribute_jobs)
@@ -140,14 +137,14 @@ class CronService(Service):
             changing.cancel()
 
     async def _report_missed(self, job: Job) -> None:
-        """Report a job that was to run once and will not."""
+        """Report a job whose only run was missed."""
         entry = job.state.runs[-1]
         due = entry.slot.astimezone(self._ctx.timezone)
         text = (
             f"The scheduled job '{job.title}' ({job.id}) was due on {due:%a %d %b %Y at %H:%M} and "
             f"did not run: {entry.error}. `/cron run {job.id}` runs it now."
         )
-        # Of a guest's jobs one a day is enough.
+        # For the jobs of a guest, one a day is enough.
         guest = person_of_guest(job.requester)
         key = f"{guest}-{due:%Y-%m-%d}" if guest else job.id
         await self._notify(text, f"cron-missed-{key}")

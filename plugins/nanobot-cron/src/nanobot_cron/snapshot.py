@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Change: TypeAlias = Literal["created", "changed", "removed"]
 MAX_FILES = 10_000
-"""Most names that are looked at in one folder and those below it."""
+"""Maximum number of names in a folder and those below it."""
 _MAX_DEPTH = 8
 _ROOT = Folder(Path("/"))
 
@@ -52,7 +52,7 @@ class Snapshot:
     newest_ns: int = 0
 
     def changes_from(self, known: Mapping[str, str]) -> list[tuple[str, Change]]:
-        """Return each name that differs from what was known, and how, sorted by name."""
+        """Return the names that differ from the known ones, and how, sorted by name."""
         found: list[tuple[str, Change]] = []
         for name, identity in self.files.items():
             if name not in known:

@@ -39,7 +39,7 @@ class Book:
     Attributes:
         jobs: by id, in the order in which they were added.
         system: state of the jobs of plugins, by id.
-        unreadable: entries that are no valid jobs; they are kept as they are.
+        unreadable: entries that are not valid jobs; they are kept unchanged.
         written_at: when it was last written; ``None`` if never. Each planned run was planned at
             or before this instant: if now is earlier, the clock was set back.
         rest: keys that this release does not know.
@@ -76,7 +76,7 @@ class JobStore:
     """The jobs of one home, in ``jobs.json``; get it with ``ctx.shared(JobStore)``.
 
     A change is applied to what the file holds at that moment, in a thread and under a lock that
-    other processes respect, and is part of the memory only once it is on the disk. Changes that
+    other processes respect, and becomes visible once it is on disk. Changes that
     arrive during a write share the next one.
 
     Attributes:
@@ -165,7 +165,7 @@ class JobStore:
             raise JobsUnavailable(msg) from error
 
     async def _report(self) -> None:
-        """Report what was found wrong with the file, in the log and to the owner."""
+        """Report problems of the file, in the log or to the owner."""
         while self._notices:
             key, text = self._notices.popitem()
             if (gateway := self._ctx.gateway) is not None:
@@ -241,7 +241,7 @@ class JobStore:
         self._note_unreadable()
 
     def _begin(self) -> None:
-        """Take over the jobs of the original, if there are any."""
+        """Import the jobs of the original, if there are any."""
         home = self._folder.parent.parent
         gateway = self._ctx.gateway
         found = find_original(
@@ -251,10 +251,10 @@ class JobStore:
         )
         self._is_loaded, self._identity, self._book = True, None, Book()
         if found is None:
-            if gateway is not None:  # so that a file that appears later is not taken over
+            if gateway is not None:  # so that a file that appears later is not imported
                 self._write(self._book)
             return
-        text = f"{len(found.jobs)} scheduled jobs were taken over from '{found.path}'"
+        text = f"{len(found.jobs)} scheduled jobs were imported from '{found.path}'"
         if found.refused:
             text += f"; {len(found.refused)} entries are invalid and were left out: "
             text += "; ".join(found.refused[:_MAX_NOTICE_ITEMS])
@@ -265,7 +265,7 @@ class JobStore:
         self._notices["cron-original"] = text
 
     def _rescue(self, data: bytes) -> None:
-        """Keep a damaged file under another name, and continue with what is known of the jobs."""
+        """Keep a damaged file under another name, and continue with the jobs that can be read."""
         kept = _keep(self._path)
         book = self._book if self._is_loaded else _book_of({"jobs": _whole_lines(data)})
         self._write(replace(book, unreadable=()) if not self._is_loaded else book)
@@ -290,7 +290,7 @@ class JobStore:
         if count := len(self._book.unreadable):
             text = json.dumps(self._book.unreadable, sort_keys=True)
             self._notices[f"cron-unreadable-{crc32(text.encode()):08x}"] = (
-                f"{count} entries of '{self._path}' are no valid jobs; they are kept there under "
+                f"{count} entries of '{self._path}' are not valid jobs; they are kept there under "
                 "'unreadable' and do not run. Correct or remove them."
             )
 
@@ -345,7 +345,7 @@ def _stamp(instant: datetime | None) -> str | None:
 
 
 def _book_of(content: Mapping[str, Any]) -> Book:
-    """Return the content of a file; entries that are no valid jobs are kept apart."""
+    """Return the content of a file; entries that are not valid jobs are kept apart."""
     jobs: dict[str, Job] = {}
     unreadable: list[JsonValue] = []
     for entry in (*content.get("jobs", ()), *_list(content.get("unreadable"))):
@@ -392,9 +392,9 @@ def _instant(value: object) -> datetime | None:
 
 
 def _whole_lines(data: bytes) -> list[JsonValue]:
-    """Return the objects that fill a line each, as `JobStore` writes them.
+    """Return the objects that are on a line of their own, as `JobStore` writes them.
 
-    Only at the beginning of a line: what people and models write is inside of one.
+    Only at the beginning of a line: texts of people and models are inside one.
     """
     found: list[JsonValue] = []
     for line in data.splitlines():
@@ -408,7 +408,7 @@ def _whole_lines(data: bytes) -> list[JsonValue]:
 
 
 def _keep(path: Path) -> Path:
-    """Give the file a second name, which stays when the first is used for another file."""
+    """Give the file a second name, which remains when the first is used for another file."""
     for kept in path.parent.glob(f"{path.name}.corrupt-*"):
         if kept.samefile(path):
             return kept  # by an attempt that could not write

@@ -42,7 +42,7 @@ class CronParams(BaseModel):
     message: str | None = Field(
         default=None,
         max_length=MAX_MESSAGE_CHARS,
-        description="The task. It is done later by somebody who does not know this conversation: "
+        description="The task. It is done later, without the history of this conversation: "
         "write everything that is needed.",
     )
     name: str | None = Field(default=None, max_length=200, description="A few words for the user.")
@@ -51,9 +51,7 @@ class CronParams(BaseModel):
         description="Once, at a time in ISO 8601 such as 2026-03-01T09:00, in the user's time zone "
         "unless it has an offset; or from now, such as +20m, +2h or +1d.",
     )
-    every_seconds: float | None = Field(
-        default=None, description="Again and again, at an interval."
-    )
+    every_seconds: float | None = Field(default=None, description="Repeatedly, at an interval.")
     cron_expr: str | None = Field(
         default=None,
         description="By five fields: minute, hour, day of the month, month, day of the week, such "
@@ -86,8 +84,8 @@ class CronTool(ModelTool[CronParams]):
     name = "cron"
     description = (
         "Do something later, at intervals or on an event: reminders, regular checks and reports. "
-        "Also lists, removes, switches and runs such jobs. Use it whenever the user asks for "
-        "something at a later time; you cannot wait yourself."
+        "Also lists, removes, enables, disables and runs such jobs. Use it whenever the user asks "
+        "for something at a later time; you cannot wait yourself."
     )
     parameters_model = CronParams
     exclusive = True
@@ -137,7 +135,7 @@ class CronTool(ModelTool[CronParams]):
             msg = "a scheduled task cannot add jobs; do the task now, or tell the user what to add"
             raise ToolDenied(msg)
         if params.job_id:
-            msg = "job_id has no meaning with add; to change a job, remove it and add another"
+            msg = "job_id does not apply to add; to change a job, remove it and add another"
             raise ToolInputError(msg)
         given = params.model_dump(exclude=set(_NOT_OF_A_JOB), exclude_none=True)
         job = await add_job(self._ctx, NewJob(**given), context)
@@ -161,7 +159,7 @@ class CronTool(ModelTool[CronParams]):
 
 
 def jobs_shown_in(reader: Requester, jobs: list[Job]) -> list[Job]:
-    """Return the jobs that a list in a chat has: in a group, only those of that group."""
+    """Return the jobs that a list in a chat shows: in a group, only those of that group."""
     if not reader.is_group:
         return jobs
     here = (reader.channel, reader.chat_id)

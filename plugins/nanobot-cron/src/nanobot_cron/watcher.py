@@ -22,7 +22,7 @@ _ID_CHARS = 200
 
 
 class Watcher:
-    """Has a task for each job on events, which calls its trigger again whenever that ends.
+    """Runs a task for each job on events, which restarts its trigger whenever that ends.
 
     Args:
         ctx: the plugin's context.
@@ -57,7 +57,7 @@ class Watcher:
     async def _watch(self, job_id: str, schedule: On, trigger: Trigger) -> None:
         failures = 0
         while True:
-            reason = "it ended by itself"
+            reason = "it ended"
             started_s = self._ctx.clock.monotonic_s()
             try:
                 await trigger.watch(
@@ -69,13 +69,13 @@ class Watcher:
                 failures = 0
             failures += 1
             bound = self._ctx.logger.bind(job=job_id)
-            bound.warning("trigger {} of job {} starts again: {}", trigger.name, job_id, reason)
+            bound.warning("trigger {} of job {} is restarted: {}", trigger.name, job_id, reason)
             if failures == _REPORTED_FAILURE and self._ctx.gateway is not None:
                 text = (
                     f"The scheduled job '{job_id}' may miss events: its trigger '{trigger.name}' "
                     f"failed {failures} times. {reason[:500]}"
                 )
-                # The same reason for many jobs is one notice.
+                # Many jobs with the same reason are one notice.
                 await self._ctx.gateway.notify_owner(text, f"cron-trigger-{reason[:100]}")
             await self._ctx.clock.sleep(min(2.0 ** min(failures, _DOUBLINGS), LONGEST_PAUSE_S))
 

@@ -60,7 +60,7 @@ def parse_words(text: str) -> Words:
     """Return what the words after ``/cron`` mean.
 
     Raises:
-        WordsInvalid: they mean nothing.
+        WordsInvalid: they are invalid.
     """
     verb, _, rest = text.strip().partition(" ")
     verb, rest = verb.lower() or "list", rest.strip()
@@ -97,7 +97,7 @@ def _object(text: str) -> JsonObject:
 
 
 def _split(text: str) -> list[str]:
-    """Return the words; double quotes keep some together, apostrophes mean nothing."""
+    """Return the words; double quotes group words, and apostrophes are ordinary characters."""
     reader = shlex.shlex(text.translate(_QUOTES), posix=True)
     reader.whitespace_split = True
     reader.commenters, reader.quotes = "", '"'

@@ -1,3 +1,3 @@
-"""Looks at a checklist at an interval, and does what is due."""
+"""Checks a list of tasks at an interval, and does what is due."""
 
 __all__: list[str] = []

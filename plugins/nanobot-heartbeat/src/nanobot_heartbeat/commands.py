@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nanobot_core import CommandLine
 
 app: typer.Typer = typer.Typer(
-    help="Show the heartbeat, or let it beat now.",
+    help="Show the heartbeat, or run it now.",
     no_args_is_help=True,
     epilog="Example:\n\n\b\n  nanobot heartbeat trigger",
 )
@@ -22,7 +22,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command()
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show when it beats, where answers go, and the newest beats.
+    """Show the interval, the chat for answers, and the newest beats.
 
     Example: nanobot heartbeat status
     """
@@ -32,7 +32,7 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def trigger(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Let the running gateway look at HEARTBEAT.md now, also in quiet hours.
+    """Check HEARTBEAT.md in the running gateway now, even in quiet hours.
 
     Example: nanobot heartbeat trigger
     """

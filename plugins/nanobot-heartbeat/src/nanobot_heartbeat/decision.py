@@ -1,4 +1,4 @@
-"""The first half of a beat: does the model want to do anything?"""
+"""The first step of a beat: the model decides whether a task is due."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def decide(ctx: PluginContext, settings: HeartbeatSettings, request: str) 
 
     Raises:
         NanobotError: the model could not be asked.
-        Undecided: it gave no answer in time, or one that leaves a doubt.
+        Undecided: it gave no answer in time, or an ambiguous one.
     """
     system = await asyncio.to_thread(prompt, ctx, "nanobot_heartbeat:decide")
     task = AgentTask(

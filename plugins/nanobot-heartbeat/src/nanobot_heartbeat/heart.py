@@ -1,4 +1,4 @@
-"""Heart: does the beats."""
+"""Heart: runs the beats."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LINE_CHARS = 200
 
 
 class Heart:
-    """Does one beat at a time. Made by ``ctx.shared(Heart)``.
+    """Runs one beat at a time; get it with ``ctx.shared(Heart)``.
 
     Attributes:
         settings: the plugin's settings.
@@ -60,13 +60,13 @@ class Heart:
             self._log.warning("cannot create {}: {}", FILE, error)
 
     async def beat(self) -> str:
-        """Beat unless it is quiet now; return a line. Nothing that fails is raised."""
+        """Run a beat outside quiet hours; return a line about it. Errors are logged, not raised."""
         if self.is_quiet():
             return "Quiet hours."
         return await self.trigger()
 
     async def trigger(self) -> str:
-        """Beat even in quiet hours; return a line. Nothing that fails is raised."""
+        """Run a beat even in quiet hours; return a line about it. Errors are logged, not raised."""
         if self._ctx.gateway is None:
             return NO_GATEWAY
         if self._beating.locked():
@@ -74,7 +74,7 @@ class Heart:
         async with self._beating:
             try:
                 return await self._beat(self._ctx.gateway)
-            # Of the last kind is an agent that is being stopped.
+            # An agent that is being stopped raises RuntimeError.
             except (OSError, NanobotError, ChecklistTooLong, Undecided, RuntimeError) as error:
                 self._log.warning("the heartbeat did nothing: {}", error)
                 return f"Nothing was done: {error}."
@@ -146,7 +146,7 @@ class Heart:
                 sender_id=self._ctx.id,
                 session_key=key,
                 authority="machine",
-                # Others may read a chat that the settings name; the owner's memory stays out of it.
+                # Others may read a chat that the settings name: no memory of the owner there.
                 is_group=chat != gateway.owners_chat,
             ),
             session_key=self._session,

@@ -39,7 +39,7 @@ class Beat(BaseModel):
 
 
 class Notes(BaseModel):
-    """What is on disk.
+    """The content of the file.
 
     Attributes:
         beats: oldest first.
@@ -65,7 +65,7 @@ class Journal:
         self._writing = asyncio.Lock()
 
     async def read(self) -> Notes:
-        """Return what is noted."""
+        """Return the notes."""
         return await asyncio.to_thread(self._read)
 
     async def put(self, beat: Beat) -> None:

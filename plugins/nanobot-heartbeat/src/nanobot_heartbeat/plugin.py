@@ -47,7 +47,7 @@ class HeartbeatPlugin:
         return (
             SystemJob(
                 id="heartbeat",
-                summary="look at HEARTBEAT.md, and do what is due",
+                summary="check HEARTBEAT.md, and do what is due",
                 schedule=Every(settings.interval_s) if settings.enabled else None,
                 run=heart.beat,
             ),
@@ -59,7 +59,7 @@ class HeartbeatPlugin:
         return (
             SlashCommand(
                 name="heartbeat",
-                summary="show the heartbeat, or beat now: /heartbeat, /heartbeat trigger",
+                summary="show the heartbeat, or run it now: /heartbeat, /heartbeat trigger",
                 handler="nanobot_heartbeat.replies:answer_heartbeat",
                 owner_only=True,
                 control=True,
@@ -72,7 +72,7 @@ class HeartbeatPlugin:
         return (
             CliGroup(
                 name="heartbeat",
-                summary="Show the heartbeat, or let it beat now.",
+                summary="Show the heartbeat, or run it now.",
                 app="nanobot_heartbeat.commands:app",
             ),
         )

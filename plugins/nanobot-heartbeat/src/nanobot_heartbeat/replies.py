@@ -112,7 +112,7 @@ def _render(state: State) -> str:
     )
     lines = [
         f"- Heartbeat: {f'{_interval(state.interval_s)}{quiet}' if state.enabled else 'off'}",
-        f"- Answers go to: {state.target or 'nobody, because no chat is known'}",
+        f"- Answers go to: {state.target or 'no chat, because none is known yet'}",
         f"- Checklist: {FILE} {tasks[state.has_open_tasks]}",
         *beats,
     ]

@@ -76,7 +76,7 @@ class CodexAccount(ResponsesProvider):
         super().__init__(spec, endpoint, failures, wire)
         self._source = source
 
-    async def headers(self) -> Mapping[str, str]:
+    async def headers(self, request: ChatRequest | None) -> Mapping[str, str]:
         """Return the token and the account."""
         tokens = await self._source.current()
         account = tokens.details.get(ACCOUNT_ID, "")

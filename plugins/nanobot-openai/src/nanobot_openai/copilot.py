@@ -41,18 +41,18 @@ class CopilotAccount(OpenAIProvider):
         super().__init__(spec, endpoint, failures)
         self._source = source
 
-    async def headers(self) -> Mapping[str, str]:
-        """Return the token and the name of the program."""
-        tokens = await self._source.current()
-        authorization = f"Bearer {tokens.access}"
-        return {**_HEADERS, **self.endpoint.headers, "authorization": authorization}
+    async def headers(self, request: ChatRequest | None) -> Mapping[str, str]:
+        """Return the token and the name of the program.
 
-    async def request_headers(self, request: ChatRequest) -> Mapping[str, str]:
-        """Return also who caused the call, by which it is billed, and whether it has images."""
-        last = request.messages[-1].role if request.messages else "user"
-        found = {**await self.headers(), "x-initiator": "user" if last == "user" else "agent"}
-        if _has_images(request):
-            found["copilot-vision-request"] = "true"
+        For a call also who caused it, by which it is billed, and whether it has images.
+        """
+        tokens = await self._source.current()
+        found = {**_HEADERS, **self.endpoint.headers, "authorization": f"Bearer {tokens.access}"}
+        if request is not None:
+            last = request.messages[-1].role if request.messages else "user"
+            found["x-initiator"] = "user" if last == "user" else "agent"
+            if _has_images(request):
+                found["copilot-vision-request"] = "true"
         return found
 
 

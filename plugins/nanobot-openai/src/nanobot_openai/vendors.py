@@ -180,7 +180,6 @@ VENDORS: tuple[ProviderSpec, ...] = (
         summary="the models of a ChatGPT account, by sign-in",
         default_base="https://chatgpt.com/backend-api/codex",
         needs_key=False,
-        is_oauth=True,
     ),
     ProviderSpec(
         name="github_copilot",
@@ -190,7 +189,6 @@ VENDORS: tuple[ProviderSpec, ...] = (
         summary="the models of a GitHub Copilot subscription, by sign-in",
         default_base="https://api.githubcopilot.com",
         needs_key=False,
-        is_oauth=True,
     ),
     ProviderSpec(
         name="vllm",

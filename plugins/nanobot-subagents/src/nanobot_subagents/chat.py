@@ -42,9 +42,10 @@ async def answer_subagents(ctx: PluginContext, call: CommandCall) -> str:
 
 
 def _may_see(run: Run, call: CommandCall) -> bool:
-    """Whether the answer may show a run: in a group only its own, to guests only what they asked.
+    """Whether the answer may show a run.
 
-    Others read what is shown in a group.
+    In a group, which others read, it shows only the runs of that group. A guest sees only runs that
+    they asked for.
     """
     reader, asked = call.turn.requester, run.requester
     is_here = asked.session_key == reader.session_key
@@ -67,7 +68,7 @@ async def check_profiles(ctx: PluginContext) -> CheckResult:
 
 
 def as_json(run: Run) -> JsonObject:
-    """Return what programs may know of a run."""
+    """Return a run for programs."""
     return {
         "id": run.id,
         "state": run.state,

@@ -1,4 +1,4 @@
-"""``nanobot subagents``: what ``/subagents`` does, at the terminal."""
+"""``nanobot subagents``: ``/subagents`` at the terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stop(ctx: typer.Context, run_id: RunId) -> None:
 
 @app.command()
 def profiles(ctx: typer.Context) -> None:
-    """List the profiles in the folder agents of the workspace, and what is wrong with them.
+    """List the profiles in the folder agents of the workspace, and their problems.
 
     Example: nanobot subagents profiles
     """

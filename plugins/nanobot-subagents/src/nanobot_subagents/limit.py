@@ -25,7 +25,7 @@ CallNext = Callable[[ChatRequest], Awaitable[LLMResponse]]
 
 
 class TokenLimit:
-    """Ends runs that have used up their tokens, and those that are to stop.
+    """Ends runs that have used up their tokens or were stopped.
 
     Args:
         runs: the runs.

@@ -1,4 +1,4 @@
-"""Order: what someone asks a subagent to do, and the run that follows from it."""
+"""Order: a task for a subagent, and the run that is made for it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from nanobot_subagents.profile import Profile
 
 ID_BYTES = 5
-"""Of the id of a run, which people copy, and which must be new for a week."""
-_GENERAL = "Choose the way to do the task yourself."
+"""Of the id of a run: short enough to copy, and unique for a week."""
+_GENERAL = "Decide yourself how to do the task."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,8 @@ async def run_for(ctx: PluginContext, order: Order) -> Run:
     """Return a new run for an order.
 
     Raises:
-        ToolInputError: there is no such profile.
-        ToolFailed: a subagent may not delegate so deep.
+        ToolInputError: the profile is unknown.
+        ToolFailed: ``max_depth`` is reached.
     """
     runs = ctx.shared(Runs)
     await runs.load()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -36,17 +37,20 @@ if TYPE_CHECKING:
     from nanobot_subagents.runs import Runs
 
 SOURCE = "subagent"
+NO_PROFILES_S = 2.0
+"""Seconds after which a workspace without profiles is examined again."""
 
 
 class SubagentsPlugin:
     """Implementations of hooks; one instance belongs to one application.
 
-    What runs need is imported with the first of them, because every program has these hooks.
+    The modules that runs need are imported with the first run: every program has these hooks.
     """
 
     def __init__(self) -> None:
         self._ctx: PluginContext | None = None
         self._limit: TokenLimit | None = None
+        self._no_profiles_until_s = -math.inf
 
     @on.describe_plugin
     def describe_plugin(self) -> PluginFacts:
@@ -101,20 +105,28 @@ class SubagentsPlugin:
 
     @on.start
     async def start(self, ctx: PluginContext) -> None:
-        """Read the runs in a gateway, where those of the former process may continue at once."""
+        """Read the runs in a gateway, where those of the previous process may continue at once."""
         self._ctx = ctx
         if ctx.gateway is not None:
             runs = await asyncio.to_thread(self._runs)
             await runs.load()
 
     @on.gather_context
-    async def gather_context(self, event: ContextRequested) -> Iterable[ContextBlock]:
+    def gather_context(
+        self, event: ContextRequested
+    ) -> Iterable[ContextBlock] | Awaitable[Iterable[ContextBlock]]:
         """List the profiles in the system prompt, if the turn can use them."""
-        ctx = self._started
         if not {"delegate", "spawn"}.intersection(event.tools):
             return ()
+        is_known = self._started.clock.monotonic_s() < self._no_profiles_until_s
+        return () if is_known else self._listed_profiles()
+
+    async def _listed_profiles(self) -> Iterable[ContextBlock]:
+        ctx = self._started
         if not await asyncio.to_thread((ctx.workspace / "agents").is_dir):
-            return ()  # most workspaces have no profiles, and the module need not be imported
+            # Most workspaces have no profiles, and the module need not be imported.
+            self._no_profiles_until_s = ctx.clock.monotonic_s() + NO_PROFILES_S
+            return ()
         from nanobot_subagents.order import listed_profiles
         from nanobot_subagents.profile import ProfileFolder, render_profiles
 

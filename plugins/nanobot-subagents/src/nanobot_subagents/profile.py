@@ -54,7 +54,7 @@ class ProfileInvalid(NanobotError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A kind of subagent. It only takes tools and model calls away from a run.
+    """A kind of subagent. It can only reduce the tools and model calls of a run.
 
     Attributes:
         name: what the model chooses it by.
@@ -65,7 +65,7 @@ class Profile:
         model: model or preset, or ``None``.
         max_turns: model calls, or ``None``.
         skills: names of skills to read first.
-        notes: what of the file is not used, in sentences.
+        notes: parts of the file that are not used, as sentences.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Profile:
 
     @property
     def rule(self) -> ToolRule:
-        """Which tools it leaves to a run."""
+        """The tools that a run with this profile may use."""
         return ToolRule(("*",) if self.allow is None else self.allow, self.deny)
 
     @property
@@ -93,11 +93,11 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """What the folder has.
+    """The content of the folder.
 
     Attributes:
         usable: by name, in order of their names.
-        problems: broken files, in sentences.
+        problems: broken files, as sentences.
     """
 
     usable: dict[str, Profile]
@@ -105,7 +105,7 @@ class Profiles:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """All that the owner should know: broken files, and what of others is not used."""
+        """Messages for the owner: broken files, and unused parts of others."""
         own = (f"{FOLDER}/{p.name}.md: {note}" for p in self.usable.values() for note in p.notes)
         return (*self.problems, *own)
 
@@ -113,7 +113,7 @@ class Profiles:
         """Return the profile of a name.
 
         Raises:
-            ToolInputError: there is none.
+            ToolInputError: the name is unknown.
         """
         if name in self.usable:
             return self.usable[name]
@@ -143,7 +143,7 @@ class ProfileFolder:
         self._logged: set[str] = set()
 
     async def load(self) -> Profiles:
-        """Return the profiles as they are now, and log what is wrong with them, once."""
+        """Return the current profiles, and log each of their problems once."""
         async with self._reading:
             profiles = await asyncio.to_thread(self._load)
         for note in profiles.notes:

@@ -29,7 +29,7 @@ async def delegate(
         its `error` why the run failed.
 
     Raises:
-        ToolInputError: there is no such profile.
+        ToolInputError: the profile is unknown.
         ToolFailed: too many runs wait, a person stopped it, or its time is up.
         PluginError: the plugin is not enabled.
 

@@ -13,7 +13,7 @@ PLUGIN = "subagents"
 REPORT_SUFFIX = ":result"
 MAX_TITLE_CHARS = 60
 MAX_STEPS = 30
-"""Steps of a run that are kept; of a longer one, the newest."""
+"""The newest steps of a run are kept."""
 State: TypeAlias = Literal["queued", "running", "complete", "partial", "failed", "stopped", "lost"]
 """``partial``: ended by a limit. ``stopped``: by a person. ``lost``: its end was never reported."""
 ENDED: frozenset[State] = frozenset({"complete", "partial", "failed", "stopped", "lost"})
@@ -32,8 +32,8 @@ class Run(BaseModel):
         depth: 1 for a run of a conversation, 2 for a run of such a run.
         workspace: folder of the requester, for a long result.
         ending: why it is being ended, or an empty string.
-        steps: the tool calls that it made last.
-        result: the beginning and the end of what it has written last.
+        steps: its last tool calls.
+        result: the beginning and the end of its last text.
         result_file: file with the whole answer, or an empty string.
         cause: why it ended early or will; empty if it is complete.
         is_reported: the session has the result, or needs none.
@@ -115,7 +115,7 @@ class Run(BaseModel):
 
 
 def run_of(assignment: Assignment | None) -> str:
-    """Return the id of the run that an assignment is the work of, or an empty string."""
+    """Return the id of the run that an assignment belongs to, or an empty string."""
     if assignment is None or assignment.plugin != PLUGIN or assignment.id.endswith(REPORT_SUFFIX):
         return ""
     return assignment.id

@@ -32,7 +32,7 @@ SHOW_LIMIT_S = 1.0
 """Seconds to show a line. Hooks, which wait for it, have four."""
 LOST_AFTER_S = 60.0
 """Seconds after the time limit of a run in which its end must be reported."""
-LEFT = Ending("stopped", "the process ended while it worked")
+LEFT = Ending("stopped", "the process ended while it was running")
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Runs:
         self._waiting: dict[str, _Waiting] = {}
         """In the order in which they get places."""
         self._since: dict[str, float] = {}
-        """The running ones, and since when by the monotonic clock."""
+        """When each running one started, by the monotonic clock."""
         self._reporting = asyncio.Lock()
         self._work: dict[str, asyncio.Task[TurnOutcome]] = {}
         self.changed: asyncio.Event = asyncio.Event()
@@ -83,7 +83,7 @@ class Runs:
                 await self._end_left()
 
     async def _end_left(self) -> None:
-        """End the calls of ``delegate`` that a killed process has left."""
+        """End the calls of ``delegate`` that a killed process left behind."""
         limit = timedelta(seconds=self.settings.timeout_s + LOST_AFTER_S)
         oldest = self._ctx.clock.now() - limit
         for run in tuple(self._known.values()):
@@ -96,7 +96,7 @@ class Runs:
         return sorted(self._known.values(), key=lambda run: run.created_at, reverse=True)
 
     def get(self, run_id: str) -> Run | None:
-        """Return a run, or ``None`` if there is none of this id."""
+        """Return a run, or ``None`` if its id is unknown."""
         return self._known.get(run_id)
 
     # --- start -----------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Runs:
     # --- end -------------------------------------------------------------------------------
 
     async def finish(self, event: AssignmentFinished) -> None:
-        """Store the result of a run, and report it to the session that asked for it."""
+        """Store the result of a run, and report it to the session that requested it."""
         run_id = run_of(event.assignment)
         if not run_id:
             return
@@ -315,7 +315,7 @@ class Runs:
                 await self._ctx.gateway.assign(run.report(), render_report(run))
                 await self._change(run, is_reported=True)
             except (BusError, OSError) as error:
-                self._log.warning("the result of run {} is kept: {}", run.id, error)
+                self._log.warning("the result of run {} cannot be reported yet: {}", run.id, error)
                 return
         await self._show(run, f"Subagent ended ({run.state}): {run.title}")
         await self._prune()
@@ -342,10 +342,10 @@ class Runs:
                 return
             self._known.pop(run.id, None)
 
-    # --- what the service does ---------------------------------------------------------------
+    # --- called by the service ---------------------------------------------------------------
 
     async def recover(self) -> None:
-        """Continue with the runs that the former process left."""
+        """Continue the runs of the previous process."""
         await self.load()
         for run in sorted(self._known.values(), key=lambda run: run.created_at):
             if run.has_ended or run.id in self._since or run.id in self._waiting:
@@ -368,7 +368,7 @@ class Runs:
                 self._log.warning("run {} cannot be continued: {}", run.id, error)
 
     async def check(self) -> float | None:
-        """End what has taken too long and retry what failed.
+        """End runs that take too long, and retry reports that failed.
 
         Returns:
             Seconds until the next check; ``None`` if there is nothing to check.
@@ -397,14 +397,14 @@ class Runs:
     # --- storing -----------------------------------------------------------------------------
 
     async def note(self, run: Run, **changes: Any) -> None:
-        """Store news of a run that is under way; a failure is logged."""
+        """Store changes of a run in progress; a failure is logged."""
         try:
             await self._change(run, **changes)
         except OSError as error:
-            self._log.warning("news of run {} are not stored: {}", run.id, error)
+            self._log.warning("cannot store the state of run {}: {}", run.id, error)
 
     def note_step(self, run_id: str, step: str) -> None:
-        """Keep what a run does, until it is stored with the next model call."""
+        """Note a tool call of a run; it is stored with the next model call."""
         self._known[run_id] = self._known[run_id].with_step(step)
 
     async def _change(self, run: Run, **changes: Any) -> Run:

@@ -24,7 +24,7 @@ class SubagentService(Service):
         self._clock = ctx.clock
 
     async def run(self) -> None:
-        """Continue what the former process left, then watch."""
+        """Continue the runs of the previous process, then watch."""
         await self._runs.recover()
         while True:
             self._runs.changed.clear()

@@ -21,19 +21,26 @@ from telegram import (
 from telegram.constants import ChatAction
 
 from nanobot_core import Button, MediaTooLarge
-from nanobot_core.chat import RichText, SpanKind, utf16_length
+from nanobot_core.chat import (
+    CallFailed,
+    Cause,
+    Piece,
+    RichText,
+    SpanKind,
+    Upload,
+    utf16_length,
+)
 from nanobot_telegram import wire
-from nanobot_telegram.call import CallFailed, Cause, TimeLimits
+from nanobot_telegram.call import TimeLimits
 from nanobot_telegram.connection import Connection
 from nanobot_telegram.mapping import ChatRef
-from nanobot_telegram.outgoing import MediaKind, Piece, Upload
 from nanobot_telegram.settings import TelegramSettings
 
 _ALBUM_MEDIA = {
-    "photo": InputMediaPhoto,
+    "image": InputMediaPhoto,
     "video": InputMediaVideo,
     "audio": InputMediaAudio,
-    "document": InputMediaDocument,
+    "file": InputMediaDocument,
 }
 
 
@@ -206,9 +213,8 @@ class Writer:
             "message_thread_id": to.thread,
             "reply_parameters": _reply(reply_to),
         }
-        kind: MediaKind = upload.kind
-        match kind:
-            case "photo":
+        match upload.kind:
+            case "image":
                 sent = await self._bot.send_photo(to.chat, content, **rest)
             case "voice":
                 sent = await self._bot.send_voice(to.chat, content, **rest)
@@ -218,7 +224,7 @@ class Writer:
                 sent = await self._bot.send_video(to.chat, content, **rest)
             case "animation":
                 sent = await self._bot.send_animation(to.chat, content, **rest)
-            case "document":
+            case "file":
                 sent = await self._bot.send_document(to.chat, content, **rest)
         return sent.message_id
 

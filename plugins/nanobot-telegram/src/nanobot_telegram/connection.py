@@ -29,7 +29,8 @@ from telegram.error import (
 )
 from telegram.request import HTTPXRequest
 
-from nanobot_telegram.call import CallFailed, Cause, TimeLimits
+from nanobot_core.chat import CallFailed, Cause
+from nanobot_telegram.call import GroupMoved, TimeLimits
 
 _POOL_SIZE = 16
 _DEFAULT_WAIT_S = 5.0
@@ -47,7 +48,6 @@ FAILURES: tuple[tuple[type[TelegramError], Cause, str], ...] = (
         Cause.CONFLICT,
         "another program receives the messages of this bot; stop it, or let it use another bot",
     ),
-    (ChatMigrated, Cause.MOVED, "the group has become a supergroup"),
     (RetryAfter, Cause.BUSY, "too many messages"),
     (BadRequest, Cause.REFUSED, "Telegram refused the request"),
     (TimedOut, Cause.UNREACHABLE, "Telegram did not answer in time"),
@@ -174,14 +174,15 @@ class Connection:
         if isinstance(error, _TooManyRequests):
             reason = f"too many messages; Telegram asks to wait {error.retry_after_s:.0f} s"
             return CallFailed(Cause.BUSY, reason, retry_after_s=error.retry_after_s)
+        if isinstance(error, ChatMigrated):
+            return GroupMoved(error.new_chat_id)
         cause, reason = next(
             (cause, reason) for kind, cause, reason in FAILURES if isinstance(error, kind)
         )
         if cause in _QUOTED:
             detail = error.message.replace(self._token, "<token>")[:_DETAIL_CHARS]
             reason = f"{reason}: {detail}"
-        moved_to = error.new_chat_id if isinstance(error, ChatMigrated) else None
-        return CallFailed(cause, reason, moved_to=moved_to)
+        return CallFailed(cause, reason)
 
     def _pool(self, size: int, proxy: str | None) -> _Request:
         step_s = self.limits.step_s

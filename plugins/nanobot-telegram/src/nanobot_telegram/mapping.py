@@ -5,12 +5,13 @@ from __future__ import annotations
 import mimetypes
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Self
 
 from nanobot_core import InboundMessage, JsonObject, shorten
+from nanobot_core.chat import Attachment, Received
 from nanobot_telegram import wire
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -64,44 +65,6 @@ Telegram repeats the file of an animation as a ``document``; only the first is u
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """A file of a message, which is not fetched yet.
-
-    Attributes:
-        file_id: argument of ``getFile``.
-        name: file name, with an extension if it is known.
-        size: bytes, or ``None`` if unknown.
-    """
-
-    file_id: str
-    name: str
-    size: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """An update with content for the agent.
-
-    Attributes:
-        message: the message, without files.
-        context: the beginning of its content: what it refers to, such as a quote.
-        said: the rest of its content.
-        files: fetched after the message is admitted.
-        album: id of the album that contains it, or ``None``.
-        callback_id: id of the query of a pressed button, or ``None``.
-        pressed_in: id of the message with the pressed button, or ``None``.
-    """
-
-    message: InboundMessage
-    context: str = ""
-    said: str = ""
-    files: tuple[Attachment, ...] = ()
-    album: str | None = None
-    callback_id: str | None = None
-    pressed_in: int | None = None
-
-
 def read_update(update: wire.Update, bot: wire.User) -> Received | None:
     """Return the content of `update`, or ``None`` if it has none for the agent.
 
@@ -114,24 +77,6 @@ def read_update(update: wire.Update, bot: wire.User) -> Received | None:
     if message is None:
         return None
     return _read_message(message, bot)
-
-
-def join_album(parts: list[Received]) -> Received:
-    """Combine the parts of an album, because Telegram sends each file as a message."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    # Each part repeats the context of the album.
-    texts = (first.context, *(part.said for part in parts))
-    message = replace(
-        first.message,
-        content="\n".join(text for text in texts if text),
-        is_addressed=any(part.message.is_addressed for part in parts),
-        is_forwarded=any(part.message.is_forwarded for part in parts),
-    )
-    return replace(
-        first, message=message, files=tuple(file for part in parts for file in part.files)
-    )
 
 
 def _read_press(query: wire.CallbackQuery) -> Received | None:
@@ -149,7 +94,7 @@ def _read_press(query: wire.CallbackQuery) -> Received | None:
         is_group=message.chat.type != "private",
         is_addressed=True,
     )
-    return Received(inbound, callback_id=query.id, pressed_in=message.message_id)
+    return Received(message=inbound)
 
 
 def _read_message(message: wire.Message, bot: wire.User) -> Received | None:
@@ -177,7 +122,7 @@ def _read_message(message: wire.Message, bot: wire.User) -> Received | None:
         is_forwarded=message.forward_origin is not None,
     )
     album = None if is_edited else message.media_group_id
-    return Received(inbound, context, said, files, album)
+    return Received(message=inbound, said=said, files=files, album=album)
 
 
 def _place(message: wire.Message) -> ChatRef:
@@ -273,7 +218,7 @@ def _attachment(kind: str, file: wire.File) -> Attachment:
         # The name must identify a recording: voice messages are Opus in Ogg.
         extension = _EXTENSIONS[kind] if kind in {"voice", "photo"} else guessed
         name = file.file_id[:16] + (extension or _EXTENSIONS[kind])
-    return Attachment(file.file_id, name, file.file_size)
+    return Attachment(ref=file.file_id, name=name, size=file.file_size)
 
 
 def _descriptions(message: wire.Message) -> Iterator[str]:

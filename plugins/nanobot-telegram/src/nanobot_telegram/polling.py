@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nanobot_telegram.call import CallFailed, Cause
+from nanobot_core.chat import CallFailed, Cause
 
 if TYPE_CHECKING:
-    from nanobot_core import Inbox, PluginContext
+    from nanobot_core import PluginContext
+    from nanobot_core.chat import Intake
     from nanobot_telegram.client import Client
-    from nanobot_telegram.intake import Intake
 
 _LOOK_AGAIN_S = 0.5
 """Pause between requests for updates of other chats while some are still being stored."""
@@ -79,7 +79,8 @@ class Poller:
     """Receives updates by long polling.
 
     Args:
-        inbox: notified after every answer of Telegram.
+        intake: notified after every answer of Telegram.
+        put: stores an update, and calls its second argument when it is stored.
         kinds: kinds of updates to request.
     """
 
@@ -87,15 +88,15 @@ class Poller:
         self,
         ctx: PluginContext,
         client: Client,
-        inbox: Inbox,
         intake: Intake,
+        put: Callable[[object, Callable[[], None]], None],
         kinds: Sequence[str],
     ) -> None:
         self._ctx = ctx
         self._log = ctx.logger
         self._client = client
-        self._inbox = inbox
         self._intake = intake
+        self._put = put
         self._kinds = kinds
         self._backlog = Backlog()
 
@@ -107,10 +108,10 @@ class Poller:
         """
         while True:
             batch = await self._ask()
-            self._inbox.alive()
+            self._intake.alive()
             by_id = {i: update for update in batch if (i := _id_of(update)) is not None}
             for update_id in self._backlog.take(by_id):
-                self._intake.put(by_id[update_id], partial(self._backlog.finish, update_id))
+                self._put(by_id[update_id], partial(self._backlog.finish, update_id))
             await self._backlog.wait()
             if len(by_id) < len(batch):
                 # An update without an id cannot be confirmed, and would be returned immediately.

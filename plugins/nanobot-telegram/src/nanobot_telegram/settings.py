@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from nanobot_core import ChannelSettings, PluginSettings
+from nanobot_core.chat import ServiceUrl
 
 _PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{16,256}")
@@ -23,14 +24,6 @@ def _check_proxy(proxy: SecretStr | None) -> SecretStr | None:
         msg = f"not a proxy address such as 'socks5://host:1080' ({', '.join(_PROXY_SCHEMES)})"
         raise ValueError(msg)
     return proxy
-
-
-def _check_url(url: str) -> str:
-    address = urlsplit(url)
-    if address.scheme not in {"http", "https"} or not address.hostname:
-        msg = "not an http or https address"
-        raise ValueError(msg)
-    return url.rstrip("/")
 
 
 class WebhookSettings(PluginSettings):
@@ -71,7 +64,7 @@ class TelegramSettings(ChannelSettings):
     """
 
     token: SecretStr = SecretStr("")
-    api_base: Annotated[str, AfterValidator(_check_url)] = "https://api.telegram.org"
+    api_base: ServiceUrl = "https://api.telegram.org"
     proxy: Annotated[SecretStr | None, AfterValidator(_check_proxy)] = None
     drop_pending_updates: bool = False
     edited_messages: bool = False

@@ -1,4 +1,4 @@
-"""Posts replies to the owner's address, and distinguishes temporary failures from lasting ones."""
+"""Posts replies to the owner's address; temporary failures differ from permanent ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_WAIT_S = 3600.0
 
 
 class Callback:
-    """Connections to one address, made at the first `post`.
+    """Connections to one address, opened at the first `post`.
 
     Uses httpx's transport and not its client, which logs every address with its query at INFO.
 
@@ -46,8 +46,8 @@ class Callback:
         """Post one delivery; 2xx confirms it (Standard Webhooks, "Delivery success").
 
         Raises:
-            DeliveryError: it was refused. It may be tried again after 408, 425, 429, 5xx, a lost
-                connection and a time-out; a redirect is not followed and final, as is all else.
+            DeliveryError: it was refused. It can be retried after 408, 425, 429, 5xx, a lost
+                connection and a timeout. Redirects are not followed: they are final, like all else.
         """
         timestamp = int(self._clock.now().timestamp())
         headers = {
@@ -68,7 +68,7 @@ class Callback:
             )
             async with asyncio.timeout(self._timeout_s):
                 answer = await transport.handle_async_request(request)
-                # The body is left unread: it has no end that this side could rely on.
+                # The body is not read: it may never end.
                 await answer.aclose()
                 status, retry_after = answer.status_code, answer.headers.get("retry-after")
         except TimeoutError:
@@ -78,8 +78,8 @@ class Callback:
             reason = "the callback's address is not valid; set channels.webhook.callback_url"
             raise DeliveryError(CHANNEL, reason, retryable=False) from None
         except httpx.TransportError as error:
-            # Its text may hold the address, and so a secret.
-            reason = f"the callback is out of reach ({type(error).__name__})"
+            # Its text may contain the address, which can contain a secret.
+            reason = f"the callback cannot be reached ({type(error).__name__})"
             raise DeliveryError(CHANNEL, reason, retryable=True) from None
         if not 200 <= status <= 299:
             raise self._refusal(status, retry_after)

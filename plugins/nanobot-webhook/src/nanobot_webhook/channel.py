@@ -46,7 +46,7 @@ class WebhookChannel(Channel):
         if self._stopped.is_set():
             return
         self._door.inbox = inbox
-        # There is no platform to wait for: once the door is open, messages can come.
+        # No platform has to confirm: messages can arrive from now on.
         inbox.alive()
         try:
             await self._stopped.wait()

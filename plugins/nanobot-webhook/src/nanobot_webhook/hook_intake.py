@@ -8,16 +8,17 @@ from collections import Counter
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from nanobot_core import NanobotError, TriggerEvent
+from nanobot_webhook.endpoint import Endpoint, count_as_proven, refuse
 from nanobot_webhook.settings import WebhookSettings
 from nanobot_webhook.signature import SignatureRefused, decode_key, read_head, verify_body
 from nanobot_webhook.trigger import Hooks
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Scope
 
     from nanobot_core import Fire, PluginContext
 
@@ -29,12 +30,12 @@ _MAX_SHOWN = 20_000
 _MINUTE_S = 60.0
 
 
-class HookIntake:
+class HookIntake(Endpoint):
     """Answers 200 when the event is stored.
 
     The sender proves itself with the secret of the job: as a bearer, as GitLab sends it, or with
     a signature over the body as GitHub or Standard Webhooks make it. An unknown name and a wrong
-    secret get the same answer, so that names cannot be tried.
+    secret get the same answer, so that names cannot be guessed.
     """
 
     def __init__(self, ctx: PluginContext) -> None:
@@ -45,17 +46,10 @@ class HookIntake:
         self._minute = 0
         self._taken: Counter[str] = Counter()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            answer = await self._answer(Request(scope, receive))
-        except ClientDisconnect:
-            return
-        await answer(scope, receive, send)
-
-    async def _answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
+        """Store the event of one request."""
         if request.method != "POST":
-            return _refusal(405, "events are posted", {"allow": "POST"})
+            return refuse(405, "use POST", {"allow": "POST"})
         path: str = request.scope["path"]
         name = path.removeprefix(request.scope.get("root_path", "")).removeprefix(_PREFIX)
         body = await request.body()
@@ -68,11 +62,10 @@ class HookIntake:
             None,
         )
         if fire is None:
-            return _refusal(401, "unknown address, or wrong secret")
-        if caller := (request.scope.get("extensions") or {}).get("nanobot.caller"):
-            caller["proven"]()
+            return refuse(401, "unknown address, or wrong secret")
+        count_as_proven(request.scope)
         if not self._has_room(name):
-            return _refusal(429, "too many events", {"retry-after": f"{_MINUTE_S:.0f}"})
+            return refuse(429, "too many events", {"retry-after": f"{_MINUTE_S:.0f}"})
         return await self._store(fire, _event(request, name, body))
 
     def _proves(self, request: Request, secret: str, body: bytes) -> bool:
@@ -108,7 +101,7 @@ class HookIntake:
             await fire(event)
         except (NanobotError, OSError) as error:
             self._log.warning("event {} is not stored: {}", event.id, error)
-            return _refusal(503, "the event is not stored", {"retry-after": "5"})
+            return refuse(503, "the event is not stored", {"retry-after": "5"})
         return JSONResponse({"stored": True})
 
 
@@ -129,7 +122,3 @@ def _event(request: Request, name: str, body: bytes) -> TriggerEvent:
         id=f"webhook:{name}:{own_id}",
         text=f"POST to hook '{name}' ({kind or 'no type'}):\n\n{text}",
     )
-
-
-def _refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"error": reason}, status, headers)

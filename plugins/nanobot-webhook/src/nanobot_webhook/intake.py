@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from nanobot_core import BusError, BusFull, MediaTooLarge
+from nanobot_webhook.endpoint import Endpoint, count_as_proven, refuse
 from nanobot_webhook.hook_intake import HookIntake, is_hook
 from nanobot_webhook.payload import MessagePayload, PayloadRefused, build_inbound, parse_message
 from nanobot_webhook.settings import WebhookSettings
@@ -64,7 +65,7 @@ def build_app(ctx: PluginContext) -> AsgiApp:
     return app
 
 
-class Intake:
+class Intake(Endpoint):
     """Answers 200 when a message is stored or was stored before, and never earlier."""
 
     def __init__(self, ctx: PluginContext) -> None:
@@ -75,22 +76,15 @@ class Intake:
         self._unsigned = 0
         self._quiet_until_s = 0.0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            answer = await self._answer(Request(scope, receive))
-        except ClientDisconnect:
-            return
-        await answer(scope, receive, send)
-
-    async def _answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
+        """Store the message of one request."""
         if request.scope["path"].rstrip("/") != request.scope.get("root_path", ""):
-            return _refusal(404, "nothing is here")
+            return refuse(404, "not found")
         if request.method != "POST":
-            return _refusal(405, "messages are posted", {"allow": "POST"})
+            return refuse(405, "use POST", {"allow": "POST"})
         inbox, secret = self._door.inbox, self._settings.secret
         if inbox is None or secret is None:
-            return _later(503, "no messages are taken now", _DOWN_WAIT_S)
+            return _later(503, "messages are not accepted at the moment", _DOWN_WAIT_S)
         try:
             head = read_head(
                 request.headers,
@@ -99,14 +93,14 @@ class Intake:
             )
             body = await request.body()
             key = decode_key(secret.get_secret_value())
-            # Megabytes of base64 would hold up every other chat.
+            # Decoding megabytes of base64 would delay every other chat.
             payload = await asyncio.to_thread(_read, key, head, body)
         except SignatureRefused as error:
             self._warn(error)
-            return _refusal(401, str(error))
+            return refuse(401, str(error))
         except PayloadRefused as error:
-            return _refusal(400, str(error))
-        _count_as_proven(request.scope)
+            return refuse(400, str(error))
+        count_as_proven(request.scope)
         return await self._publish(inbox, head, payload)
 
     def _warn(self, error: SignatureRefused) -> None:
@@ -135,7 +129,7 @@ class Intake:
         except BusFull as error:
             return _later(429, str(error), _FULL_WAIT_S)
         except MediaTooLarge as error:
-            return _refusal(413, str(error))
+            return refuse(413, str(error))
         except (BusError, OSError) as error:
             self._log.warning("message {} is not stored: {}", head.id, error)
             return _later(503, "the message is not stored", _DOWN_WAIT_S)
@@ -147,20 +141,9 @@ def _read(key: bytes, head: SignedHead, body: bytes) -> MessagePayload:
     return parse_message(body)
 
 
-def _count_as_proven(scope: Scope) -> None:
-    """Report to nanobot-http that the signature is correct, which frees the caller's allowance."""
-    caller = (scope.get("extensions") or {}).get("nanobot.caller")
-    if caller is not None:
-        caller["proven"]()
-
-
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
 
-def _refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"error": reason}, status, headers)
-
-
 def _later(status: int, reason: str, wait_s: int) -> Response:
-    return _refusal(status, reason, {"retry-after": str(wait_s)})
+    return refuse(status, reason, {"retry-after": str(wait_s)})

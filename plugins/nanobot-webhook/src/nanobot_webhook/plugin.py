@@ -46,7 +46,7 @@ def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
 @on.contribute_routes
 def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
     """Contribute the route."""
-    # Open, because the signature says more than the gateway's secret: who, when and what.
+    # Open, because the signature proves more than the gateway's secret: who, when and what.
     return (Mount(path="/webhook", app="nanobot_webhook.intake:build_app", access="open"),)
 
 

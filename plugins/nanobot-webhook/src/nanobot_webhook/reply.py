@@ -93,7 +93,7 @@ def build_deliveries(
 
 def _base_id(message: OutboundMessage) -> str:
     key = message.idempotency_key or uuid4().hex
-    # Other characters, a full stop above all, have no place in a signed id.
+    # A signed id must not contain other characters, above all no full stop.
     return key if _PLAIN_ID.fullmatch(key) else f"msg_{hashlib.sha256(key.encode()).hexdigest()}"
 
 

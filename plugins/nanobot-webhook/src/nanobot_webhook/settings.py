@@ -41,7 +41,7 @@ class WebhookSettings(ChannelSettings):
         max_file_bytes: the files of one reply together; those beyond it are left out by name.
         timeout_s: limit of one callback in seconds.
         max_event_bytes: largest request that starts a job.
-        max_events_per_minute: requests to the address of one job that are taken.
+        max_events_per_minute: requests to the address of one job that are accepted.
     """
 
     secret: Annotated[SecretStr | None, AfterValidator(_check_secret)] = None

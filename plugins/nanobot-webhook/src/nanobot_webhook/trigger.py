@@ -28,8 +28,8 @@ class _Stored(BaseModel):
 
     Attributes:
         name: last part of the address.
-        nonce: makes the secret of this job, together with the key of this installation. So neither
-            the file of the jobs nor its copies hold a secret.
+        nonce: gives the secret of this job, together with the key of this installation. So neither
+            the file of the jobs nor its copies contain a secret.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -39,7 +39,7 @@ class _Stored(BaseModel):
 
 
 class Hooks:
-    """The jobs of one application that wait for requests. Made by ``ctx.shared``."""
+    """The jobs that wait for requests; get it with ``ctx.shared(Hooks)``."""
 
     def __init__(self, ctx: PluginContext) -> None:
         self._folder = Folder(ctx.data_dir)
@@ -63,11 +63,11 @@ class Hooks:
 
     def secret_of(self, stored: _Stored) -> str:
         """Return the secret of a job, in the form of Standard Webhooks; blocks."""
-        told = f"{stored.name}\n{stored.nonce}".encode()
-        return "whsec_" + base64.b64encode(hmac.digest(self._key(), told, hashlib.sha256)).decode()
+        digest = hmac.digest(self._key(), f"{stored.name}\n{stored.nonce}".encode(), hashlib.sha256)
+        return f"whsec_{base64.b64encode(digest).decode()}"
 
     def _key(self) -> bytes:
-        """Return the key of this installation, made at its first use."""
+        """Return the key of this installation, created at its first use."""
         try:
             key = self._folder.read(_KEY_FILE, _KEY_BYTES)
         except FileNotFoundError:

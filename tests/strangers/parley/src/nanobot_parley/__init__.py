@@ -1,0 +1,1 @@
+"""The channel for Parley."""
