@@ -1,0 +1,94 @@
+"""The parts of the client-server API that the channel reads. Other fields are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _object(value: object) -> object:
+    return value if isinstance(value, dict) else {}
+
+
+Fields = Annotated[dict[str, Any], BeforeValidator(_object)]
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class Event(_Wire):
+    """An event of a room. Only `sender` and `event_id` are from the homeserver."""
+
+    type: str = ""
+    event_id: str = ""
+    sender: str = ""
+    state_key: str | None = None
+    origin_server_ts: int = 0
+    content: Fields = {}
+    unsigned: Fields = {}
+
+
+class Timeline(_Wire):
+    """What happened in a room since the last sync; `limited` if only its end is listed."""
+
+    events: tuple[Fields, ...] = ()
+    limited: bool = False
+    prev_batch: str = ""
+
+
+class Events(_Wire):
+    """Events of the state of a room."""
+
+    events: tuple[Fields, ...] = ()
+
+
+class Summary(_Wire):
+    """Numbers of members; missing if they have not changed."""
+
+    joined: int | None = Field(None, validation_alias="m.joined_member_count")
+    invited: int | None = Field(None, validation_alias="m.invited_member_count")
+
+
+class JoinedRoom(_Wire):
+    """A room that the agent is a member of."""
+
+    timeline: Timeline = Timeline()
+    state: Events = Events()
+    summary: Summary = Summary()
+
+
+class InvitedRoom(_Wire):
+    """A room that the agent is invited to."""
+
+    invite_state: Events = Events()
+
+
+class Rooms(_Wire):
+    """The rooms of a sync, each read by itself."""
+
+    join: Fields = {}
+    invite: Fields = {}
+
+
+class Sync(_Wire):
+    """The answer to ``/sync``."""
+
+    next_batch: str = Field(min_length=1)
+    rooms: Annotated[Rooms, BeforeValidator(_object)] = Rooms()
+
+
+class Messages(_Wire):
+    """The answer to ``/messages``; `end` is missing at the end."""
+
+    chunk: tuple[Fields, ...] = ()
+    end: str = ""
+
+
+class Account(_Wire):
+    """The answer to ``/account/whoami`` or ``/login``."""
+
+    user_id: str = Field(min_length=1)
+    device_id: str = ""
+    access_token: str = ""
