@@ -130,6 +130,8 @@ def run_pytest(session: nox.Session, *args: str) -> None:
         return
     # The name is short because the path of a Unix socket is limited.
     with tempfile.TemporaryDirectory("", "t-", MEMORY, ignore_cleanup_errors=True) as folder:
+        # A server that does not run as the superuser must be able to enter folders in it.
+        Path(folder).chmod(0o711)
         session.run("pytest", *args, env={**env, "TMPDIR": folder})
 
 

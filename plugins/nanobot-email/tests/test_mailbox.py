@@ -67,6 +67,9 @@ def dovecot() -> Iterator[int]:
         try:
             if not _answers(port):
                 pytest.skip(f"Dovecot does not start here: {(folder / 'log').read_text()[-500:]}")
+            if refusal := _refusal(port):
+                # Another user cannot enter a folder of temporary files that only root may enter.
+                pytest.skip(f"Dovecot cannot write in '{folder}': {refusal}")
             yield port
         finally:
             running.terminate()
@@ -134,6 +137,14 @@ def _answers(port: int) -> bool:
         except (OSError, IMAP4.error):
             time.sleep(0.02)
     return False
+
+
+def _refusal(port: int) -> str:
+    """Return why the server cannot keep mail, or an empty string."""
+    with _other(port) as other:
+        answer, reasons = other.create("Probe")
+        other.delete("Probe")
+    return "" if answer == "OK" else f"{answer} {reasons!r}"
 
 
 @contextmanager
