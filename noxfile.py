@@ -101,8 +101,9 @@ def test_groups(plugins: list[str]) -> list[str]:
     return [arg for file in having for arg in ("--group", f"{file}:test")]
 
 
-# Three for two processors: tests wait for processes and limits.
-WORKERS = ("-n", "3")
+# Three for two processors: tests wait for processes and limits. Slow tests are neighbours, so a
+# worker that has nothing left to do takes over tests of another.
+WORKERS = ("-n", "3", "--dist", "worksteal")
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder made in it has a name of its own
 NEEDED_BYTES = 4_000_000_000

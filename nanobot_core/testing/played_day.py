@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from nanobot_core.app.client import ControlClient
-from nanobot_core.messages import JsonValue
+from nanobot_core.messages import JsonObject, JsonValue
 from nanobot_core.testing.gateway import GatewayProcess, until
 from nanobot_core.testing.model_server import RecordedRequest, Reply, ScriptedCall
 from nanobot_core.testing.openai_server import OpenAIServer
@@ -44,18 +44,26 @@ class ScriptedModel:
         last = request.body["messages"][-1]
         if last["role"] == "tool":
             return Reply(text=f"It gave: {last['content']}")
-        content, pictures = last["content"], 0
-        if isinstance(content, list):
-            pictures = sum(part["type"] == "image_url" for part in content)
-            content = "\n".join(part["text"] for part in content if part["type"] == "text")
-        written = content.rpartition("[End of runtime context]")[2]
-        lines = [line.strip() for line in written.splitlines() if line.strip()]
-        files = [Path(line).suffix for line in lines if line.startswith("Attached file: ")]
-        words = next((line for line in reversed(lines) if "Attached file: " not in line), "")
-        text = f"You said: {words}"
-        text += f" (pictures: {pictures})" if pictures else ""
-        text += f" (files: {', '.join(files)})" if files else ""
-        return self.replies.get(words) or Reply(text=text)
+        words, attached = what_was_written(last["content"])
+        return self.replies.get(words) or Reply(text=f"You said: {words}{attached}")
+
+
+def what_was_written(content: str | list[JsonObject]) -> tuple[str, str]:
+    """Return the last line that a person wrote, and in words what they attached to it.
+
+    Args:
+        content: of a message of a user in a request to a model.
+    """
+    pictures = 0
+    if isinstance(content, list):
+        pictures = sum(part["type"] == "image_url" for part in content)
+        content = "\n".join(str(part["text"]) for part in content if part["type"] == "text")
+    written = content.rpartition("[End of runtime context]")[2]
+    lines = [line.strip() for line in written.splitlines() if line.strip()]
+    files = [Path(line).suffix for line in lines if line.startswith("Attached file: ")]
+    words = next((line for line in reversed(lines) if "Attached file: " not in line), "")
+    attached = f" (pictures: {pictures})" if pictures else ""
+    return words, attached + (f" (files: {', '.join(files)})" if files else "")
 
 
 def tool_call(tool: str, arguments: str) -> Reply:

@@ -88,6 +88,8 @@ class Abilities:
         formatting: kinds of formatting that people see; the text of all others is shown plain.
         table_text: a table is shown as text in columns; otherwise its cells are still in order.
         groups: it has a group with Anna, Bert and the agent.
+        group_threads: in the group, each message that mentions the agent and is no reply begins a
+            thread with a session of its own, so that two of them have no order.
         edits: people can edit their messages, and the channel takes edits with the default settings
             or with those of `StandIn.section`.
         pictures: people can send pictures.
@@ -114,6 +116,7 @@ class Abilities:
     formatting: frozenset[str] = frozenset()
     table_text: bool = True
     groups: bool = True
+    group_threads: bool = False
     edits: bool = False
     pictures: bool = True
     voice: bool = True

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.request import RequestParts, quoted, with_attachments
@@ -482,7 +483,9 @@ def _outcome(work: _Turn, result: AgentRunResult, since: Sequence[Message]) -> T
 
 
 def _has_spoken(messages: Sequence[Message]) -> bool:
-    return any(message.extra.get(SPOKE) is True for message in messages)
+    """Return whether a tool has written to the chat since a person did, who may steer the turn."""
+    since = takewhile(lambda message: message.role != "user", reversed(messages))
+    return any(message.extra.get(SPOKE) is True for message in since)
 
 
 def _text(metadata: Mapping[str, object], key: str) -> str | None:

@@ -9,20 +9,23 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from importlib.metadata import packages_distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nanobot_core.app.client import ControlClient
 from nanobot_core.messages import JsonObject
-from nanobot_core.testing import GatewayProcess, OpenAIServer, ScriptedModel, StandIn, answers
+from nanobot_core.testing import GatewayProcess, OpenAIServer, ScriptedModel, StandIn
 from nanobot_core.testing.gateway import gateway_environment, until
+from nanobot_core.testing.model_server import Responder
 from nanobot_core.testing.played_day import write_config
+from nanobot_core.testing.stand_in import transcript
+from tests.reliability.crowd import Chat, CrowdModel, living, reacting, troubled
 from tests.stand_ins import installed_stand_ins
 
 pytestmark = pytest.mark.anyio
@@ -32,87 +35,43 @@ for _plugin in NEEDED:
         pytest.skip(f"nanobot-{_plugin} is not installed", allow_module_level=True)
 
 LIMIT_S = 60.0
-SETTLE_LIMIT_S = 60.0
-NUMBER = re.compile(r"You said: number (\d+)\b")
+SETTLE_LIMIT_S = 120.0
+SHOWN_CHARS = 3_000
+STORY_LINES = 700
+"""A story has at least three pieces on most platforms."""
 SHARED = frozenset({"nanobot-core", "pydantic"})
 
 
 FOUND = installed_stand_ins()
 
 
-@dataclass
-class Chat:
-    """One chat of a platform, and what was written into it.
-
-    Attributes:
-        said: number to the platform's id of the message, in the order of writing.
-    """
-
-    platform: StandIn
-    id: str
-    said: dict[int, str] = field(default_factory=dict)
-
-    async def say(self, number: int) -> None:
-        platform = self.platform
-        is_group = self.id == platform.group
-        is_berts = self.id == platform.private(platform.bert)
-        sender = platform.bert if is_berts else platform.anna
-        self.said[number] = await platform.say(
-            f"number {number}",
-            sender=sender,
-            chat=self.id if is_group else "",
-            mention=is_group,
-        )
-
-    def answered(self) -> list[int]:
-        texts = (message.text for message in answers(self.platform, self.id))
-        return [int(found) for text in texts for found in NUMBER.findall(text)]
-
-    def expected(self) -> list[int]:
-        """Return what must be answered; if nothing is offered again, what the channel took."""
-        if self.platform.abilities.resends:
-            return list(self.said)
-        taken = set(self.platform.acknowledged)
-        return [number for number, key in self.said.items() if key in taken]
-
-    def doubled(self) -> list[int]:
-        return [number for number, count in Counter(self.answered()).items() if count > 1]
-
-    def findings(self) -> Iterator[str]:
-        """Yield what is wrong with the answers."""
-        place, found = f"{self.platform.name} {self.id}", self.answered()
-        if lost := sorted(set(self.expected()) - set(found)):
-            yield f"{place}: not answered: {lost}"
-        if self.platform.abilities.equal_keys_once and self.doubled():
-            yield f"{place}: answered more than once: {self.doubled()}"
-        first = list(dict.fromkeys(found))
-        if first != sorted(first):
-            yield f"{place}: in another order: {found}"
-
-
 @asynccontextmanager
 async def platforms(
-    home: Path, kinds: Sequence[type[StandIn]]
-) -> AsyncIterator[tuple[list[StandIn], list[Chat]]]:
+    home: Path, kinds: Sequence[type[StandIn]], script: Responder | None = None, **sections: Any
+) -> AsyncIterator[list[StandIn]]:
     """Run platforms and a model, and write the configuration of a gateway on all of them."""
     async with AsyncExitStack() as stack:
         running = [await stack.enter_async_context(kind()) for kind in kinds]
-        model = await stack.enter_async_context(OpenAIServer(default=ScriptedModel()))
+        model = await stack.enter_async_context(OpenAIServer(default=script or ScriptedModel()))
         # A kill can leave an unfinished answer whose id is unknown; the day of a channel looks at
         # drafts.
         settings = {"streaming": False}
-        write_config(home, running, model.url, bert_may_write=True, settings=settings)
-        chats = [
-            Chat(platform, place)
-            for platform in running
-            for place in (
-                platform.private(platform.anna),
-                platform.private(platform.bert),
-                platform.group,
-            )
-            if place
-        ]
-        yield running, chats
+        write_config(home, running, model.url, bert_may_write=True, settings=settings, **sections)
+        yield running
+
+
+def chats_of(platforms: Sequence[StandIn], workspace: Path) -> list[Chat]:
+    """Return both private chats of each platform, and its group."""
+    return [
+        Chat(platform, place, workspace)
+        for platform in platforms
+        for place in (
+            platform.private(platform.anna),
+            platform.private(platform.bert),
+            platform.group,
+        )
+        if place
+    ]
 
 
 async def channel_states(home: Path) -> dict[str, str]:
@@ -126,12 +85,14 @@ async def channel_states(home: Path) -> dict[str, str]:
 
 
 async def all_running(home: Path, kinds: Sequence[type[StandIn]]) -> None:
-    wanted, states = {kind.name for kind in kinds}, dict[str, str]()
+    """Wait until each channel has run; a platform may be away again at the same moment."""
+    missing, states = {kind.name for kind in kinds}, dict[str, str]()
     try:
         async with asyncio.timeout(LIMIT_S):
-            while {name for name, state in states.items() if state == "running"} < wanted:
-                await asyncio.sleep(0.05)
+            while missing:
                 states = await channel_states(home)
+                missing -= {name for name, state in states.items() if state == "running"}
+                await asyncio.sleep(0.05)
     except TimeoutError:
         raise AssertionError(f"not all channels run: {states}") from None
 
@@ -143,44 +104,60 @@ def resident_mb(pid: int) -> float:
     return int(found[1]) / 1024
 
 
-async def all_answered(chats: Sequence[Chat], limit_s: float = SETTLE_LIMIT_S) -> None:
-    """Wait until everything is answered."""
+async def all_settled(chats: Sequence[Chat], limit_s: float = SETTLE_LIMIT_S) -> None:
+    """Wait until people wait for nothing."""
     try:
-        await until(lambda: all(set(c.expected()) <= set(c.answered()) for c in chats), limit_s)
+        await until(lambda: all(chat.is_settled() for chat in chats), limit_s)
     except TimeoutError:
-        findings = [finding for chat in chats for finding in chat.findings()]
-        raise AssertionError("\n".join(findings)) from None
+        raise AssertionError("\n".join(_findings(chats))) from None
 
 
-async def play(home: Path, kills: int, life_s: float) -> None:
-    """Let people write to all channels at once, and kill the gateway under that load.
+def _findings(chats: Sequence[Chat]) -> list[str]:
+    """Return what is wrong in each chat, and the end of what people see in it."""
+    found = {id(chat): [*chat.findings(STORY_LINES)] for chat in chats}
+    return [
+        f"{chat.platform.name} {chat.id}: {'; '.join(found[id(chat)])}\n"
+        + transcript(chat.platform.shown(chat.id))[-SHOWN_CHARS:]
+        for chat in chats
+        if found[id(chat)]
+    ]
+
+
+async def play(home: Path, kills: int, life_s: float, pause_s: float) -> None:
+    """Let people live on all channels at once, and kill the gateway under that load.
 
     Args:
-        life_s: most seconds of a gateway before it is killed, while people write in each chat.
+        life_s: most seconds of a gateway before it is killed.
+        pause_s: most seconds between two things that are done in a chat.
     """
-    numbers, rng = itertools.count(1), random.Random(14)
-    async with platforms(home, FOUND) as (_, chats):
+    numbers, rng, model = itertools.count(1), random.Random(14), CrowdModel(STORY_LINES)
+    ask = [{"tool": "exec", "arguments": {"command": "echo*"}, "action": "ask"}]
+    tools = {"exec": {"sandbox": "none"}, "approval": ask}
+    async with platforms(home, FOUND, model, tools=tools) as running:
+        chats = chats_of(running, home / "workspace")
         async with GatewayProcess(home):
             await all_running(home, FOUND)
             # What was written before the first answer of a chat may be history.
             await all_say(chats, next(numbers))
-            await all_answered(chats, LIMIT_S)
+            await all_settled(chats, LIMIT_S)
             # Leaving the block kills it.
-        for _ in range(kills):
+        async with reacting(chats, model, numbers):
+            async with living(chats, numbers, pause_s=pause_s), troubled(running, pause_s=life_s):
+                for _ in range(kills):
+                    async with GatewayProcess(home):
+                        await all_running(home, FOUND)
+                        await asyncio.sleep(rng.uniform(life_s / 2, life_s))
             async with GatewayProcess(home):
-                await all_running(home, FOUND)
-                end_s = time.monotonic() + rng.uniform(life_s / 4, life_s)
-                while (left_s := end_s - time.monotonic()) > 0:
-                    await all_say(chats, next(numbers))
-                    await asyncio.sleep(min(1.0, left_s))
-        async with GatewayProcess(home):
-            await all_say(chats, next(numbers))
-            await all_answered(chats)
-        said = sum(len(chat.said) for chat in chats)
-        doubled = Counter(chat.platform.name for chat in chats for _ in chat.doubled())
-        report(f"{len(FOUND)} channels, {len(chats)} chats, {kills + 1} kills, {said} messages")
-        report(f"sent but not recorded, and so sent again: {dict(doubled)}")
-        findings = [finding for chat in chats for finding in chat.findings()]
+                await all_settled(chats)
+        said, doubled = Counter[str](), Counter[str]()
+        for chat in chats:
+            said[chat.platform.name] += len(chat.said) + len(chat.voices) + len(chat.commands)
+            doubled[chat.platform.name] += len(chat.doubled())
+        verbs = Counter(verb for chat in chats for verb in chat.verbs.values())
+        report(f"{len(FOUND)} channels, {len(chats)} chats, {kills + 1} kills")
+        report(f"{said.total()} messages: {dict(said)}, of these {dict(verbs)}")
+        report(f"sent but not recorded, and so sent again: {dict(+doubled)}")
+        findings = _findings(chats)
         assert findings == [], "\n".join(findings)
         # Only what was on its way at the moment of a kill.
         assert doubled.total() <= (kills + 1) * len(chats)
@@ -198,13 +175,13 @@ def report(text: str) -> None:
 
 @pytest.mark.timeout(180)
 async def test_nothing_is_lost_when_a_gateway_of_all_channels_is_killed(tmp_path: Path) -> None:
-    await play(tmp_path / "home", kills=1, life_s=1.0)
+    await play(tmp_path / "home", kills=1, life_s=2.0, pause_s=0.2)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 async def test_nothing_is_lost_in_ten_minutes_with_a_kill_each_minute(tmp_path: Path) -> None:
-    await play(tmp_path / "home", kills=10, life_s=60.0)
+    await play(tmp_path / "home", kills=10, life_s=60.0, pause_s=4.0)
 
 
 @pytest.mark.long

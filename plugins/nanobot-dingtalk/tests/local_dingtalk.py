@@ -35,7 +35,7 @@ from nanobot_core.testing import (
 CLIENT_ID, CLIENT_SECRET, ROBOT = "dinglocalapp", "canary-secret", "dinglocalrobot"
 GROUP = "cidGROUP+/=="
 MESSAGES = "/v1.0/im/bot/messages/get"
-PING_S = 0.1
+PING_S = 0.5
 _WEBHOOK_BYTES, _PARAM_BYTES = 20_000, 15_000
 _KINDS = {"image": "picture", "voice": "audio"}
 

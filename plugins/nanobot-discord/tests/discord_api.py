@@ -49,7 +49,7 @@ MESSAGE_CONTENT = 1 << 15
 _EPOCH_MS = 1_420_070_400_000
 _MB = 1024 * 1024
 _LIMIT_S = 10.0
-_HEARTBEAT_MS = 30
+_HEARTBEAT_MS = 1_000
 
 
 def utf16(text: str) -> int:

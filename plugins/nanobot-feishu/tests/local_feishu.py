@@ -35,7 +35,7 @@ from nanobot_core.testing import (
 )
 
 APP_ID, APP_SECRET, BOT, SERVICE = "cli_local", "canary-secret", "ou_nano", 33554678
-PING_S = 0.2
+PING_S = 2.0
 _CARD_BYTES = 30_000
 _FILE_TYPES = {"opus": "voice", "mp4": "video"}
 _MIME = {"image": "image", "voice": "audio", "file": "file"}

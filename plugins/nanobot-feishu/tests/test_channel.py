@@ -231,6 +231,7 @@ async def test_refused_formatting_is_sent_plain_and_limits_are_not_final(tmp_pat
 
 async def test_a_silent_connection_ends_the_channel(tmp_path: Path) -> None:
     async with LocalFeishu() as platform:
+        platform.client_config["PingInterval"] = 0.2
         ctx = FakePluginContext(tmp_path, settings=platform.section(), clock=SystemClock())
         channel = build_channel(ctx)
         async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:

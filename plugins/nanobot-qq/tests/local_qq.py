@@ -36,7 +36,8 @@ from nanobot_core.testing import (
 )
 
 APP_ID, SECRET, GROUP = "102000001", "canary-secret", "GROUP0F00D"
-BEAT_MS = 500
+BEAT_MS = 1_500
+_POLL_S = 0.2
 _TOKEN_PATH = "/app/getAppAccessToken"
 _CHARS, _CALLS, _FILE_BYTES = 2_000, 5, 20 * 1024 * 1024
 _C2C_S, _GROUP_S = 3_600.0, 300.0
@@ -296,7 +297,7 @@ class LocalQQ(StandIn):
                     line.sent += 1
                     await line.connection.send(json.dumps(line.session.events[line.sent - 1]))
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(BEAT_MS / 1000):
+                    async with asyncio.timeout(_POLL_S):
                         await self._news.wait()
 
     async def _beat(self, line: Line, frame: dict[str, Any]) -> None:

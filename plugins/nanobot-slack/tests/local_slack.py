@@ -86,6 +86,7 @@ class LocalSlack(StandIn):
         formatting=frozenset(
             {"bold", "italic", "strikethrough", "code", "pre", "link", "quote"},
         ),
+        group_threads=True,
         quotes=False,
         edits=True,
         buttons=True,

@@ -251,6 +251,8 @@ class BotApi:
             entities = list(_marked(text))
             if entities:
                 message["entities"] = entities
+        if entities := list(_marked(str(fields.get("caption", "")))):
+            message["caption_entities"] = entities
         return message | fields
 
     def press(

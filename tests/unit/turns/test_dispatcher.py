@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from nanobot_core import ChatRequest, LLMResponse, ToolCall, ToolContext, tool
+from nanobot_core import ChatRequest, LLMResponse, OutboundMessage, ToolCall, ToolContext, tool
 from nanobot_core.app.gateway import Gateway
 from nanobot_core.turns import dispatcher as module, running
 from nanobot_core.turns.pipeline import UNKNOWN_COMMAND
@@ -214,6 +214,36 @@ async def test_what_is_said_meanwhile_goes_into_the_turn(desk: Desk) -> None:
     assert found[2].endswith("three"), "and nobody overtakes them"
 
 
+async def test_the_answer_to_what_is_said_meanwhile_is_sent_after_a_tool_has_written(
+    desk: Desk,
+) -> None:
+    desk.settings["agents.defaults.steering"] = True
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @tool(read_only=True)
+    async def tell(context: ToolContext) -> str:
+        """Write to the chat."""
+        await context.send(
+            OutboundMessage(channel=context.channel, chat_id=context.chat_id, content="told")
+        )
+        begun.set()
+        await gate.wait()
+        return "sent"
+
+    async def answer(request: ChatRequest) -> LLMResponse:
+        if len(desk.requests) == 1:
+            return asks(ToolCall("c", "tell", {}))
+        return LLMResponse(content="I have told you, and now this.")
+
+    desk.tools, desk.answer = [tell], answer
+    async with desk.open():
+        await desk.say("tell me")
+        await begun.wait()
+        await desk.say("and this?")
+        gate.set()
+        assert await desk.replies(2) == ["told", "I have told you, and now this."]
+
+
 async def test_a_command_said_meanwhile_waits_for_the_end_of_the_turn(desk: Desk) -> None:
     desk.settings["agents.defaults.steering"] = True
     begun, gate = asyncio.Event(), asyncio.Event()
@@ -292,7 +322,7 @@ async def test_a_full_disk_at_the_end_of_a_turn_costs_time_and_no_answer(
 ) -> None:
     from collections.abc import Sequence
 
-    from nanobot_core import BusError, OutboundMessage
+    from nanobot_core import BusError
     from nanobot_core.contracts.bus import Lease
 
     real, failures = DoomedBus.acknowledge, [BusError("full")] * 3
