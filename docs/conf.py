@@ -9,6 +9,8 @@ from nanobot_core import __version__
 
 # Extensions that render pages from the code (hooks, settings) are in _ext and listed below.
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+# One of them reads the tests.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 project = "nanobot"
 author = "nanobot contributors"

@@ -16,6 +16,7 @@ from hook_reference import (
     render_hooks,
     render_kinds,
 )
+from promises import render_promises
 from settings_reference import render_core_settings, render_plugin_settings
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ RENDERERS: dict[str, Callable[..., str]] = {
     "hooks": render_hooks,
     "kinds": render_kinds,
     "plugin-settings": render_plugin_settings,
+    "promises": render_promises,
 }
 _MARKER = re.compile(r"^<!-- generate: (.+?) -->$", re.MULTILINE)
 

@@ -87,6 +87,7 @@ async def test_one_answer_is_counted_under_the_plugin_and_stored_nowhere(start: 
         assert await bot.sessions.summaries() == []
 
 
+@pytest.mark.promise(44)
 @pytest.mark.parametrize("denies", [False, True])
 async def test_its_tools_are_those_of_the_task_and_policies_decide(
     start: Start, denies: bool

@@ -108,6 +108,7 @@ def installed(environment: Environment, wheel: Path) -> Environment:
     return environment
 
 
+@pytest.mark.promise(38)
 def test_it_is_listed_with_what_it_gives_and_reaches(installed: Environment) -> None:
     listed = installed.nanobot("plugins", "list")
     inspected = installed.nanobot("plugins", "inspect", "weather")
@@ -118,6 +119,7 @@ def test_it_is_listed_with_what_it_gives_and_reaches(installed: Environment) -> 
         assert line in inspected
 
 
+@pytest.mark.promise(4)
 def test_a_turn_passes_through_every_kind_of_hook(installed: Environment) -> None:
     answer = installed.nanobot("agent", "-m", 'call read_weather {"hours_ago": "3"}')
 
@@ -138,6 +140,7 @@ def test_a_turn_passes_through_every_kind_of_hook(installed: Environment) -> Non
     assert (heard[0], heard[-1]) == ("start", "stop shutdown")
 
 
+@pytest.mark.promise(44)
 def test_its_gate_holds(installed: Environment) -> None:
     answer = installed.nanobot("agent", "-m", 'call read_weather {"hours_ago": 13}')
 
@@ -153,10 +156,12 @@ def test_its_command_stands_in_the_help_and_runs(installed: Environment) -> None
     assert installed.nanobot("weather", "place").strip() == "Zugspitze, 2962 m"
 
 
+@pytest.mark.promise(38)
 def test_its_check_is_part_of_the_doctor(installed: Environment) -> None:
     assert "weather: mast: the mast stands" in installed.nanobot("doctor")
 
 
+@pytest.mark.promise(15)
 def test_wrong_settings_are_told_with_file_and_line_and_harm_nobody_else(
     installed: Environment,
 ) -> None:

@@ -93,6 +93,7 @@ async def assert_others_go_on(app: Nanobot) -> None:
     assert report(app, "good").state == "active"
 
 
+@pytest.mark.promise(13)
 @pytest.mark.parametrize("fault", AT_START)
 async def test_one_that_cannot_start_is_left_out_and_named(
     site: Path, start: Start, fault: str, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +130,7 @@ async def test_one_that_fails_in_a_hook_is_passed_over_and_then_left_out(
         assert (hook.calls, hook.circuit, hook.skipped) == (3, "open", 1)
 
 
+@pytest.mark.promise(11)
 async def test_one_that_blocks_the_loop_is_named_while_it_does(site: Path, start: Start) -> None:
     code = HEAD + "told = threading.Event()\n@on.before_turn\ndef f(event): told.wait(5)\n"
     package = write_plugin(
@@ -263,6 +265,7 @@ def command(site: Path, home: Path, cwd: Path, *arguments: str) -> str:
     return " ".join((done.stdout + done.stderr).split())
 
 
+@pytest.mark.promise(13)
 def test_the_command_line_names_the_guilty_ones(site: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -253,6 +253,7 @@ async def reload_again_and_again(app: Nanobot, station: Station, times: int) -> 
     assert [type(item).__name__ for item in left] == []
 
 
+@pytest.mark.promise(20, 21)
 async def test_a_plugin_is_reloaded_under_load_and_nothing_of_the_former_ones_stays(
     station: Station, start: Start
 ) -> None:
@@ -260,6 +261,7 @@ async def test_a_plugin_is_reloaded_under_load_and_nothing_of_the_former_ones_st
         await reload_again_and_again(app, station, 3)
 
 
+@pytest.mark.promise(21)
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 async def test_fifty_reloads_leave_nothing_behind(station: Station, start: Start) -> None:
@@ -294,6 +296,7 @@ WeatherPlugin.contribute_settings = on.contribute_settings(_other)
 }
 
 
+@pytest.mark.promise(14, 20)
 @pytest.mark.parametrize("fault", BROKEN)
 async def test_the_former_version_goes_on_when_the_new_one_has(
     station: Station, start: Start, fault: str
@@ -406,6 +409,7 @@ def tools(ctx): return [LazyTool(name, "x:y") for name in ("weigh", "count")]
 """
 
 
+@pytest.mark.promise(29)
 def test_order_and_names_are_the_same_whatever_the_hash_seed(site: Path, tmp_path: Path) -> None:
     declared = [tool_declaration(name, factory="x:y") for name in ("weigh", "count")]
     for plugin_id, earlier in zip("abcdef", ["f", "", "a", "", "b", ""], strict=True):

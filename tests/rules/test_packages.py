@@ -30,6 +30,7 @@ GOOD = {
 }
 
 
+@pytest.mark.promise(3)
 def test_all_plugins_have_the_documented_shape(repository: Path) -> None:
     assert package_findings(repository) == []
 

@@ -18,10 +18,12 @@ def project(dependency: str) -> dict[str, str]:
     return {"plugins/nanobot-a/pyproject.toml": f"[project]\ndependencies = ['{dependency}']"}
 
 
+@pytest.mark.promise(4)
 def test_plugins_import_public_modules_only(repository: Path) -> None:
     assert plugin_import_findings(repository) == []
 
 
+@pytest.mark.promise(3, 4)
 def test_the_core_imports_no_plugin(repository: Path) -> None:
     assert core_import_findings(repository) == []
 

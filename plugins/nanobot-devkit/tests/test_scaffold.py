@@ -38,6 +38,7 @@ def types_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("types")
 
 
+@pytest.mark.promise(31)
 @pytest.mark.timeout(2 * ALL_LIMIT_S)
 def test_new_packages_pass_their_own_tests_and_keep_their_contracts(
     write: Callable[[str, Kind], Path], install: Callable[[Path], Path]

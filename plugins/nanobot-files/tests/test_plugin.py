@@ -42,6 +42,7 @@ def test_settings_are_found_and_read_camel_case() -> None:
     assert settings.extra_read_roots == (Path("/srv"),)
 
 
+@pytest.mark.promise(34)
 def test_importing_the_entry_module_loads_neither_tools_nor_libraries() -> None:
     program = (
         "import sys, json; import nanobot_files.plugin; "
@@ -55,6 +56,7 @@ def test_importing_the_entry_module_loads_neither_tools_nor_libraries() -> None:
     assert sorted(json.loads(output)) == ["nanobot_files", "nanobot_files.plugin"]
 
 
+@pytest.mark.promise(45)
 def test_two_applications_share_nothing(tmp_path: Path) -> None:
     first, second = FakePluginContext(tmp_path), FakePluginContext(tmp_path)
 

@@ -164,6 +164,7 @@ def noted(file: Path) -> str:
     return file.read_text("utf-8") if file.exists() else ""
 
 
+@pytest.mark.promise(26)
 @pytest.mark.anyio
 async def test_two_versions_of_one_library_work_side_by_side_in_one_turn(write: Write) -> None:
     calls = FakeReply(
@@ -244,6 +245,7 @@ async def test_a_failure_is_that_of_the_tool(write: Write) -> None:
             await call(bot, "fail_old", text="exit")
 
 
+@pytest.mark.promise(26)
 @pytest.mark.anyio
 async def test_a_process_killed_in_a_call_is_reported_and_back_at_the_next(
     write: Write, tmp_path: Path

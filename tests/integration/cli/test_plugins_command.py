@@ -19,6 +19,7 @@ def packages(bare: CommandLine, tmp_path: Path) -> Packages:
     return packages_for(bare, tmp_path / "packages")
 
 
+@pytest.mark.promise(1)
 def test_list_shows_each_plugin_and_imports_none(packages: Packages) -> None:
     packages.add("alpha", SETTINGS.format(id="alpha") + TOOL.format(id="alpha"))
     packages.add("beta", HOOK.format(options=""))
@@ -61,6 +62,7 @@ def test_what_is_named_and_missing_comes_with_the_line_that_brings_it(packages: 
     assert (why["runs"], why["remedy"]) == (False, "pip install nanobot-teapot")
 
 
+@pytest.mark.promise(27)
 def test_two_plugins_with_one_tool_name_are_told_with_the_remedy(packages: Packages) -> None:
     for plugin_id in ("alpha", "beta"):
         packages.add(plugin_id, TOOL.format(id=plugin_id))
@@ -83,6 +85,7 @@ def test_two_plugins_with_one_tool_name_are_told_with_the_remedy(packages: Packa
     assert json.loads(packages.nanobot("plugins", "list", "--json").stdout)["clashes"] == []
 
 
+@pytest.mark.promise(38)
 def test_inspect_shows_what_a_plugin_gives_and_reads(packages: Packages) -> None:
     packages.add("alpha", SETTINGS.format(id="alpha") + HOOK.format(options=""))
 
@@ -217,6 +220,7 @@ def contribute_services(ctx):
 """
 
 
+@pytest.mark.promise(2)
 def test_why_names_every_trigger_and_what_is_missing(packages: Packages) -> None:
     packages.add("alpha", TOOL.format(id="alpha") + HOOK.format(options="") + WHOLE)
     packages.nanobot.configure(
@@ -245,6 +249,7 @@ def test_why_names_every_trigger_and_what_is_missing(packages: Packages) -> None
     assert packages.imported() == set()
 
 
+@pytest.mark.promise(29)
 def test_order_gives_the_reason_for_each_place(packages: Packages) -> None:
     wishes = (
         "@on.describe_plugin\ndef describe_plugin():\n    return PluginFacts(after=('beta',))\n"
@@ -306,6 +311,7 @@ def test_status_tells_a_plugin_that_fails_from_one_that_runs(packages: Packages)
     assert "no_such_module" in done.stdout + done.stderr
 
 
+@pytest.mark.promise(35)
 def test_top_tells_what_each_plugin_costs(packages: Packages) -> None:
     packages.add("alpha", TOOL.format(id="alpha"))
     packages.nanobot.configure("plugins: {policy: listed, enabled: [alpha]}")
@@ -344,6 +350,7 @@ OWNER = "@on.choose_approval\ndef answer(event): ...\n"
 IN_THE_OWNERS_NAME = "answers approval questions in the owner's name"
 
 
+@pytest.mark.promise(25)
 @pytest.mark.parametrize("described", [True, False])
 def test_an_upgrade_that_does_more_is_off_until_enable_shows_it_and_agrees(
     packages: Packages, described: bool
@@ -369,6 +376,7 @@ def test_an_upgrade_that_does_more_is_off_until_enable_shows_it_and_agrees(
     assert "alpha\tactive" in nanobot("plugins", "status").stdout
 
 
+@pytest.mark.promise(25)
 def test_what_an_enabled_plugin_reaches_is_shown_although_it_has_no_manifest(
     packages: Packages,
 ) -> None:
@@ -410,6 +418,7 @@ def test_a_required_plugin_is_not_disabled(packages: Packages) -> None:
     assert "plugins.required" in packages.nanobot("plugins", "disable", "alpha", code=1).stderr
 
 
+@pytest.mark.promise(29)
 @pytest.mark.parametrize(
     ("owner", "wish", "expected"),
     [

@@ -54,11 +54,13 @@ def test_the_version_is_told_beside_other_options_too(bare: CommandLine) -> None
     assert bare("--safe", "--version").stdout == f"nanobot {__version__}\n"
 
 
+@pytest.mark.promise(1)
 def test_help_imports_no_plugin_and_no_heavy_library(nanobot: CommandLine) -> None:
     nanobot("--help")  # writes the index
     assert not _modules(nanobot, "--help") & HEAVY
 
 
+@pytest.mark.promise(1)
 def test_completion_imports_no_plugin(nanobot: CommandLine) -> None:
     nanobot.changes.update(
         {"_NANOBOT_COMPLETE": "complete_bash", "COMP_WORDS": "nanobot ex", "COMP_CWORD": "1"}

@@ -224,6 +224,7 @@ async def test_stable_blocks_are_sorted_by_position_then_plugin_and_name(bench: 
     assert headings[1:] == ["# Memory", "# Skills", "# Advice", "# Rules", "# History"]
 
 
+@pytest.mark.promise(46)
 async def test_a_stable_block_that_changes_is_told_with_its_plugin(
     bench: Bench, log: list[tuple[str, object]]
 ) -> None:

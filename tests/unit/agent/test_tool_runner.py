@@ -332,6 +332,7 @@ async def test_a_result_that_cannot_be_kept_is_cut_and_says_so(bench: Bench) -> 
     assert bench.results()[0].startswith("x" * 100 + cut)
 
 
+@pytest.mark.promise(28)
 async def test_hooks_around_tools_hear_rewrite_and_keep_the_origin(bench: Bench) -> None:
     heard: list[object] = []
 

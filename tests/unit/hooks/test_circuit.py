@@ -26,6 +26,7 @@ class Flaky:
         return "changed"
 
 
+@pytest.mark.promise(12)
 async def test_three_failures_in_a_row_leave_an_implementation_out(
     bench: Bench, turn: TurnInfo
 ) -> None:
@@ -41,6 +42,7 @@ async def test_three_failures_in_a_row_leave_an_implementation_out(
     assert hooks.finalize_content.implementations[0].account.skipped == 2
 
 
+@pytest.mark.promise(12)
 async def test_after_the_pause_one_trial_call_brings_it_back(bench: Bench, turn: TurnInfo) -> None:
     flaky = Flaky()
     hooks = bench.hooks(flaky)
@@ -67,6 +69,7 @@ async def test_a_circuit_outlives_the_generation(bench: Bench, turn: TurnInfo) -
     assert flaky.calls == 3
 
 
+@pytest.mark.promise(12)
 async def test_a_policy_with_an_open_circuit_stays_closed(bench: Bench, turn: TurnInfo) -> None:
     class Fails:
         @on.authorize_tool_call

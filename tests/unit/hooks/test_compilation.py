@@ -149,6 +149,7 @@ def test_tryfirst_and_trylast_move_within_the_given_order(kinds: list[type]) -> 
     assert compiled(registrants) == [f"p{n}" for n in expected]
 
 
+@pytest.mark.promise(29)
 def test_the_owners_order_beats_all_others() -> None:
     registrants = [Registrant(name, "1", Plain()) for name in ("a", "b", "c")]
     registrants.append(Registrant("d", "1", First()))
@@ -253,6 +254,7 @@ async def _async_generator(event: object) -> AsyncIterator[None]:
 def _any(*args: object) -> None: ...
 
 
+@pytest.mark.promise(7)
 @pytest.mark.parametrize(
     ("function", "wrapper", "hookwrapper", "reason"),
     [

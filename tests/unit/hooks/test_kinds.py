@@ -49,6 +49,7 @@ def proposed(turn: TurnInfo, **arguments: Any) -> ToolCallProposed:
 # --- observe ---------------------------------------------------------------------------------
 
 
+@pytest.mark.promise(7)
 async def test_observers_are_told_in_order_whether_sync_or_async(
     bench: Bench, turn: TurnInfo
 ) -> None:
@@ -94,6 +95,7 @@ class CancelsItself:
         raise asyncio.CancelledError
 
 
+@pytest.mark.promise(9)
 @pytest.mark.parametrize("faulty", [Raises(), Exits(), Interrupts(), CancelsItself()])
 async def test_a_failing_observer_is_named_and_the_others_are_told(
     bench: Bench, turn: TurnInfo, faulty: object
@@ -156,6 +158,7 @@ async def test_a_blocking_implementation_leaves_the_loop_free(bench: Bench, turn
     assert reached.is_set()
 
 
+@pytest.mark.promise(8)
 async def test_a_hook_that_nobody_implements_is_false(bench: Bench) -> None:
     assert not bench.hooks().before_turn
     assert bench.hooks(Raises()).before_turn
@@ -180,6 +183,7 @@ async def test_each_link_sees_what_the_former_one_made(bench: Bench, turn: TurnI
     assert await hooks.finalize_content(ContentReady(turn=turn, content="yes")) == "yes!!"
 
 
+@pytest.mark.promise(9)
 async def test_a_failing_link_is_skipped_unless_it_is_critical(
     bench: Bench, turn: TurnInfo
 ) -> None:
@@ -335,6 +339,7 @@ async def test_a_second_policy_sees_the_first_ones_arguments(bench: Bench, turn:
     assert verdict.decision == Ask("sure?")
 
 
+@pytest.mark.promise(9)
 async def test_a_failing_policy_denies(bench: Bench, turn: TurnInfo) -> None:
     class Fails:
         @on.authorize_tool_call

@@ -175,6 +175,7 @@ CALLS: dict[Kind, tuple[str, Callable[[Hooks, TurnInfo], Coroutine[Any, Any, Any
 """A call of each kind that is awaited; plugins' own hooks and contributions have tests of hosts."""
 
 
+@pytest.mark.promise(10)
 def test_every_kind_that_is_awaited_is_tried_here_and_has_a_limit() -> None:
     assert set(CALLS) == set(Kind) - {Kind.OWN, Kind.CONTRIBUTE}
     assert set(RULES) == set(Kind)
@@ -182,6 +183,7 @@ def test_every_kind_that_is_awaited_is_tried_here_and_has_a_limit() -> None:
     assert unlimited == ["choose_approval"]
 
 
+@pytest.mark.promise(10)
 @pytest.mark.parametrize("is_stubborn", [False, True])
 @pytest.mark.parametrize("kind", CALLS)
 async def test_a_hook_that_never_answers_is_named_counted_and_left_out(
@@ -207,6 +209,7 @@ async def test_a_hook_that_never_answers_is_named_counted_and_left_out(
     plugin.release.set()
 
 
+@pytest.mark.promise(10)
 @pytest.mark.parametrize("kind", CALLS)
 async def test_a_hook_that_holds_somebody_up_is_named_within_five_seconds(
     timed: Timed, turn: TurnInfo, kind: Kind
@@ -225,6 +228,7 @@ async def test_a_hook_that_holds_somebody_up_is_named_within_five_seconds(
     await timed.pass_limits(asyncio.wait_for(task, None))
 
 
+@pytest.mark.promise(12)
 async def test_calls_that_cannot_be_stopped_do_not_add_up_between_good_ones(
     timed: Timed, turn: TurnInfo
 ) -> None:

@@ -269,6 +269,7 @@ def test_without_a_record_a_plugin_is_examined_each_time(
     assert not (cache / "examined").exists()
 
 
+@pytest.mark.promise(13)
 def test_a_failed_examination_is_kept_until_anything_is_installed(
     site: Path, tmp_path: Path, cache: Path, open_catalogue: Open
 ) -> None:
@@ -393,6 +394,7 @@ def test_a_folder_that_cannot_be_written_does_not_stop_an_examination(
     assert (cache / "examined").is_file()
 
 
+@pytest.mark.promise(27)
 @pytest.mark.parametrize(
     ("kind", "said"),
     [("commands", "command 'brew'"), ("memory", "memory 'brew'"), ("services", "service 'brew'")],

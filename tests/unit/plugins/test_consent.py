@@ -45,6 +45,7 @@ def plugin(manifest: Manifest | None = None, *, bundled: bool = False) -> Instal
     )
 
 
+@pytest.mark.promise(25)
 def test_every_hook_says_what_it_lets_a_plugin_do() -> None:
     silent = {name for name, point in declared_hooks().items() if not point.reaches}
 
@@ -129,6 +130,7 @@ def forget_code() -> None:
         del sys.modules[name]
 
 
+@pytest.mark.promise(25)
 @pytest.mark.parametrize("is_described", [True, False])
 async def test_an_upgrade_that_does_more_stays_off_until_its_owner_agrees(
     site: Path, make_host: MakeHost, home: Path, is_described: bool

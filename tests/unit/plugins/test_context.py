@@ -60,6 +60,7 @@ async def test_only_variables_that_are_set_are_handed_out(make_host: MakeHost) -
     assert context.environment(["DICE_KEY", "DICE_HOST"]) == {"DICE_KEY": "k"}
 
 
+@pytest.mark.promise(25)
 async def test_variables_that_are_not_declared_are_withheld_and_told(
     make_host: MakeHost, warnings: list[str]
 ) -> None:
@@ -86,6 +87,7 @@ async def test_a_plugin_may_declare_that_its_settings_name_variables(make_host: 
     assert active.manifest.capabilities == ("reads any environment variable",)
 
 
+@pytest.mark.promise(42)
 async def test_the_data_folder_is_the_plugins_own(make_host: MakeHost, tmp_path: Path) -> None:
     context = await context_of(make_host)
 

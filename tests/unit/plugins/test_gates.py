@@ -129,6 +129,7 @@ FAILED: dict[str, tuple[Callable[[Path], None], str, bool]] = {
 }
 
 
+@pytest.mark.promise(13)
 @pytest.mark.parametrize("fault", FAILED)
 async def test_what_it_would_judge_is_refused_and_said_everywhere(
     site: Path, make_host: MakeHost, fault: str, warnings: list[str]
@@ -379,6 +380,7 @@ async def test_a_judge_in_quarantine_refuses_until_its_owner_decides(
     assert await asked(host) == ("", "")
 
 
+@pytest.mark.promise(12)
 async def test_a_judge_with_an_open_circuit_refuses_and_that_is_shown(make_host: MakeHost) -> None:
     class Broken:
         @on.authorize_tool_call

@@ -30,6 +30,7 @@ from tests.unit.plugins.samples import (
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.promise(2)
 async def test_plugins_that_only_contribute_wait_until_they_are_needed(
     site: Path, make_host: MakeHost
 ) -> None:
@@ -47,6 +48,7 @@ async def test_plugins_that_only_contribute_wait_until_they_are_needed(
     assert report(host, "scales").state == "active"
 
 
+@pytest.mark.promise(2)
 async def test_a_plugin_for_a_channel_waits_for_that_channel(
     site: Path, make_host: MakeHost
 ) -> None:
@@ -97,6 +99,7 @@ async def test_a_plugin_whose_requirement_fails_is_out_for_that_reason(
     assert report(host, "base").state == "failed"
 
 
+@pytest.mark.promise(16)
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -143,6 +146,7 @@ async def test_what_may_not_run_is_not_activated(
     assert report(host, "out").state == "disabled"
 
 
+@pytest.mark.promise(37)
 async def test_safe_leaves_out_local_files_and_strangers(site: Path, make_host: MakeHost) -> None:
     (site / "mine.py").write_text("1 / 0")
     write_plugin(site, "theirs", code="1 / 0", manifest=listening("theirs"))

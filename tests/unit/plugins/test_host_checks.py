@@ -37,6 +37,7 @@ async def test_settings_are_checked_before_start_and_handed_over(
     assert report(host, "picky").state == "active"
 
 
+@pytest.mark.promise(16)
 async def test_wrong_settings_of_one_plugin_spare_the_rest(
     site: Path, make_host: MakeHost, tmp_path: Path
 ) -> None:

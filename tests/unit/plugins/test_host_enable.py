@@ -51,6 +51,7 @@ async def test_what_was_started_for_one_that_then_fails_is_stopped(
     assert host.table.labels() == ()
 
 
+@pytest.mark.promise(20)
 async def test_work_in_progress_keeps_its_generation_and_the_plugin_lives_as_long(
     site: Path, make_host: MakeHost
 ) -> None:
@@ -165,6 +166,7 @@ async def test_work_that_does_not_end_is_waited_for_within_a_limit(
     assert any("stopping ear although work in progress still uses it" in told for told in warnings)
 
 
+@pytest.mark.promise(30)
 async def test_a_plugin_that_others_require_goes_only_together_with_them(
     site: Path, make_host: MakeHost
 ) -> None:
@@ -278,6 +280,7 @@ async def test_a_host_that_has_stopped_changes_nothing(site: Path, make_host: Ma
         await host.changes.enable("ear")
 
 
+@pytest.mark.promise(20)
 async def test_two_commands_that_change_plugins_do_not_wait_for_each_other(
     site: Path, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:

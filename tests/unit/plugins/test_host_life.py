@@ -61,6 +61,7 @@ def ready(event): log.append("ready")
 )
 
 
+@pytest.mark.promise(14)
 async def test_a_plugin_whose_start_fails_gives_back_what_it_was_lent(
     site: Path, make_host: MakeHost, warnings: list[str]
 ) -> None:

@@ -37,6 +37,7 @@ async def test_the_owner_may_order_the_plugins_of_a_hook(make_host: MakeHost) ->
     assert content == "cab"
 
 
+@pytest.mark.promise(10)
 async def test_the_owner_may_limit_a_hook_of_one_plugin(
     make_host: MakeHost, clock: FakeClock
 ) -> None:

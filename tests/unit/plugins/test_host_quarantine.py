@@ -40,6 +40,7 @@ class Failing:
         self.stopped = reason
 
 
+@pytest.mark.promise(12)
 async def test_a_plugin_that_fails_again_and_again_is_quarantined_and_stays_out(
     make_host: MakeHost, clock: FakeClock, site: Path, warnings: list[str]
 ) -> None:
@@ -83,6 +84,7 @@ async def test_a_quarantined_plugin_is_not_activated_again(
         await host.context_for("failing")
 
 
+@pytest.mark.promise(12)
 @pytest.mark.parametrize("way", ["enable", "reload"])
 async def test_a_quarantine_is_lifted_without_a_restart(
     site: Path, make_host: MakeHost, clock: FakeClock, way: str
@@ -138,6 +140,7 @@ class Idle:
     def before_turn(self, event: TurnStarted) -> None: ...
 
 
+@pytest.mark.promise(11)
 async def test_long_blocks_of_the_loop_count_like_failures(
     make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:

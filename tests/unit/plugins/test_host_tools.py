@@ -25,6 +25,7 @@ from tests.unit.plugins.samples import (
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.promise(27)
 async def test_a_name_that_two_plugins_claim_is_spelt_out_for_both(
     site: Path, make_host: MakeHost
 ) -> None:

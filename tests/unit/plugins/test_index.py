@@ -40,6 +40,7 @@ def in_child(site: Path, code: str, *, cwd: Path | None = None) -> str:
     return done.stdout
 
 
+@pytest.mark.promise(1)
 def test_a_plugin_is_described_without_being_imported(site: Path, cache: Path) -> None:
     declaration = tool_declaration("weigh")
     write_plugin(
@@ -200,6 +201,7 @@ def test_a_bad_manifest_is_a_problem_of_its_plugin_alone(
     assert found("even").problem == ""
 
 
+@pytest.mark.promise(27)
 def test_one_id_of_two_distributions_is_refused_and_both_are_named(
     site: Path, found: Found
 ) -> None:
@@ -220,6 +222,7 @@ def test_an_id_that_could_name_other_folders_is_refused(
     assert "is not usable" in found(plugin_id).problem
 
 
+@pytest.mark.promise(22)
 @pytest.mark.parametrize(
     ("requires", "python", "problem"),
     [
@@ -244,12 +247,14 @@ def test_what_does_not_fit_this_environment_is_told_before_import(
     assert bool(found("fit").problem) == bool(problem)
 
 
+@pytest.mark.promise(22)
 def test_all_that_does_not_fit_stands_in_one_message(site: Path, found: Found) -> None:
     write_plugin(site, "fit", requires=["nanobot-core>=99", "no-such-thing"], python=">=3.99")
 
     assert found("fit").problem.count(";") == 2
 
 
+@pytest.mark.promise(17)
 def test_only_dependencies_of_others_are_indirect(site: Path, found: Found) -> None:
     write_plugin(site, "wanted")
     write_plugin(site, "carried")
@@ -315,6 +320,7 @@ def test_a_scan_and_the_index_agree(site: Path, cache: Path) -> None:
     assert load_installed(cache) == load_installed(cache) == scan_installed()
 
 
+@pytest.mark.promise(17)
 def test_a_requested_plugin_stays_direct_when_another_package_requires_it(
     site: Path, found: Found
 ) -> None:

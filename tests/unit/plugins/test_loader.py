@@ -54,6 +54,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.promise(13)
 @pytest.mark.parametrize(("code", "target", "reason", "remedy"), FAULTS)
 def test_each_failure_is_told_apart(
     site: Path, code: str, target: str, reason: str, remedy: str

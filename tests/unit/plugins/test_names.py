@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import example, given, strategies as st
 
 from nanobot_core.plugins.tool_names import MAX_NAME_CHARS, assign_tool_names, long_name
@@ -18,6 +19,7 @@ def test_a_unique_name_stays_short() -> None:
     assert assign_tool_names({"files": ["read"]}, {})[0] == {("files", "read"): "read"}
 
 
+@pytest.mark.promise(27)
 def test_a_contested_name_is_spelt_out_for_all_and_the_remedy_is_told() -> None:
     public, clashes = assign_tool_names({"web": ["search"], "files": ["search"]}, {})
 

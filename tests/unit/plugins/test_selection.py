@@ -60,6 +60,7 @@ def enabled(chosen: dict[str, Selection]) -> set[str]:
     return {plugin_id for plugin_id, item in chosen.items() if item.enabled}
 
 
+@pytest.mark.promise(17)
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [("direct", {"a", "named"}), ("listed", {"named"}), ("all", {"a", "carried", "named"})],
@@ -99,6 +100,7 @@ def test_what_is_out_says_why(
     assert (chosen["a"].enabled, chosen["a"].condition.reason) == (False, reason)
 
 
+@pytest.mark.promise(37)
 def test_safe_keeps_what_belongs_to_the_core() -> None:
     plugins = [installed("ours", bundled=True), installed("theirs")]
 
@@ -126,6 +128,7 @@ def test_a_plugin_whose_code_was_examined_in_vain_is_out() -> None:
     )
 
 
+@pytest.mark.promise(30)
 def test_what_an_enabled_plugin_requires_is_enabled_down_the_chain() -> None:
     plugins = [
         installed("a", requires=["b"]),
@@ -250,6 +253,7 @@ def test_whatever_is_installed_the_enabled_ones_fit_each_other(
     assert decide(shuffled, disabled=disabled) == chosen
 
 
+@pytest.mark.promise(30)
 @pytest.mark.parametrize(
     ("requirement", "reason"),
     [

@@ -28,6 +28,7 @@ def ready(event):
 """
 
 
+@pytest.mark.promise(11)
 async def test_a_plugin_that_blocks_the_loop_is_named_with_file_and_line(
     site: Path, make_host: MakeHost, warnings: list[str]
 ) -> None:

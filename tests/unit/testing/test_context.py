@@ -16,6 +16,7 @@ class Limits(BaseModel):
     limit: int = 3
 
 
+@pytest.mark.promise(32)
 def test_it_is_a_plugin_context_on_the_temporary_folder(tmp_path: Path) -> None:
     fake = FakePluginContext(tmp_path, plugin_id="demo", environment={"A": "1", "B": "2"})
     context: PluginContext = fake

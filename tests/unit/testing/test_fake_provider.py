@@ -21,6 +21,7 @@ from nanobot_core.testing import FakeProvider, FakeReply
 REQUEST = ChatRequest(messages=(Message(role="user", content="hi"),), model="m")
 
 
+@pytest.mark.promise(32)
 @pytest.mark.anyio
 async def test_steps_are_taken_in_order_and_requests_recorded() -> None:
     call = ToolCall("1", "read_file", {"path": "a"})

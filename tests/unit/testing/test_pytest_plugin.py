@@ -34,6 +34,7 @@ def test_loading_the_plugin_imports_nothing_heavy() -> None:
     assert child.stdout.strip() == str([f"nanobot_core.{name}" for name in light])
 
 
+@pytest.mark.promise(32)
 @pytest.mark.anyio
 async def test_the_fixtures_belong_together(
     nanobot_clock: FakeClock, nanobot_context: FakePluginContext
@@ -58,6 +59,7 @@ def run(pytester: pytest.Pytester, *arguments: str, limit_s: float = 50) -> pyte
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=limit_s)
 
 
+@pytest.mark.promise(33)
 def test_a_good_plugin_passes_without_a_line_of_its_author(
     pytester: pytest.Pytester, site: Path
 ) -> None:
@@ -68,6 +70,7 @@ def test_a_good_plugin_passes_without_a_line_of_its_author(
     result.assert_outcomes(passed=3)
 
 
+@pytest.mark.promise(33, 34)
 @pytest.mark.timeout(450)
 def test_faulty_plugins_fail_with_what_is_wrong_and_how_to_fix_it(
     tmp_path: Path, site: Path
