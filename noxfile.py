@@ -220,7 +220,7 @@ def types(session: nox.Session) -> None:
     # Packages that the tests install as third parties would.
     samples = [
         str(ROOT / "tests/integration/cli/site"),
-        str(ROOT / "tests/strangers/weather_station/src"),
+        *(str(path) for path in sorted(ROOT.glob("tests/strangers/*/src"))),
     ]
     env = {"MYPYPATH": os.pathsep.join([str(ROOT), *sources, *samples])}
     packages = sorted(str(path) for path in ROOT.glob("plugins/*/src/nanobot_*"))

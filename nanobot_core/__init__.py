@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.context import (
         Contributed as Contributed,
         ContributionHook as ContributionHook,
+        EventHook as EventHook,
         PluginContext as PluginContext,
         ToolSet as ToolSet,
     )
@@ -239,7 +240,10 @@ if TYPE_CHECKING:
     from nanobot_core.hooks import specs as on
     from nanobot_core.hooks.agent_hook import AgentHook as AgentHook, CompositeHook as CompositeHook
     from nanobot_core.hooks.markers import (
+        declare_chain as declare_chain,
         declare_contribution as declare_contribution,
+        declare_gate as declare_gate,
+        declare_observer as declare_observer,
         hookimpl as hookimpl,
     )
     from nanobot_core.media import MediaStore as MediaStore, MediaTooLarge as MediaTooLarge
@@ -311,7 +315,9 @@ _HOMES = {
         "nanobot_core.contracts.channel": (
             "Channel ChannelCapabilities ChannelSpec Complete Draft Inbox"
         ),
-        "nanobot_core.contracts.context": "Contributed ContributionHook PluginContext ToolSet",
+        "nanobot_core.contracts.context": (
+            "Contributed ContributionHook EventHook PluginContext ToolSet"
+        ),
         "nanobot_core.contracts.isolation": "IsolatedPlugin IsolatorSpec",
         "nanobot_core.contracts.agent": "AgentAccess AgentTask TaskOutcome",
         "nanobot_core.contracts.login": "LoginFlow LoginPrompt ProviderLogin",
@@ -363,7 +369,9 @@ _HOMES = {
         "nanobot_core.folder": "Folder",
         "nanobot_core.hooks": "on",
         "nanobot_core.hooks.agent_hook": "AgentHook CompositeHook",
-        "nanobot_core.hooks.markers": "declare_contribution hookimpl",
+        "nanobot_core.hooks.markers": (
+            "declare_chain declare_contribution declare_gate declare_observer hookimpl"
+        ),
         "nanobot_core.media": "MediaStore MediaTooLarge",
         "nanobot_core.messages": (
             "Button Content ContentBlock ImageBlock InboundMessage JsonObject JsonValue "

@@ -31,6 +31,8 @@ def triggers(manifest: Manifest, settings: Settings) -> list[str]:
         name for name in manifest.hooks if name in points and points[name].kind is not Kind.OWN
     ]
     found = [f"starts with the agent, to hear {', '.join(heard)}"] if heard else []
+    if of_others := [name for name in manifest.hooks if name not in points]:
+        found.append(f"starts when another plugin uses its hooks {', '.join(of_others)}")
     found += [_trigger(item, settings) for item in manifest.declarations]
     return list(dict.fromkeys(filter(None, found)))
 

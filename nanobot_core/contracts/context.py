@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 SharedT = TypeVar("SharedT")
 ContributionT = TypeVar("ContributionT")
 ContributionT_co = TypeVar("ContributionT_co", covariant=True)
+EventT = TypeVar("EventT")
+EventT_contra = TypeVar("EventT_contra", contravariant=True)
+AnswerT = TypeVar("AnswerT")
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,21 @@ class ContributionHook(Protocol[ContributionT_co]):
     @property
     def declaration(self) -> Callable[[PluginContext], Iterable[ContributionT_co]]:
         """The function whose signature and docstring are the contract."""
+
+
+class EventHook(Protocol[EventT_contra, AnswerT_co]):
+    """A hook that a plugin calls with an event.
+
+    It is made by `declare_observer`, `declare_gate` or `declare_chain`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The hook's name."""
+
+    @property
+    def unanswered(self) -> Callable[[EventT_contra], AnswerT_co]:
+        """Returns the answer to an event if nothing implements the hook."""
 
 
 class ToolSet(Protocol):
@@ -161,6 +180,26 @@ class PluginContext(Protocol):
 
         Raises:
             PluginRejected: it may not read this hook.
+        """
+
+    async def call(self, hook: EventHook[EventT, AnswerT], event: EventT) -> AnswerT:
+        """Call a hook of this plugin's own and return the answer of those that implement it.
+
+        The enabled plugins that implement it are activated if necessary, and called in their order,
+        each with a time limit. One that fails is reported and passed over; of a gate, it refuses.
+        Not in ``start``: the plugin is not active yet.
+
+        Args:
+            hook: one of those in this plugin's ``contribute_hookspecs``.
+            event: passed to each implementation.
+
+        Returns:
+            Of a gate the first `Refuse` or None, of a chain the field as the last one left it, of
+            an observer None.
+
+        Raises:
+            PluginRejected: the plugin does not declare the hook, or is not active.
+            HookError: an implementation of a chain failed and is marked critical.
         """
 
     def environment(self, names: Iterable[str]) -> Mapping[str, str]:

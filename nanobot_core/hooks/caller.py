@@ -299,14 +299,23 @@ class DetachedQueues:
                 self._runtime.report(error)
 
 
-_CALLERS: dict[Kind, type[Caller]] = {
+EventCaller = Observe[Any] | Chain[Any, Any] | First[Any, Any]
+CALLERS: dict[Kind, type[EventCaller]] = {
     Kind.OBSERVE: Observe,
     Kind.CHAIN: Chain,
+    # Of a gate, the first refusal is the answer.
+    Kind.GATE: First,
     Kind.FIRST: First,
-    Kind.GATHER: Gather,
-    Kind.GATE: AuthorizeToolCall,
-    Kind.WRAP: WrapModelCall,
 }
+"""How hooks with one event are called, those that plugins declare included."""
+
+
+_SPECIAL: dict[str, type[Caller]] = {
+    "authorize_tool_call": AuthorizeToolCall,
+    "gather_context": Gather,
+    "wrap_model_call": WrapModelCall,
+}
+"""Those that are called in a way of their own."""
 
 
 class Hooks:
@@ -320,6 +329,9 @@ class Hooks:
     Args:
         runtime: what calls need from the application.
         implementations: by hook name, in calling order.
+
+    Attributes:
+        own: by name, those hooks that plugins declare and have called in this generation.
     """
 
     admit_message: First[events.MessageReceived, Refuse]
@@ -357,11 +369,10 @@ class Hooks:
         self.implementations: dict[str, Sequence[Implementation]] = dict(implementations or {})
         self.runtime = runtime
         self.queues: DetachedQueues = queues or DetachedQueues(runtime)
+        self.own: dict[str, EventCaller] = {}
         for name, point in declared_hooks().items():
             found = self.implementations.get(name, ())
-            # Of `admit_message`, the first refusal is the answer.
-            caller = First if name == "admit_message" else _CALLERS.get(point.kind)
-            if caller is not None:
+            if (caller := _SPECIAL.get(name) or CALLERS.get(point.kind)) is not None:
                 setattr(self, name, caller(point, found, runtime))
             elif point.kind is Kind.DETACHED:
                 setattr(self, name, Detached(found, self.queues))

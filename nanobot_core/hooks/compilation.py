@@ -15,7 +15,7 @@ from nanobot_core.hooks.account import Account, Circuit
 from nanobot_core.hooks.caller import DetachedQueues, Hooks, declared_hooks
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.hooks.kinds import Kind
-from nanobot_core.hooks.markers import PROJECT, HookPoint, options_of, point_of
+from nanobot_core.hooks.markers import OWN_KINDS, PROJECT, HookPoint, options_of, point_of
 from nanobot_core.text import nearest
 
 
@@ -72,6 +72,9 @@ def compile_plugin(
     compiled: dict[str, Sequence[Implementation]] = {}
     for caller in manager.get_hookcallers(registrant.namespace) or ():
         point = points.get(caller.name) or _point_of_another(manager, registrant, caller)
+        if point is None and all(item.optionalhook for item in caller.get_hookimpls()):
+            compiled[caller.name] = _by_name(registrant, caller, stats)
+            continue
         if point is None:
             close = " or ".join(f"'{name}'" for name in nearest(caller.name, points))
             raise PluginRejected(
@@ -79,16 +82,45 @@ def compile_plugin(
                 f"it implements hook '{caller.name}', which does not exist",
                 f"did you mean {close}" if close else "see the hook reference",
             )
-        found = caller.get_hookimpls()
-        if len(found) > 1 and point.kind in {Kind.CONTRIBUTE, Kind.OWN}:
-            reason = f"it implements hook '{caller.name}' {len(found)} times"
-            raise PluginRejected(registrant.id, reason, "make one function of them")
-        for item in found:
-            _check_form(registrant, item, point)
-        compiled[caller.name] = tuple(
-            _compile(registrant, item, point, stats, limits or {}) for item in found
-        )
+        compiled[caller.name] = _compile_caller(registrant, caller, point, stats, limits or {})
     return compiled
+
+
+def compile_hook(
+    registrant: Registrant,
+    point: HookPoint[..., Any],
+    stats: HookStats,
+    limits: Mapping[str, float] | None = None,
+) -> Sequence[Implementation]:
+    """Return what one plugin implements of a hook that another plugin declares.
+
+    Its implementations are those with the hook's name, however they are marked. Arguments and
+    errors as those of `compile_plugin`.
+    """
+    manager = pluggy.PluginManager(PROJECT)
+    _declare(manager, registrant, point)
+    try:
+        manager.register(registrant.namespace, name=registrant.id)
+    except pluggy.PluginValidationError as error:
+        raise PluginRejected(registrant.id, " ".join(str(error).split())) from error
+    caller: pluggy.HookCaller = getattr(manager.hook, point.name)
+    return _compile_caller(registrant, caller, point, stats, limits or {})
+
+
+def in_order(
+    implementations: Sequence[Implementation], first: Sequence[str]
+) -> list[Implementation]:
+    """Return the implementations of one hook as they are called.
+
+    Args:
+        implementations: in the order of the plugins.
+        first: ids of plugins that the owner puts in front, in this order.
+    """
+    places = {plugin: place for place, plugin in enumerate(first)}
+    # Sorting is stable: equal implementations stay in the order of the plugins.
+    return sorted(
+        implementations, key=lambda each: (places.get(each.plugin, len(places)), each.priority)
+    )
 
 
 def join_hooks(
@@ -110,10 +142,8 @@ def join_hooks(
     for plugin in plugins:
         for name, implementations in plugin.items():
             joined.setdefault(name, []).extend(implementations)
-    for name, implementations in joined.items():
-        # Sorting is stable: equal implementations stay in the order of the plugins.
-        implementations.sort(key=_place_among((order or {}).get(name, ())))
-    return Hooks(runtime, joined, queues)
+    ordered = {name: in_order(found, (order or {}).get(name, ())) for name, found in joined.items()}
+    return Hooks(runtime, ordered, queues)
 
 
 def build_hooks(
@@ -129,10 +159,36 @@ def build_hooks(
     return join_hooks(plugins, runtime, order=order)
 
 
-def _place_among(first: Sequence[str]) -> Callable[[Implementation], tuple[int, int]]:
-    """Return the sorting key that puts the plugins `first` in front."""
-    places = {plugin: place for place, plugin in enumerate(first)}
-    return lambda each: (places.get(each.plugin, len(places)), each.priority)
+def _compile_caller(
+    registrant: Registrant,
+    caller: pluggy.HookCaller,
+    point: HookPoint[..., Any],
+    stats: HookStats,
+    limits: Mapping[str, float],
+) -> Sequence[Implementation]:
+    found = caller.get_hookimpls()
+    if len(found) > 1 and point.kind in {Kind.CONTRIBUTE, Kind.OWN}:
+        reason = f"it implements hook '{caller.name}' {len(found)} times"
+        raise PluginRejected(registrant.id, reason, "make one function of them")
+    for item in found:
+        _check_form(registrant, item, point)
+    return tuple(_compile(registrant, item, point, stats, limits) for item in found)
+
+
+def _by_name(
+    registrant: Registrant, caller: pluggy.HookCaller, stats: HookStats
+) -> Sequence[Implementation]:
+    """Return implementations of a hook that is not known here, to name it in the manifest.
+
+    They are not called: `compile_hook` checks them against the declaration first.
+    """
+    _, circuit = stats.entry(registrant.id, caller.name)
+    return tuple(
+        Implementation(
+            plugin=registrant.id, hook=caller.name, function=item.function, circuit=circuit
+        )
+        for item in caller.get_hookimpls()
+    )
 
 
 def _compile(
@@ -152,6 +208,7 @@ def _compile(
         options=options_of(found.function),
         priority=-1 if found.tryfirst else 1 if found.trylast else 0,
         limit_s=limits.get(f"{registrant.id}.{point.name}", of_hook),
+        revision=point.revision,
         account=account,
         circuit=circuit,
     )
@@ -199,15 +256,22 @@ def _point_of_another(
     Its decorator is the declaration, so the plugin that declares the hook need not be active.
     """
     point = point_of(caller.get_hookimpls()[0].function)
-    if point is None or point.name != caller.name or point.kind is not Kind.CONTRIBUTE:
+    if point is None or point.name != caller.name or point.kind not in OWN_KINDS:
         return None
+    _declare(manager, registrant, point)
+    return point
+
+
+def _declare(
+    manager: pluggy.PluginManager, registrant: Registrant, point: HookPoint[..., Any]
+) -> None:
+    """Let pluggy know the declaration of a hook; it checks implementations that are registered."""
     declarations = ModuleType("hooks of another plugin")
     setattr(declarations, point.name, point.declaration)
     try:
         manager.add_hookspecs(declarations)
     except pluggy.PluginValidationError as error:
         raise PluginRejected(registrant.id, " ".join(str(error).split())) from error
-    return point
 
 
 def _check_form(registrant: Registrant, found: pluggy.HookImpl, point: HookPoint[..., Any]) -> None:

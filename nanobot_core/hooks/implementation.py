@@ -40,6 +40,7 @@ class Implementation:
         options: options of the implementation.
         priority: -1 to come before the others (``tryfirst``), 1 to come after them, else 0.
         limit_s: seconds one call may take, or ``None`` if it waits for a person.
+        revision: that of the declaration, 0 if only its name is known.
         account: running totals, shared by all generations.
         circuit: whether calls go through, shared by all generations.
     """
@@ -52,6 +53,7 @@ class Implementation:
     options: ImplementationOptions = field(default_factory=ImplementationOptions)
     priority: int = 0
     limit_s: float | None = None
+    revision: int = 0
     account: Account = field(default_factory=Account)
 
 

@@ -12,7 +12,7 @@ Events are frozen; new facts are new fields.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nanobot_core.contracts.plugin import Allow, Ask, ContextBlock, Deny, Refuse, Rewrite, Ticket
 from nanobot_core.contracts.provider import LLMResponse
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from nanobot_core.contracts.channel import ChannelSpec
-    from nanobot_core.contracts.context import ContributionHook, PluginContext
+    from nanobot_core.contracts.context import ContributionHook, EventHook, PluginContext
     from nanobot_core.contracts.isolation import IsolatorSpec
     from nanobot_core.contracts.job import SystemJob, Trigger
     from nanobot_core.contracts.memory import MemorySpec
@@ -89,11 +89,12 @@ def __getattr__(name: str) -> object:
 
 
 @declare(Kind.CONTRIBUTE)
-def contribute_hookspecs() -> Iterable[ContributionHook[object]]:
-    """Contribute hooks that the plugin declares with `declare_contribution`.
+def contribute_hookspecs() -> Iterable[ContributionHook[object] | EventHook[Any, object]]:
+    """Contribute the hooks that the plugin declares for others.
 
+    They are made by `declare_contribution`, `declare_observer`, `declare_gate` or `declare_chain`.
     Their names begin with the plugin's id and an underscore. Other plugins implement them; the
-    plugin reads their items with ``ctx.contributed``.
+    plugin reads contributions with ``ctx.contributed`` and calls the others with ``ctx.call``.
     """
 
 

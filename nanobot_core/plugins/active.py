@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from nanobot_core.config.tree import parse_path, resolve
 from nanobot_core.config.validation import validate_section
@@ -21,8 +22,14 @@ from nanobot_core.errors import (
     PluginRejected,
 )
 from nanobot_core.hooks.caller import GATES, declared_hooks
-from nanobot_core.hooks.compilation import CompiledPlugin, HookStats, Registrant, compile_plugin
-from nanobot_core.hooks.implementation import HookRuntime, invoke
+from nanobot_core.hooks.compilation import (
+    CompiledPlugin,
+    HookStats,
+    Registrant,
+    compile_hook,
+    compile_plugin,
+)
+from nanobot_core.hooks.implementation import HookRuntime, Implementation, invoke
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import HostContext, HostFacts
 from nanobot_core.plugins.examine import (
@@ -50,6 +57,7 @@ if TYPE_CHECKING:
 
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.plugin import StopCause
+    from nanobot_core.hooks.markers import HookPoint
     from nanobot_core.messages import JsonObject
     from nanobot_core.plugins.index import InstalledPlugin
 
@@ -82,6 +90,7 @@ class ActivePlugin:
         runtime: runs its own hooks in tasks that the application owns.
         compiled: what it implements, by hook.
         stats: accounts and circuits of its hooks.
+        limits: seconds by hook, or by ``plugin.hook``, instead of those of the kind.
         source: what it was made from.
         sections: its part of the configuration by key path, as it uses it.
         terms: the core's settings at its start.
@@ -98,6 +107,7 @@ class ActivePlugin:
     runtime: HookRuntime
     compiled: CompiledPlugin
     stats: HookStats
+    limits: Mapping[str, float] = field(default_factory=dict)
     source: Source
     sections: Mapping[str, JsonObject] = field(default_factory=dict, repr=False)
     terms: Hashable = ()
@@ -107,6 +117,9 @@ class ActivePlugin:
     successor: ActivePlugin | None = None
     _entries: dict[str, tuple[Tool | LazyTool, RegisteredTool]] = field(default_factory=dict)
     _given: dict[str, list[Any]] = field(default_factory=dict, init=False)
+    _fitted: WeakKeyDictionary[HookPoint[..., Any], Sequence[Implementation]] = field(
+        default_factory=WeakKeyDictionary, init=False
+    )
     _stopped: bool = field(default=False, init=False)
 
     @property
@@ -212,7 +225,28 @@ class ActivePlugin:
         self._given = {}
         return True
 
-    async def contribute_by(self, hook: str) -> list[Any]:
+    def implementing(self, point: HookPoint[..., Any]) -> Sequence[Implementation]:
+        """Return its implementations of a hook of the core, or of one that a plugin declares.
+
+        Raises:
+            PluginRejected: they do not fit the declaration, or were built for another revision.
+        """
+        hook = point.name
+        if hook not in self.compiled or declared_hooks().get(hook) is point:
+            return self.compiled.get(hook, ())
+        built_for = self.manifest.hooks.get(hook)
+        if built_for and built_for != point.revision:
+            raise PluginRejected(
+                self.id,
+                f"it was built for revision {built_for} of hook '{hook}', and revision "
+                f"{point.revision} is installed",
+                f"upgrade '{self.id}'",
+            )
+        if point not in self._fitted:
+            self._fitted[point] = compile_hook(self.registrant, point, self.stats, self.limits)
+        return self._fitted[point]
+
+    async def contribute_by(self, point: HookPoint[..., Any]) -> list[Any]:
         """Return what the plugin contributes by one hook, called in a thread.
 
         A hook that succeeds is called again only after the plugin applied other settings, so that
@@ -220,15 +254,19 @@ class ActivePlugin:
 
         Raises:
             PluginLoadFailed: the hook failed or did not end.
+            PluginRejected: it does not fit its declaration, or returned other objects.
         """
-        if hook not in self.compiled:
+        hook = point.name
+        if not (implementations := self.implementing(point)):
             return []
         if hook in (given := self._given):
             return given[hook]
-        [implementation] = self.compiled[hook]
+        [implementation] = implementations
         collecting = replace(
             implementation,
-            function=lambda: collect(self.id, hook, implementation.function, self.context),
+            function=lambda: collect(
+                self.id, hook, implementation.function, self.context, point.result
+            ),
             options=replace(implementation.options, blocking=True),
         )
         try:
@@ -248,7 +286,7 @@ class ActivePlugin:
         """
         if self.contributed is not None:
             return
-        found = await self.contribute_by(KINDS["tools"])
+        found = await self.contribute_by(declared_hooks()[KINDS["tools"]])
         self.registered_tools(found, {})
         self.contributed = found
 
@@ -468,6 +506,7 @@ class Starter:
             runtime=self.facts.runtime,
             compiled=compiled,
             stats=stats,
+            limits=limits,
             source=source,
             sections=self.sections(manifest),
             terms=self.terms(manifest),

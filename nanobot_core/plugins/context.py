@@ -34,7 +34,12 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from nanobot_core.contracts.agent import AgentAccess
-    from nanobot_core.contracts.context import Contributed, ContributionHook, PluginContext
+    from nanobot_core.contracts.context import (
+        Contributed,
+        ContributionHook,
+        EventHook,
+        PluginContext,
+    )
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.media import MediaStore
     from nanobot_core.net.policy import NetworkPolicy
@@ -98,7 +103,10 @@ class PluginResources:
 SettingsT = TypeVar("SettingsT", bound="BaseModel")
 SharedT = TypeVar("SharedT")
 ContributionT = TypeVar("ContributionT")
-Contributions = Callable[[str], Awaitable["Sequence[Contributed[Any]]"]]
+EventT = TypeVar("EventT")
+AnswerT = TypeVar("AnswerT")
+Contributions = Callable[[Any], Awaitable["Sequence[Contributed[Any]]"]]
+Calls = Callable[[str, Any, object], Awaitable[Any]]
 
 AgentOf = Callable[[str], "AgentAccess"]
 
@@ -229,13 +237,22 @@ class HostContext:
         self, hook: ContributionHook[ContributionT]
     ) -> Sequence[Contributed[ContributionT]]:
         """Return what the enabled plugins give by a hook of this plugin's own."""
-        if hook.name not in self._readable_hooks:
+        self._must_declare(hook.name, "asks for what others contribute by")
+        return await self._host.contributed(hook)
+
+    async def call(self, hook: EventHook[EventT, AnswerT], event: EventT) -> AnswerT:
+        """Call a hook of this plugin's own and return the answer of those that implement it."""
+        self._must_declare(hook.name, "calls")
+        answer: AnswerT = await self._host.call(self.id, hook, event)
+        return answer
+
+    def _must_declare(self, hook: str, doing: str) -> None:
+        if hook not in self._readable_hooks:
             raise PluginRejected(
                 self.id,
-                f"it asks for what others contribute by '{hook.name}', which it does not declare",
+                f"it {doing} '{hook}', which it does not declare",
                 "name its own hooks in contribute_hookspecs, the core's in PluginFacts.reads",
             )
-        return await self._host.contributed(hook.name)
 
     def environment(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return those of the named environment variables that are set and declared."""
@@ -265,9 +282,14 @@ class HostContext:
         self.resources.on_dispose(close)
 
 
-async def _nothing(hook: str) -> Sequence[Contributed[Any]]:
+async def _nothing(hook: object) -> Sequence[Contributed[Any]]:
     """Return nothing: in an examination, no other plugin runs."""
     return ()
+
+
+async def _unanswered(owner: str, hook: EventHook[EventT, AnswerT], event: EventT) -> AnswerT:
+    """Return the answer that nothing gives: in an examination, no other plugin runs."""
+    return hook.unanswered(event)
 
 
 def _conceal_nothing(owner: str, secrets: Iterable[str]) -> None:
@@ -288,6 +310,7 @@ class HostFacts:
         gateway: returns the gateway that plugins run in, or ``None``.
         agent: returns the agent as the plugin of an id may use it.
         contributed: returns what plugins contribute by a hook of another plugin.
+        call: calls a hook of the plugin of an id with an event.
         conceal: masks the present secrets of an owner in all texts.
     """
 
@@ -303,4 +326,5 @@ class HostFacts:
     gateway: Callable[[], GatewayAccess | None] = lambda: None
     agent: AgentOf = no_agent
     contributed: Contributions = _nothing
+    call: Calls = _unanswered
     conceal: Callable[[str, Iterable[str]], None] = _conceal_nothing

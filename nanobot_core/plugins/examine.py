@@ -22,7 +22,7 @@ from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.compilation import CompiledPlugin, HookStats, Registrant, compile_plugin
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
-from nanobot_core.hooks.markers import HookPoint
+from nanobot_core.hooks.markers import OWN_KINDS, HookPoint
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.plugins.context import HostContext, HostFacts
@@ -227,7 +227,7 @@ def describe(registrant: Registrant) -> Manifest:
         id=registrant.id,
         declarations=tuple(sorted(declarations, key=lambda item: (item.kind, item.name))),
         hooks={
-            name: points[name].revision if name in points else 1
+            name: compiled[name][0].revision
             for name in sorted(compiled)
             if name not in points or name in OPEN_HOOKS or points[name].kind is not Kind.CONTRIBUTE
         },
@@ -240,9 +240,20 @@ def describe(registrant: Registrant) -> Manifest:
 
 
 def collect(
-    plugin_id: str, hook: str, function: Callable[..., Any], context: HostContext
+    plugin_id: str,
+    hook: str,
+    function: Callable[..., Any],
+    context: HostContext,
+    items: tuple[type, ...] = (),
 ) -> list[Any]:
     """Return what a contribution hook returns.
+
+    Args:
+        plugin_id: the plugin.
+        hook: name of the hook.
+        function: its implementation.
+        context: passed to it.
+        items: classes of what it may return; empty means that the core's rules apply.
 
     Raises:
         PluginLoadFailed: it raised, or did not return an iterable.
@@ -251,10 +262,11 @@ def collect(
     takes_context = bool(inspect.signature(function).parameters)
     with contained(plugin_id, hook, "fix the plugin"):
         found = list(function(context) if takes_context else function())
-    expected = OPEN_HOOKS.get(hook, object)
+    expected = items or (OPEN_HOOKS.get(hook, object),)
     for each in found:
         if not isinstance(each, expected):
-            reason = f"{hook} returned {type(each).__name__}, return {expected.__name__}"
+            names = " or ".join(kind.__name__ for kind in expected)
+            reason = f"{hook} returned {type(each).__name__}, return {names}"
             raise PluginRejected(plugin_id, reason)
     return found
 
@@ -274,11 +286,11 @@ def _own_hooks(registrant: Registrant, functions: dict[str, Any]) -> tuple[str, 
     names: list[str] = []
     prefix = f"{registrant.id.replace('-', '_')}_"
     for point in contribute() if contribute else ():
-        if not isinstance(point, HookPoint) or point.kind is not Kind.CONTRIBUTE:
+        if not isinstance(point, HookPoint) or point.kind not in OWN_KINDS:
             raise PluginRejected(
                 registrant.id,
                 f"contribute_hookspecs returned {type(point).__name__}",
-                "return what declare_contribution makes",
+                "return what declare_contribution, _observer, _gate or _chain makes",
             )
         if not point.name.startswith(prefix) or not point.declaration.__doc__:
             raise PluginRejected(

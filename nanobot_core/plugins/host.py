@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from nanobot_core.config.environment import environment
-from nanobot_core.contracts.context import Contributed
-from nanobot_core.contracts.job import SystemJob, Trigger
 from nanobot_core.errors import ConfigError, PluginError, PluginRejected
 from nanobot_core.hooks.caller import Hooks, declared_hooks
 from nanobot_core.hooks.compilation import HookStats
@@ -35,12 +34,15 @@ from nanobot_core.plugins.health import (
 )
 from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.manifest import Declaration, brings_tools, listens
+from nanobot_core.plugins.own_hooks import OwnHooks
 from nanobot_core.plugins.table import Generation, PluginTable, Withdraw, nothing_runs
 from nanobot_core.plugins.tool_names import ToolOffering
 from nanobot_core.text import nearest
 from nanobot_core.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.plugin import StopCause
@@ -68,6 +70,7 @@ class PluginHost:
         tools: the tools of active plugins and of the program itself.
         table: the active plugins and the generation that they make up.
         changes: replaces, enables and disables plugins while the program runs.
+        own_hooks: hooks that plugins declare for each other.
     """
 
     def __init__(
@@ -94,6 +97,9 @@ class PluginHost:
             catalogue, self._starter(loaded), offering, self._conditions
         )
         self.changes: PluginChanges = PluginChanges(self.table, self._starter, self._withdraw)
+        self.own_hooks: OwnHooks = OwnHooks(
+            self.table, self.activate, self._conditions, self._runtime
+        )
         self._loading_tools = asyncio.Lock()
 
     @property
@@ -286,37 +292,6 @@ class PluginHost:
             for key in (each.plugin.id,)
         ]
 
-    async def _contributed(self, hook: str) -> Sequence[Contributed[Any]]:
-        """Return what plugins contribute by a hook of another plugin; starts them if needed.
-
-        A plugin that fails is reported and left out, and so is what has the name of something that
-        another one contributes.
-        """
-        from loguru import logger
-
-        found: dict[str, Contributed[Any]] = {}
-        for plugin_id in self._contributors(hook):
-            try:
-                values = await (await self.activate(plugin_id)).contribute_by(hook)
-            except (PluginError, ConfigError) as error:
-                logger.bind(plugin=plugin_id).warning("its '{}' is left out: {}", hook, error)
-                continue
-            for number, value in enumerate(values):
-                name = _name_of(value) or f"{plugin_id}/{number}"
-                taken = found.setdefault(name, Contributed(plugin_id, value))
-                if taken.value is not value and plugin_id not in self._conditions.by_id:
-                    reason = f"its '{name}' is left out, because '{taken.plugin}' has one"
-                    clash = PluginRejected(plugin_id, reason, "ask its author to rename it")
-                    logger.warning("{}", clash)
-                    self._conditions.note_degraded(plugin_id, clash)
-        return list(found.values())
-
-    def _contributors(self, hook: str) -> list[str]:
-        """Return the plugins that may run and implement `hook`, in calling order."""
-        installed = [plugin.id for plugin in self.catalogue.enabled() if hook in plugin.gives.hooks]
-        registered = self.table.registered_active()
-        return installed + [each.id for each in registered if hook in each.manifest.hooks]
-
     def _starter(self, loaded: LoadedConfig) -> Starter:
         """Return what makes plugins active with a configuration."""
         facts = HostFacts(
@@ -331,7 +306,9 @@ class PluginHost:
             environment=lambda names: environment(names, self._environ),
             gateway=lambda: self._gateway,
             agent=self._agent,
-            contributed=self._contributed,
+            # These are created later.
+            contributed=lambda hook: self.own_hooks.contributed(hook),  # noqa: PLW0108
+            call=lambda *call: self.own_hooks.call(*call),  # noqa: PLW0108
             conceal=self._conceal,
         )
         return Starter(
@@ -390,15 +367,10 @@ class PluginHost:
             logger.warning("{}: {}; {}", clash.claim, clash.outcome, clash.remedy)
         named = [("plugins.order", hook) for hook in plugins.order]
         named += [("plugins.limits", key.rpartition(".")[2]) for key in plugins.limits]
+        of_plugins = (each.plugin.gives.hookspecs for each in self.catalogue.selections.values())
+        known = {*declared_hooks(), *chain.from_iterable(of_plugins)}
         for place, hook in named:
-            if hook not in declared_hooks():
-                close = " or ".join(f"'{name}'" for name in nearest(hook, declared_hooks()))
+            if hook not in known:
+                close = " or ".join(f"'{name}'" for name in nearest(hook, known))
                 hint = f"did you mean {close}?" if close else "see nanobot plugins hooks"
                 logger.warning("{} names hook '{}', which does not exist; {}", place, hook, hint)
-
-
-def _name_of(contribution: object) -> str:
-    """Return what people call a job or a trigger, or an empty string."""
-    if isinstance(contribution, SystemJob):
-        return contribution.id
-    return contribution.name if isinstance(contribution, Trigger) else ""

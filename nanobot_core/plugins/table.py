@@ -93,6 +93,15 @@ class Leases:
             self._wake()
 
     @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Use the generation that the current work uses inside, else the current one."""
+        if _current.get() in self._held:
+            yield
+        else:
+            with self.hold():
+                yield
+
+    @contextmanager
     def given_back(self) -> Iterator[None]:
         """Do not count the caller's own work inside: it waits for a change of the plugins.
 

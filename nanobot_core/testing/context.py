@@ -31,13 +31,20 @@ if TYPE_CHECKING:
     from loguru import Logger
     from pydantic import BaseModel, SecretStr
 
-    from nanobot_core.contracts.context import Contributed, ContributionHook, PluginContext
+    from nanobot_core.contracts.context import (
+        Contributed,
+        ContributionHook,
+        EventHook,
+        PluginContext,
+    )
     from nanobot_core.contracts.service import GatewayAccess
 
     SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 SharedT = TypeVar("SharedT")
 ContributionT = TypeVar("ContributionT")
+EventT = TypeVar("EventT")
+AnswerT = TypeVar("AnswerT")
 
 
 SETTLE_LIMIT_S = 10.0
@@ -219,6 +226,8 @@ class FakePluginContext:
         agent: keeps the tasks that the plugin gives to the agent, and answers as a test says.
         tools: keeps the tools that the plugin publishes.
         concealed: the secrets that the plugin conceals, by name.
+        implementations: what implements the plugin's own hooks, by name: functions of the event
+            that a test sets.
 
     Args:
         tmp_path: folder of the test; workspace and data folder are made below it.
@@ -259,6 +268,7 @@ class FakePluginContext:
         self.tools: FakeToolSet = FakeToolSet()
         self.concealed: dict[str, frozenset[str]] = {}
         self._data_dir = tmp_path.resolve() / "data" / plugin_id
+        self.implementations: dict[str, Callable[[Any], Any]] = {}
         self._contributions = dict(contributions or {})
         self._settings = {} if settings is None else settings
         self._environment = dict(environment or {})
@@ -325,6 +335,12 @@ class FakePluginContext:
     ) -> Sequence[Contributed[ContributionT]]:
         """Return the contributions to that hook."""
         return self._contributions.get(hook.name, ())
+
+    async def call(self, hook: EventHook[EventT, AnswerT], event: EventT) -> AnswerT:
+        """Return the answer of the function that the test set, else that of nothing."""
+        function = self.implementations.get(hook.name)
+        answer: AnswerT | None = None if function is None else function(event)
+        return hook.unanswered(event) if answer is None else answer
 
     def environment(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return those of the named variables that were given."""

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import sysconfig
-import venv
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,10 +10,10 @@ from nanobot_core import Tool, ToolContext, tool
 from nanobot_core.app.application import Nanobot
 from nanobot_core.config.loading import load_config
 from nanobot_core.plugins.catalogue import Catalogue
+from tests.environments import Environment, build_wheel, make_environment
 
 STRANGERS = Path(__file__).parents[1] / "strangers"
 PACKAGE = STRANGERS / "weather_station"
-LIMIT_S = 50
 CONFIG = f"""\
 agents: {{defaults: {{model: scripted/one, provider: scripted}}}}
 plugins:
@@ -31,80 +24,20 @@ weather:
 """
 
 
-@dataclass(frozen=True)
-class Environment:
-    """A virtual environment with the core, and a home of its own."""
-
-    python: Path
-    home: Path
-    variables: Mapping[str, str]
-
-    def run(self, *arguments: str, code: int = 0) -> str:
-        """Run this environment's Python; return what it prints."""
-        done = subprocess.run(
-            [str(self.python), *arguments],
-            env=self.variables,
-            cwd=self.home,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        assert done.returncode == code, (done.stdout, done.stderr)
-        return done.stdout + done.stderr
-
-    def nanobot(self, *arguments: str, code: int = 0) -> str:
-        """Run a command of nanobot."""
-        return self.run("-m", "nanobot_core", *arguments, code=code)
-
-    def configure(self, text: str) -> Path:
-        """Write the configuration."""
-        file = self.home / "config.yaml"
-        file.write_text(text, "utf-8")
-        file.chmod(0o600)
-        return file
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the stranger's wheel with the build backend that it names."""
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=PACKAGE,
-        check=True,
-        capture_output=True,
-        timeout=LIMIT_S,
-    )
-    return next(folder.glob("*.whl"))
+    return build_wheel(PACKAGE, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Make an environment that sees what this one has installed, and has a pip of its own."""
-    root = tmp_path_factory.mktemp("stranger")
-    venv.create(root / "venv", with_pip=True)
-    python = root / "venv" / "bin" / "python"
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    here = sysconfig.get_path("purelib")
-    link = root / "venv" / "lib" / version / "site-packages" / "here.pth"
-    link.write_text(f"import site; site.addsitedir({here!r})\n")
-    home = root / "home"
-    home.mkdir()
-    variables = {
-        **{name: value for name, value in os.environ.items() if name.startswith("COV")},
-        "HOME": str(root),
-        "NANOBOT_HOME": str(home),
-        "PATH": os.environ["PATH"],
-    }
-    return Environment(python, home, variables)
+    return make_environment(tmp_path_factory.mktemp("stranger"))
 
 
 @pytest.fixture(scope="module")
 def installed(environment: Environment, wheel: Path) -> Environment:
     environment.configure(CONFIG)
-    environment.run(*["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"], str(wheel))
+    environment.install(wheel)
     return environment
 
 
@@ -184,7 +117,7 @@ def test_without_it_all_is_as_before(installed: Environment, wheel: Path) -> Non
     listed = installed.nanobot("plugins", "list")
     overview = installed.nanobot("--help")
     answer = installed.nanobot("agent", "-m", "call read_weather")
-    installed.run(*["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"], str(wheel))
+    installed.install(wheel)
 
     assert "weather" not in listed
     assert "weather station" not in overview

@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 23_800
+CORE: Final = 24_000
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -28,7 +28,7 @@ CLASSES: Final = 20
 OUTSIDE_CORE: Final = frozenset({"chat", "cli", "testing"})
 
 MODULES: Final = {
-    "__init__": Size(250, 395),
+    "__init__": Size(250, 400),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted, a run
@@ -50,15 +50,17 @@ MODULES: Final = {
     "errors": Size(120, 150),
     "folder": Size(150, 181),
     "events": Size(150, 240),
-    "hooks": Size(800, 1160),  # a single implementation that gathers takes no task
+    # A single implementation that gathers takes no task; plugins declare hooks of four kinds.
+    "hooks": Size(800, 1275),
     "lazy": Size(20, 30),
     "media": Size(80, 90),
     "messages": Size(200, 260),
     "ids": Size(5, 10),
     "net": Size(450, 667),
     "paths": Size(200, 260),
-    # What plugins contribute to others is checked; a scan parses little, and that once.
-    "plugins": Size(2700, 3739),
+    # What plugins contribute to others is checked, and their own hooks are called; a scan parses
+    # little, and that once.
+    "plugins": Size(2700, 3900),
     "private_file": Size(100, 133),
     "prompts": Size(100, 110),
     # One HTTP client, event streams, errors and answers for all providers behind HTTP.
@@ -98,8 +100,10 @@ PUBLIC_METHODS: Final = 15
 
 RAISED: Final[dict[tuple[str, str], int]] = {
     # One typed field for each thing that the host provides; the alternative is to pass the host.
-    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 22,
+    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 23,
     ("methods", "nanobot_core/plugins/context.py::HostContext"): 21,
+    # One for each fact of a declaration.
+    ("all-parameters", "nanobot_core/hooks/markers.py::HookPoint.__init__"): 9,
     # A test names the parts that it needs and leaves out the others.
     ("all-parameters", "nanobot_core/testing/context.py::FakePluginContext.__init__"): 9,
     # One for each option of the terminal.
