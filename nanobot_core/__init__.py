@@ -402,14 +402,24 @@ if not TYPE_CHECKING:  # type checkers take the imports above for the list
 
 
 def __getattr__(name: str) -> object:
+    from nanobot_core.deprecation import find_deprecation, importing_package, warn_once
+
     home = _HOMES.get(name)
+    deprecation = find_deprecation(f"nanobot_core.{name}")
     if home is None:
+        if deprecation is not None:
+            # An AttributeError would become an ImportError that does not name the replacement.
+            raise ImportError(deprecation.farewell)
         msg = f"module 'nanobot_core' has no attribute '{name}'"
         raise AttributeError(msg)
     module = importlib.import_module(home)
     # `on` is a submodule, the rest are attributes of one.
     value = importlib.import_module(f"{home}.specs") if name == "on" else getattr(module, name)
-    globals()[name] = value
+    if deprecation is None:
+        globals()[name] = value
+    else:
+        # Not kept, so that each plugin that imports it is named.
+        warn_once(importing_package(), deprecation)
     return value
 
 

@@ -33,7 +33,7 @@ NOTHING_INSTALLED = (
 )
 
 
-_DEVKIT = frozenset({"new", "build", "check"})
+_DEVKIT = frozenset({"bisect", "build", "check", "compat", "dev", "new"})
 """Commands of nanobot-devkit, which is not installed with the core."""
 
 

@@ -302,6 +302,7 @@ def declare(
     refuse: Callable[[str, str], object] | None = None,
     judges: str = "",
     waits_for_person: bool = False,
+    revision: int = 1,
 ) -> Callable[[Callable[P, R]], HookPoint[P, R]]:
     """Declare a hook of `kind`; the arguments are attributes of `HookPoint`."""
     return lambda declaration: HookPoint(
@@ -313,4 +314,5 @@ def declare(
         refuse=refuse,
         judges=judges,
         waits_for_person=waits_for_person,
+        revision=revision,
     )

@@ -14,6 +14,7 @@ from nanobot_core.config.tree import parse_path, resolve
 from nanobot_core.config.validation import validate_section
 from nanobot_core.contracts.plugin import Applied, Health, SettingsChange
 from nanobot_core.contracts.tool import DeclaredTool, LazyTool, Tool
+from nanobot_core.deprecation import find_deprecation, warn_once
 from nanobot_core.errors import (
     ConfigError,
     HookError,
@@ -484,6 +485,9 @@ class Starter:
         stats.on_open = lambda plugin_id: self.opened(stats, plugin_id)
         limits = {"stop": PLUGIN_END_S, **self.loaded.settings.plugins.limits}
         compiled = compile_plugin(registrant, stats, limits)
+        for hook in compiled:
+            if (deprecation := find_deprecation(f"on.{hook}")) is not None:
+                warn_once(registrant.id, deprecation)
         if source.installed is not None and source.installed.isolation is None:
             _check_declared(registrant.id, compiled, manifest)
 

@@ -7,6 +7,7 @@ from dataclasses import field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from nanobot_core._version import __version__
 from nanobot_core.config.models import PluginsSettings
 from nanobot_core.errors import PluginError, PluginNotFound
 from nanobot_core.plugins.consent import Consents, agree
@@ -19,7 +20,7 @@ from nanobot_core.plugins.index import (
     refuse_double_ids,
 )
 from nanobot_core.plugins.isolated import describe_isolated, with_isolated
-from nanobot_core.plugins.manifest import Declaration
+from nanobot_core.plugins.manifest import Declaration, generation_problem
 from nanobot_core.plugins.metadata import fits
 from nanobot_core.plugins.tool_names import NameClash, contested_names
 from nanobot_core.record import dataclass
@@ -161,8 +162,14 @@ def _decide(
 ) -> Selection:
     """Return the decision on a plugin that its owner has not left out."""
     chosen = _chosen(plugin, settings)
+    other_hooks = generation_problem(plugin.gives)
     if plugin.problem:
-        obstacle = Condition("incompatible", plugin.problem, _problem_remedy(plugin))
+        reasons = "; ".join(filter(None, (plugin.problem, other_hooks)))
+        obstacle = Condition("incompatible", reasons, _problem_remedy(plugin))
+    elif other_hooks:
+        name = plugin.distribution or f"'{plugin.id}'"
+        remedy = f"install a release of {name} for nanobot-core {__version__}"
+        obstacle = Condition("incompatible", other_hooks, remedy)
     return chosen if obstacle is None else replace(chosen, condition=obstacle)
 
 

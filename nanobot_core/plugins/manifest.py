@@ -275,6 +275,17 @@ def holds(condition: str, settings: Settings) -> bool:
     return section is not None and section.get("enabled", True) is True
 
 
+def generation_problem(manifest: Manifest) -> str:
+    """Return which hooks mean something else here than the plugin was built for; empty if none."""
+    points = declared_hooks()
+    wrong = [
+        f"generation {built} of hook '{name}' and this one has generation {points[name].revision}"
+        for name, built in manifest.hooks.items()
+        if name in points and points[name].revision != built
+    ]
+    return f"it is built for a nanobot-core with {', '.join(wrong)}" if wrong else ""
+
+
 def brings_tools(manifest: Manifest) -> bool:
     """Whether a plugin has tools, now or at run time."""
     return bool(manifest.of_kind("tools") or manifest.facts.tool_names)

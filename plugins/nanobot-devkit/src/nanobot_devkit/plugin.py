@@ -1,4 +1,4 @@
-"""Entry point: three commands under ``nanobot plugins``."""
+"""Entry point: commands under ``nanobot plugins``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nanobot_core import CliGroup, on
 
 @on.contribute_cli
 def contribute_cli() -> Iterable[CliGroup]:
-    """Contribute ``new``, ``build`` and ``check``."""
+    """Contribute the commands of plugin authors."""
     return (
         CliGroup(
             name="new",
@@ -27,6 +27,12 @@ def contribute_cli() -> Iterable[CliGroup]:
             name="check",
             summary="Report what prevents a plugin from being published.",
             app="nanobot_devkit.commands:check",
+            parent="plugins",
+        ),
+        CliGroup(
+            name="compat",
+            summary="Say which releases of nanobot-core a wheel fits.",
+            app="nanobot_devkit.compat:compat",
             parent="plugins",
         ),
     )
