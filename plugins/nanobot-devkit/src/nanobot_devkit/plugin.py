@@ -35,4 +35,10 @@ def contribute_cli() -> Iterable[CliGroup]:
             app="nanobot_devkit.compat:compat",
             parent="plugins",
         ),
+        CliGroup(
+            name="bisect",
+            summary="Find the plugin that makes a command fail.",
+            app="nanobot_devkit.bisection:bisect",
+            parent="plugins",
+        ),
     )
