@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 24_000
+CORE: Final = 24_150
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -28,7 +28,7 @@ CLASSES: Final = 20
 OUTSIDE_CORE: Final = frozenset({"chat", "cli", "testing"})
 
 MODULES: Final = {
-    "__init__": Size(250, 402),  # deprecated names are reported
+    "__init__": Size(250, 406),  # deprecated names are reported
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted, a run
