@@ -21,16 +21,23 @@ if TYPE_CHECKING:
     from nanobot_core.messages import JsonValue
 
 
-def handlers(gateway: Gateway, request_stop: Callable[[], None]) -> Mapping[str, Handler]:
+def handlers(
+    gateway: Gateway, request_stop: Callable[[], None], request_restart: Callable[[], None]
+) -> Mapping[str, Handler]:
     """Return the handler of each request, by name."""
 
     async def stop(_asked: Connection) -> JsonValue:
         request_stop()
         return None
 
+    async def restart(_asked: Connection) -> JsonValue:
+        request_restart()
+        return None
+
     return {
         "status": partial(_status, gateway),
         "stop": stop,
+        "restart": restart,
         "commands": partial(_commands, gateway),
         "turn": partial(_turn, gateway),
         "send": partial(_send, gateway),

@@ -60,25 +60,37 @@ class GatewayRunner:
         self._load = load or partial(load_again, bot)
         self._log = log or (lambda _: None)
         self._stop = asyncio.Event()
+        self._is_restart = False
         self._hurry = asyncio.Event()
         self._starting: asyncio.Task[object] | None = None
+
+    def request_restart(self) -> None:
+        """Make `run` end and return True. Has no effect if it is ending already."""
+        if not self._stop.is_set():
+            self.request_stop()
+            self._is_restart = True
 
     def request_stop(self) -> None:
         """Make `run` end; a second call makes it end without waiting for turns."""
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
+        self._is_restart = False
         if self._starting is not None:
             self._starting.cancel()
             self._starting = None
 
-    async def run(self, on_ready: Callable[[], None] | None = None) -> None:
-        """Run until `request_stop` or a signal, then end within the grace time.
+    async def run(self, on_ready: Callable[[], None] | None = None) -> bool:
+        """Run until `request_stop`, `request_restart` or a signal; end within the grace time.
 
-        A stop during the start cancels the start.
+        A stop during the start cancels the start. Before a restart, channels accept messages until
+        turns have ended; the next process answers them.
 
         Args:
             on_ready: called when messages are accepted.
+
+        Returns:
+            Whether a restart was requested, and the caller is to run the gateway again.
 
         Raises:
             GatewayLockError: another gateway uses this folder, or it cannot be written.
@@ -98,6 +110,7 @@ class GatewayRunner:
                 raise
         finally:
             self._starting = None
+        return self._is_restart
 
     async def _work(self, on_ready: Callable[[], None] | None) -> None:
         async with AsyncExitStack() as stack:
@@ -105,7 +118,9 @@ class GatewayRunner:
             stack.push_async_callback(bus.aclose)
             gateway = Gateway(self._bot, bus, self._clock, self._load, self._log)
             control = ControlServer(
-                self.folder, handlers(gateway, self.request_stop), self._bot.spawn
+                self.folder,
+                handlers(gateway, self.request_stop, self.request_restart),
+                self._bot.spawn,
             )
             async with self._started(gateway, control) as (dispatcher, dispatching):
                 self._starting = None
@@ -181,10 +196,11 @@ class GatewayRunner:
         dispatcher: Dispatcher,
         dispatching: asyncio.Task[None],
     ) -> None:
-        """Accept no more messages, let turns end, deliver replies; the rest stays on disk."""
+        """Let turns end and deliver replies; accept no more messages. The rest stays on disk."""
         bot = gateway.bot
         gateway.ready.clear()
-        gateway.ports.stopping.set()
+        if not self._is_restart:
+            gateway.ports.stopping.set()
         await cancel_and_wait(dispatching)
         grace_s = bot.loaded.settings.gateway.grace_s
         limit_s = grace_s - min(CLOSE_RESERVE_S, grace_s / 2)
@@ -193,6 +209,7 @@ class GatewayRunner:
         await asyncio.wait({ending, hurry}, return_when=asyncio.FIRST_COMPLETED)
         await cancel_and_wait(hurry)
         await cancel_and_wait(ending)
+        gateway.ports.stopping.set()
         await dispatcher.drain(0)
 
     async def _finish(

@@ -21,7 +21,7 @@ from nanobot_core.bus.entry import (
     outbound_entry,
     outbound_queue,
 )
-from nanobot_core.bus.ledger import DEAD, SCHEMA, Ledger
+from nanobot_core.bus.ledger import DEAD, SCHEMA, Ledger, Place
 from nanobot_core.bus.transaction import Operation, Transactions
 from nanobot_core.clock import SystemClock
 from nanobot_core.contracts.bus import Bus, BusDepth, InboundLease, OutboundLease
@@ -150,6 +150,11 @@ class LedgerBus(Bus):
         counts = await self._do(lambda ledger: ledger.counts.by_queue.copy(), is_durable=False)
         channels = (channel_of(queue) for queue in counts if queue != DEAD)
         return frozenset(channel for channel in channels if channel is not None)
+
+    async def has_outbound(self, channel: str, chat_id: str) -> bool:
+        """See `Bus.has_outbound`."""
+        place = Place(outbound_queue(channel), lane_of(chat_id), is_control=False)
+        return await self._do(lambda ledger: ledger.counts.has_stored(place), is_durable=False)
 
     async def _receive(self, queue: str, decode: Callable[[str], _M]) -> tuple[Taken, _M]:
         while True:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SEND_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 5.0
+LOOK_AGAIN_S = 0.2
 MAX_LINES = 50
 """Lines of progress that wait for a slow platform; older ones are left out."""
 TYPING_LIMIT_S = 600.0
@@ -112,6 +113,7 @@ class LiveView:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_LIMIT_S):
+                await self._earlier_delivered()
                 await self._show_lines()
         self._lines.clear()
 
@@ -125,10 +127,18 @@ class LiveView:
         while True:
             await self._news.wait()
             self._news.clear()
+            await self._earlier_delivered()
             await self._show_lines()
             if self._interval_s is not None and any(part.strip() for part in self._text):
                 await self._show_draft()
                 await self._ports.clock.sleep(self._interval_s)
+
+    async def _earlier_delivered(self) -> None:
+        """Wait for the replies to this chat that come before."""
+        message = self._message
+        with suppress(BusError):  # better in another order than not at all
+            while await self._ports.bus.has_outbound(message.channel, message.chat_id):
+                await self._ports.clock.sleep(LOOK_AGAIN_S)
 
     def _put(self, kind: OutboundKind, text: str) -> None:
         if kind in self._shown and text.strip():

@@ -1,4 +1,4 @@
-"""``nanobot gateway``: run it, show its state, reload and stop it."""
+"""``nanobot gateway``: run it, show its state, reload, restart and stop it."""
 
 from __future__ import annotations
 
@@ -85,13 +85,26 @@ def run(ctx: typer.Context) -> None:
         runner = GatewayRunner(bot, SystemClock(), load, log)
         ready = "gateway ready; Ctrl-C stops it"
         try:
-            await runner.run(lambda: stderr().print(ready, style="dim"))
+            restarts = await runner.run(lambda: stderr().print(ready, style="dim"))
         except BaseException:
             _leave_soon(1)
             raise
+        if restarts:
+            _run_again()
         _leave_soon(0)
 
     run_async(work())
+
+
+def _run_again() -> None:
+    """Replace the program of this process by a new one, with the code that is installed now.
+
+    The process id stays the same, so that what supervises the process notices nothing.
+    """
+    from loguru import logger
+
+    logger.remove()  # writes what is waiting
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command of this process
 
 
 def _warn(loaded: LoadedConfig) -> None:
@@ -203,6 +216,45 @@ async def _stop(client: ControlClient, limit_s: float) -> None:
                 f"the gateway with process id {pid} still runs after {limit_s:g} seconds; "
                 f"end it with kill -9 {pid}"
             )
+
+
+@app.command()
+def restart(ctx: typer.Context) -> None:
+    """Restart the running gateway with the code and configuration that are there now.
+
+    Turns end first. Messages that arrive meanwhile are stored and answered afterwards. If the
+    configuration has an error, the gateway continues to run.
+    """
+    from nanobot_core.app.client import ControlClient
+
+    loaded = load_settings(options_of(ctx))
+    load_catalogue(options_of(ctx), loaded).refuse_missing()
+    limit_s = loaded.settings.gateway.grace_s + KILL_RESERVE_S
+    with stderr().status("waiting for turns to end"):
+        run_async(_restart(ControlClient(loaded.home / "gateway"), limit_s))
+    typer.echo("restarted")
+
+
+async def _restart(client: ControlClient, limit_s: float) -> None:
+    from nanobot_core.app.wire import ControlError
+
+    async def start_of() -> object:
+        found = await client.call("status")
+        return found["started_at"] if isinstance(found, dict) and found["ready"] else None
+
+    before = await start_of()
+    with _watched(client.pid) as has_ended:
+        await client.call("restart")
+        try:
+            async with asyncio.timeout(limit_s):
+                while not has_ended():
+                    with suppress(ControlError):  # it stops or starts
+                        if await start_of() not in {None, before}:
+                            return
+                    await asyncio.sleep(STOP_POLL_S)
+        except TimeoutError:
+            fail(f"the gateway is not ready after {limit_s:g} seconds; see nanobot gateway logs")
+    fail("the gateway has ended; see nanobot gateway logs")
 
 
 @contextmanager

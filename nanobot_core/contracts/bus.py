@@ -163,5 +163,13 @@ class Bus(ABC):
     async def outbound_channels(self) -> frozenset[str]:
         """Return the channels with waiting replies, to find those of unknown channels."""
 
+    async def has_outbound(self, channel: str, chat_id: str) -> bool:
+        """Return whether a reply to this chat is stored and not delivered.
+
+        What is shown at once, such as the beginning of an answer, waits until there is none. Always
+        False for a bus that does not know; there, it can be shown before an earlier reply.
+        """
+        return False
+
     async def aclose(self) -> None:
         """Finish writing. Called once at shutdown; waiting receivers have been cancelled."""

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         pieces as pieces,
     )
     from nanobot_core.testing.openai_server import OpenAIServer as OpenAIServer, echo as echo
-    from nanobot_core.testing.played_day import (
+    from nanobot_core.testing.playing import (
         PlayedDay as PlayedDay,
         ScriptedModel as ScriptedModel,
         played_day as played_day,
@@ -129,7 +129,7 @@ if not TYPE_CHECKING:  # type checkers take the imports above for the list
             "memory": "MemoryContract ServiceContract TranscriberContract",
             "model_server": "ModelServer RecordedRequest Reply Responder ScriptedCall pieces",
             "openai_server": "OpenAIServer echo",
-            "played_day": "PlayedDay ScriptedModel played_day",
+            "playing": "PlayedDay ScriptedModel played_day",
             "plugin": "PluginContract",
             "provider": "ProviderContract ServedProvider ServiceBehaviour",
             "responses_server": "ResponsesServer",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from nanobot_core.assignment import Assignment, Requester
-from nanobot_core.contracts.bus import BusDepth
+from nanobot_core.contracts.bus import Bus, BusDepth
 from nanobot_core.errors import BusFull
 from nanobot_core.messages import Button, InboundMessage, JsonValue, OutboundMessage
 from nanobot_core.testing.clock import FakeClock
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nanobot_core.clock import Clock
-    from nanobot_core.contracts.bus import Bus, Lease
+    from nanobot_core.contracts.bus import Lease
 
 _LIMIT_S = 30.0
 _PASSES = 20
@@ -168,6 +168,10 @@ class BusContract(ConformanceSuite):
             await bus.publish_outbound(outbound("3", "b"))
             await bus.publish_outbound(outbound("4", channel="other"))
             assert await bus.outbound_channels() == {"test", "other"}
+            has_outbound, knows = bus.has_outbound, type(bus).has_outbound is not Bus.has_outbound
+            assert await has_outbound("test", "a") is knows
+            assert not await has_outbound("test", "c")
+            assert not await has_outbound("other", "b")
             first = await bus.receive_outbound("test")
             second = await bus.receive_outbound("test")
             assert [first.message.content, second.message.content] == ["1", "3"]
@@ -175,7 +179,10 @@ class BusContract(ConformanceSuite):
             assert (await bus.receive_outbound("other")).message.content == "4"
             await bus.acknowledge(first)
             await bus.acknowledge(second)
+            assert await has_outbound("test", "a") is knows
+            assert not await has_outbound("test", "b")
             await bus.acknowledge(await bus.receive_outbound("test"))
+            assert not await has_outbound("test", "a")
             assert await bus.outbound_channels() == {"other"}
 
     async def test_a_delayed_reply_holds_up_its_chat_and_no_other(self, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from nanobot_core.testing.gateway import until
 from nanobot_core.testing.model_server import Reply
-from nanobot_core.testing.played_day import PlayedDay, ScriptedModel, played_day, tool_call
+from nanobot_core.testing.playing import PlayedDay, ScriptedModel, played_day, tool_call
 from nanobot_core.testing.stand_in import Abilities, ChatFile, Shown, StandIn, answers
 from nanobot_core.testing.suite import ConformanceSuite
 

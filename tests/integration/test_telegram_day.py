@@ -29,7 +29,7 @@ for _plugin in NEEDED:
         pytest.skip(f"nanobot-{_plugin} is not installed", allow_module_level=True)
 
 from nanobot_core.testing import OpenAIServer, Reply, ScriptedModel  # noqa: E402 - see above
-from nanobot_core.testing.played_day import tool_call  # noqa: E402 - see above
+from nanobot_core.testing.playing import tool_call  # noqa: E402 - see above
 from tests.local_telegram import (  # noqa: E402 - see above
     LocalApi,
     bot_api,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from nanobot_core.testing import ChatFile, Person, RecordedRequest, Reply, ScriptedCall, StandIn
-from nanobot_core.testing.played_day import what_was_written
+from nanobot_core.testing.playing import what_was_written
 from nanobot_core.testing.stand_in import Abilities, Shown, answers
 
 WORDS: Final = re.compile(r"^(?:(?P<verb>[a-z]+) )?number (?P<number>\d+)$")

@@ -23,7 +23,7 @@ from nanobot_core.messages import JsonObject
 from nanobot_core.testing import GatewayProcess, OpenAIServer, ScriptedModel, StandIn
 from nanobot_core.testing.gateway import gateway_environment, until
 from nanobot_core.testing.model_server import Responder
-from nanobot_core.testing.played_day import write_config
+from nanobot_core.testing.playing import write_config
 from nanobot_core.testing.stand_in import transcript
 from tests.reliability.crowd import Chat, CrowdModel, living, reacting, troubled
 from tests.stand_ins import installed_stand_ins

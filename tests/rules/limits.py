@@ -37,10 +37,10 @@ MODULES: Final = {
     "agent": Size(1100, 2300),
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models, within bounds of what services may list.
-    "app": Size(1500, 2900),
-    "cli": Size(2300, 3715),  # sign-in to providers, models and their choice, local servers
-    "bus": Size(1000, 1286),  # the type of assignments is built once
-    "channels": Size(900, 1190),  # account and traffic of each; refused credentials
+    "app": Size(1500, 2910),
+    "cli": Size(2300, 3760),  # restart; sign-in to providers, models and their choice, local servers
+    "bus": Size(1000, 1290),  # the type of assignments is built once
+    "channels": Size(900, 1200),  # drafts wait for earlier replies; account and traffic of each; refused credentials
     # What ten channels share: Markdown, pieces, drafts, retries, order, six kinds of markup, HTTP.
     "chat": Size(1100, 2390),
     "clock": Size(20, 30),
@@ -111,15 +111,15 @@ RAISED: Final[dict[tuple[str, str], int]] = {
     # One for each option of the terminal.
     ("all-parameters", "plugins/nanobot-cron/src/nanobot_cron/commands.py::add"): 14,
     # The contract of a bus, and `open`.
-    ("methods", "nanobot_core/bus/sqlite.py::SqliteBus"): 16,
+    ("methods", "nanobot_core/bus/sqlite.py::SqliteBus"): 17,
     # A contract suite has one test for each guarantee of the contract.
     ("methods", "nanobot_core/testing/bus.py::BusContract"): 23,
     # Its methods are those of three contracts: for plugins, slash commands and the runner.
     ("methods", "nanobot_core/app/gateway.py::Gateway"): 17,
     ("methods", "nanobot_core/testing/http_provider.py::HTTPProviderContract"): 16,
-    ("class", "nanobot_core/testing/bus.py::BusContract"): 395,
+    ("class", "nanobot_core/testing/bus.py::BusContract"): 400,
     ("methods", "nanobot_core/testing/bus.py::DurableBusContract"): 25,
-    ("class", "nanobot_core/testing/bus.py::DurableBusContract"): 439,
+    ("class", "nanobot_core/testing/bus.py::DurableBusContract"): 444,
 }
 """Exceptions: (rule, place) to the limit that applies there, with the reason above it.
 

@@ -16,7 +16,7 @@ import pytest
 from nanobot_core.app.client import ControlClient
 from nanobot_core.testing import GatewayProcess, OpenAIServer, Refusal, ScriptedModel, StandIn
 from nanobot_core.testing.gateway import gateway_environment, until
-from nanobot_core.testing.played_day import write_config
+from nanobot_core.testing.playing import write_config
 from nanobot_core.testing.stand_in import answers
 from tests.security.played_channel import PlayedChannel, hello, played
 from tests.stand_ins import installed_stand_ins

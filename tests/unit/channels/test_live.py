@@ -20,7 +20,7 @@ from nanobot_core.events import (
     TurnInfo,
 )
 from nanobot_core.messages import OutboundKind, ToolCall
-from tests.unit.channels.conftest import Bench, StubChannel, inbound, until
+from tests.unit.channels.conftest import Bench, StubChannel, inbound, outbound, until
 
 pytestmark = pytest.mark.anyio
 
@@ -67,6 +67,20 @@ async def test_a_chat_is_shown_what_it_wants(
     assert [message.content for message in channel.sent] == texts
     assert all(message.kind in shown for message in channel.sent)
     assert (channel.drafts, live.draft_id) == ([], None)
+
+
+async def test_a_draft_and_progress_wait_for_an_earlier_reply_to_the_chat(bench: Bench) -> None:
+    channel = StubChannel(edit_interval_s=1.0)
+    await bench.ports.bus.publish_outbound(outbound("the reply before"))
+    live = view(bench, channel)
+    await live.on_event(ProgressMade(text="I look"))
+    await live.on_event(streamed("Once"))
+    await bench.clock.wait_for_sleepers()
+    assert (channel.sent, channel.drafts) == ([], [])
+    await bench.ports.bus.acknowledge(await bench.ports.bus.receive_outbound("test"))
+    await bench.clock.advance(module.LOOK_AGAIN_S)
+    await until(lambda: channel.drafts)
+    assert [message.content for message in channel.sent] == ["I look"]
 
 
 async def test_drafts_are_shown_no_faster_than_the_platform_allows(bench: Bench) -> None:
