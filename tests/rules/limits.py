@@ -38,9 +38,11 @@ MODULES: Final = {
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models, within bounds of what services may list.
     "app": Size(1500, 2910),
-    "cli": Size(2300, 3760),  # restart; sign-in to providers, models and their choice, local servers
+    # Restart, sign-in to providers, models and their choice, local servers.
+    "cli": Size(2300, 3760),
     "bus": Size(1000, 1290),  # the type of assignments is built once
-    "channels": Size(900, 1200),  # drafts wait for earlier replies; account and traffic of each; refused credentials
+    # Drafts wait for earlier replies; account and traffic of each; refused credentials.
+    "channels": Size(900, 1200),
     # What ten channels share: Markdown, pieces, drafts, retries, order, six kinds of markup, HTTP.
     "chat": Size(1100, 2390),
     "clock": Size(20, 30),
