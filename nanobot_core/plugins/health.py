@@ -62,7 +62,7 @@ class Condition(NamedTuple):
 
 QUIET_STATES = frozenset({"active", "enabled", "isolated", "disabled"})
 """States of a plugin that is as its owner wants it."""
-RELOAD = "run nanobot plugins reload {}, or restart nanobot"
+RELOAD = "run nanobot plugins reload {}, or nanobot gateway restart"
 """How new code of a plugin takes effect."""
 OPENINGS_TO_QUARANTINE = 3
 QUARANTINE_WINDOW_S = 3_600.0

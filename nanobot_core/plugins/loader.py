@@ -246,7 +246,7 @@ def put_back(packages: Collection[str], former: Mapping[str, ModuleType]) -> Non
     sys.modules.update(former)
 
 
-RESTART = "restart nanobot to get its new code"
+RESTART = "to get its new code, run nanobot gateway restart, or start nanobot again"
 
 
 @dataclass(frozen=True, slots=True)
