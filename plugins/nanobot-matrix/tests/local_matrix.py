@@ -31,6 +31,7 @@ AGENT = "@nano:example.org"
 GROUP = "!group:example.org"
 ANNA = "@anna:example.org"
 BERT = "@bert:example.org"
+_ENCRYPTION = {"algorithm": "m.megolm.v1.aes-sha2"}
 _EVENT_BYTES = 65_536
 _HOLD_S = 0.5
 _STYLES = {
@@ -96,7 +97,7 @@ class LocalMatrix(StandIn):
         self._invites: dict[str, str] = {}
         self._offered: set[str] = set()
         self._encrypted: set[str] = set()
-        self._media: dict[str, bytes] = {}
+        self.media: dict[str, bytes] = {}
         self._sent: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._synced = asyncio.Event()
@@ -130,6 +131,7 @@ class LocalMatrix(StandIn):
             "access_token": TOKEN,
             "user_id": AGENT,
             "edited_messages": True,
+            "e2ee_enabled": False,
         }
 
     def private(self, person: Person) -> str:
@@ -163,10 +165,18 @@ class LocalMatrix(StandIn):
         if quote is not None:
             content["m.relates_to"] = {"m.in_reply_to": {"event_id": quote}}
         for file in files:
-            url = self._keep(file.content)
-            content |= {"msgtype": _KINDS[file.kind], "url": url, "filename": file.name}
+            content |= {"msgtype": _KINDS[file.kind], "filename": file.name}
+            content |= self.attach(file.content)
             content |= {"body": text or file.name, "info": {"size": len(file.content)}}
-        return self.push(room, who.id, content)
+        return self.write(room, who.id, content)
+
+    def attach(self, content: bytes) -> dict[str, Any]:
+        """Upload a file of a person, and return where it is as a message names it."""
+        return {"url": self.keep(content)}
+
+    def write(self, room: str, sender: str, content: dict[str, Any]) -> str:
+        """Let a person send a message, and return the id of its event."""
+        return self.push(room, sender, content)
 
     def push(self, room: str, sender: str, content: dict[str, Any], **fields: Any) -> str:
         """Add an event to a room."""
@@ -189,7 +199,7 @@ class LocalMatrix(StandIn):
         content: dict[str, Any] = {"msgtype": "m.text", "body": f"* {text}"}
         content["m.new_content"] = {"msgtype": "m.text", "body": text}
         content["m.relates_to"] = {"rel_type": "m.replace", "event_id": key}
-        self.push(room, event["sender"], content)
+        self.write(room, event["sender"], content)
 
     def invite(self, room: str, inviter: str) -> None:
         """Let someone with a room of their own invite the agent; it is offered once."""
@@ -202,7 +212,7 @@ class LocalMatrix(StandIn):
         """Encrypt a room from now on."""
         self._encrypted.add(room)
         state = {"type": "m.room.encryption", "state_key": ""}
-        self.push(room, ANNA, {"algorithm": "m.megolm.v1.aes-sha2"}, **state)
+        self.push(room, ANNA, dict(_ENCRYPTION), **state)
 
     # --- what people see
 
@@ -219,11 +229,15 @@ class LocalMatrix(StandIn):
         return list(found.values())
 
     def sent(self, room: str) -> list[dict[str, Any]]:
+        """Return the messages of a room as people read them."""
+        return [event for event in self.events(room) if event["type"] == "m.room.message"]
+
+    def events(self, room: str) -> list[dict[str, Any]]:
         """Return the messages of a room as they are on the wire."""
         events = {
             event["event_id"]: event
             for place, event in self._stream
-            if place == room and event["type"] == "m.room.message"
+            if place == room and event["type"] in {"m.room.message", "m.room.encrypted"}
         }
         return list(events.values())
 
@@ -232,8 +246,8 @@ class LocalMatrix(StandIn):
         page.feed(content.get("formatted_body", ""))
         text = page.text if "formatted_body" in content else content["body"]
         files: tuple[ChatFile, ...] = ()
-        if "url" in content:
-            files, text = (ChatFile(content["filename"], self._media[content["url"]]),), ""
+        if "filename" in content:
+            files, text = (ChatFile(content["filename"], self.file_of(content)),), ""
         relation = content.get("m.relates_to", {})
         quotes = relation.get("m.in_reply_to", {}).get("event_id")
         author = {ANNA: "Anna", BERT: "Bert", AGENT: self.agent}.get(sender, sender)
@@ -246,6 +260,10 @@ class LocalMatrix(StandIn):
             quotes=quotes,
             edited=is_edit,
         )
+
+    def file_of(self, content: dict[str, Any]) -> bytes:
+        """Return the file of a message, as people see it."""
+        return self.media[content["url"]]
 
     @property
     def acknowledged(self) -> list[str]:
@@ -317,14 +335,15 @@ class LocalMatrix(StandIn):
 
     def _files(self, request: LocalRequest, path: list[str]) -> LocalResponse:
         if path[-1] == "upload":
-            return LocalResponse({"content_uri": self._keep(request.body)})
+            return LocalResponse({"content_uri": self.keep(request.body)})
         if self.is_old and path[0] == "client":
             return _error(404, "M_UNRECOGNIZED")
-        return LocalResponse(self._media[f"mxc://{path[-2]}/{path[-1]}"])
+        return LocalResponse(self.media[f"mxc://{path[-2]}/{path[-1]}"])
 
-    def _keep(self, content: bytes) -> str:
+    def keep(self, content: bytes) -> str:
+        """Store a file, and return its address."""
         url = f"mxc://example.org/file{next(self._numbers)}"
-        self._media[url] = content
+        self.media[url] = content
         return url
 
     async def _sync(self, request: LocalRequest) -> LocalResponse | None:
@@ -336,7 +355,7 @@ class LocalMatrix(StandIn):
         if since is not None and self.is_lost:
             self.is_lost = False
             return _error(400, "M_INVALID_PARAM")
-        begin = int(since[1:]) if since is not None else 0
+        begin = int(since[1:].partition("_")[0]) if since is not None else 0
         json.loads(request.query["filter"])
         hold_s = min(int(request.query["timeout"]) / 1_000, _HOLD_S)
         try:
@@ -385,8 +404,8 @@ class LocalMatrix(StandIn):
         match request.method, rest:
             case "POST", ["join"]:
                 return self._join(request, room)
-            case "PUT", ["send", "m.room.message", key]:
-                return self._send(request, room, key)
+            case "PUT", ["send", kind, key]:
+                return self._send(request, room, kind, key)
             case "PUT", ["redact", event_id, _]:
                 self.redacted.add(event_id)
                 return LocalResponse({"event_id": f"$event{next(self._numbers)}"})
@@ -398,7 +417,9 @@ class LocalMatrix(StandIn):
                 self.receipts.append(event_id)
                 return LocalResponse({})
             case "GET", ["state", "m.room.encryption"]:
-                return LocalResponse({}) if room in self._encrypted else _error(404, "M_NOT_FOUND")
+                if room not in self._encrypted:
+                    return _error(404, "M_NOT_FOUND")
+                return LocalResponse(dict(_ENCRYPTION))
             case "GET", ["joined_members"]:
                 return LocalResponse({"joined": {each: {} for each in self._members[room]}})
             case "GET", ["event", event_id]:
@@ -419,7 +440,7 @@ class LocalMatrix(StandIn):
         return LocalResponse({"room_id": room})
 
     def _event(self, room: str, event_id: str) -> LocalResponse:
-        events = {event["event_id"]: event for event in self.sent(room)}
+        events = {event["event_id"]: event for event in self.events(room)}
         if event_id not in events:
             return _error(404, "M_NOT_FOUND")
         found = dict(events[event_id])
@@ -438,7 +459,7 @@ class LocalMatrix(StandIn):
             found["end"] = f"p{page[-1]}"
         return LocalResponse(found)
 
-    def _send(self, request: LocalRequest, room: str, key: str) -> LocalResponse | None:
+    def _send(self, request: LocalRequest, room: str, kind: str, key: str) -> LocalResponse | None:
         seconds, times = self._busy
         if times:
             self._busy = (seconds, times - 1)
@@ -456,10 +477,15 @@ class LocalMatrix(StandIn):
         if len(request.body) > _EVENT_BYTES:
             return _error(413, "M_TOO_LARGE")
         content = request.json
+        self.check(room, kind, content)
+        self._sent[key] = self.push(room, AGENT, content, type=kind)
+        return LocalResponse({"event_id": self._sent[key]})
+
+    def check(self, room: str, kind: str, content: dict[str, Any]) -> None:
+        """Check a message of the agent."""
+        assert kind == "m.room.message"
         assert content["m.mentions"] == {}
         assert content["msgtype"] != "m.notice"
-        self._sent[key] = self.push(room, AGENT, content)
-        return LocalResponse({"event_id": self._sent[key]})
 
 
 class _Page(HTMLParser):

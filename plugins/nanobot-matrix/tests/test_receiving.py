@@ -15,7 +15,7 @@ from nanobot_core import Channel, DeliveryError, OutboundMessage, SystemClock
 from nanobot_core.chat import CallFailed, Cause
 from nanobot_core.testing import ChatFile, FakePluginContext, RecordingInbox, load_stand_in
 from nanobot_matrix.channel import build_channel
-from nanobot_matrix.platform import ENCRYPTED
+from nanobot_matrix.cipher import ENCRYPTED
 
 pytestmark = pytest.mark.anyio
 LocalMatrix: Any = load_stand_in(Path(__file__).with_name("local_matrix.py"))

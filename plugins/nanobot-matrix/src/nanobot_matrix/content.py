@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SENT_BYTES = 24_000
 """Most bytes of plain and formatted text. An edit contains both twice, and an event can have
-65,536 bytes, of which encryption would take a quarter."""
+65,536 bytes. Encryption adds a third, so encrypted edits contain the formatted text once."""
 _FORMAT = "org.matrix.custom.html"
 _KINDS = {
     "image": "m.image",
@@ -46,25 +46,35 @@ def text_content(text: RichText) -> JsonObject:
     return content
 
 
-def edit_content(text: RichText, message_id: str) -> JsonObject:
-    """Return the content of an event that replaces the text of a message."""
+def edit_content(text: RichText, message_id: str, *, is_short: bool = False) -> JsonObject:
+    """Return the content of an event that replaces the text of a message.
+
+    Args:
+        is_short: it contains the formatted text once, so that it can be encrypted.
+    """
     content = text_content(text)
     relation: JsonObject = {"rel_type": "m.replace", "event_id": message_id}
     # Clients that do not know edits show it as a new message; the star is customary for them.
-    fallback = content | {"body": f"* {content['body']}"}
+    fallback = (text_content(text.plain) if is_short else content) | {
+        "body": f"* {content['body']}"
+    }
     return fallback | {"m.new_content": content, "m.relates_to": relation}
 
 
-def file_content(file: Upload, url: str) -> JsonObject:
-    """Return the content of a message with an uploaded file."""
+def file_content(file: Upload, place: JsonObject) -> JsonObject:
+    """Return the content of a message with an uploaded file.
+
+    Args:
+        place: ``url`` or, of an encrypted file, ``file``.
+    """
     info: JsonObject = {"mimetype": media_type(file), "size": file.size}
     content: JsonObject = {
         "msgtype": _KINDS[file.kind],
         "body": file.path.name,
         "filename": file.path.name,
         "info": info,
-        "url": url,
         "m.mentions": {},
+        **place,
     }
     return content | ({"org.matrix.msc3245.voice": {}} if file.kind == "voice" else {})
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from nanobot_core import JsonObject, PluginContext
-    from nanobot_core.chat import Upload
     from nanobot_matrix.settings import MatrixSettings
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -224,9 +223,18 @@ class Homeserver:
         """Return an event of a room."""
         return read(wire.Event, await self.call("GET", "rooms", room, "event", event_id))
 
-    async def put_event(self, room: str, key: str, content: JsonObject) -> str:
+    async def encryption(self, room: str) -> JsonObject | None:
+        """Return how a room is encrypted, or ``None`` if the homeserver says that it is not."""
+        try:
+            return await self.call("GET", "rooms", room, "state", "m.room.encryption")
+        except CallFailed as error:
+            if error.cause is not Cause.REFUSED:
+                raise
+            return None
+
+    async def put_event(self, room: str, kind: str, key: str, content: JsonObject) -> str:
         """Send a message, once for each `key`, and return its id."""
-        found = await self.call("PUT", "rooms", room, "send", "m.room.message", key, body=content)
+        found = await self.call("PUT", "rooms", room, "send", kind, key, body=content)
         event_id = found.get("event_id")
         if not isinstance(event_id, str) or not event_id:
             raise CallFailed(Cause.UNREACHABLE, "the homeserver gave no id for a message")
@@ -245,14 +253,14 @@ class Homeserver:
                 return limit if isinstance(limit, int) and limit > 0 else None
         return None
 
-    async def upload(self, file: Upload, media_type: str) -> str:
+    async def upload(self, content: bytes, media_type: str, name: str | None) -> str:
         """Upload a file and return its address."""
         await self.account()
         found = await self._api.call(
             "POST",
             "/_matrix/media/v3/upload",
-            params={"filename": file.path.name},
-            content=await asyncio.to_thread(file.path.read_bytes),
+            params={"filename": name} if name is not None else {},
+            content=content,
             headers={**self._credentials(), "Content-Type": media_type},
             limit_s=_UPLOAD_LIMIT_S,
         )

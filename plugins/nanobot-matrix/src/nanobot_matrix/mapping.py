@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from nanobot_core import InboundMessage, JsonObject, shorten
 from nanobot_core.chat import Attachment, Received
 from nanobot_matrix import wire
+from nanobot_matrix.attachment import SealedFile
 from nanobot_matrix.places import RoomRef
 
 MESSAGES = frozenset({"m.room.message", "m.sticker"})
@@ -22,6 +23,7 @@ _EXTENSIONS = {"m.image": ".jpg", "m.audio": ".ogg", "m.video": ".mp4", "m.file"
 """Kind of file to its extension, if neither its name nor its type has one."""
 _QUOTE_CHARS = 1_000
 _USER = re.compile(r"@[^\s:|]+:[^\s|]+")
+ENCRYPTED = "m.room.encrypted"
 _MXC = re.compile(r"mxc://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9_-]+")
 _PILL = re.compile(r"""href=["'](?:https://matrix\.to/#/|matrix:u/)([^"'?/]+)""")
 _QUOTED_HTML = re.compile(r"<mx-reply>.*?</mx-reply>", re.DOTALL)
@@ -70,11 +72,19 @@ class Reader:
     room_mentions: bool = False
     edits: bool = False
 
+    def may_want(self, event: wire.Event) -> bool:
+        """Whether an event can be a message for the agent, or an encrypted one."""
+        if event.type != ENCRYPTED:
+            return self.wants(event)
+        return self._is_of_others(event)
+
+    def _is_of_others(self, event: wire.Event) -> bool:
+        is_valid = _USER.fullmatch(event.sender) and _event_id(event.event_id)
+        return bool(is_valid) and event.sender != self.user_id
+
     def wants(self, event: wire.Event) -> bool:
         """Whether an event can be a message for the agent."""
-        if event.type not in MESSAGES or not _USER.fullmatch(event.sender):
-            return False
-        if event.sender == self.user_id or not _event_id(event.event_id):
+        if event.type not in MESSAGES or not self._is_of_others(event):
             return False
         if replaced_by(event.content) and not self.edits:
             return False
@@ -182,7 +192,12 @@ def _files(kind: str, content: Mapping[str, Any]) -> Iterator[Attachment]:
     url, how = content.get("url"), _text(content.get("msgtype"))
     if kind == "m.sticker" or how not in _EXTENSIONS:
         return
-    if not isinstance(url, str) or not _MXC.fullmatch(url):
+    sealed = SealedFile.read(content.get("file"))
+    if sealed is not None:
+        url, ref = sealed.url, sealed.ref
+    elif isinstance(url, str) and _MXC.fullmatch(url):
+        ref = url
+    else:
         return
     info = _dict(content.get("info"))
     size, media_type = info.get("size"), _text(info.get("mimetype"))
@@ -190,7 +205,7 @@ def _files(kind: str, content: Mapping[str, Any]) -> Iterator[Attachment]:
     name = PurePosixPath(given.replace("\\", "/")).name or url.rpartition("/")[2]
     if not PurePosixPath(name).suffix:
         name += mimetypes.guess_extension(media_type) or _EXTENSIONS[how]
-    yield Attachment(ref=url, name=name, size=size if isinstance(size, int) else None)
+    yield Attachment(ref=ref, name=name, size=size if isinstance(size, int) else None)
 
 
 def _pills(content: Mapping[str, Any]) -> set[str]:

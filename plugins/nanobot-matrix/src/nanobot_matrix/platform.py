@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from nanobot_core.chat import (
     CallFailed,
@@ -12,6 +14,8 @@ from nanobot_core.chat import (
     RichText,
     SendLimits,
 )
+from nanobot_matrix.attachment import SealedFile, open_file, seal_file
+from nanobot_matrix.cipher import Cipher, NoCipher, Notice
 from nanobot_matrix.content import (
     SENT_BYTES,
     edit_content,
@@ -33,13 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from nanobot_core import JsonObject, PluginContext
-    from nanobot_core.chat import Attachment, Intake, Piece
+    from nanobot_core.chat import Attachment, Intake, Piece, Upload
 
+BeginCipher: TypeAlias = Callable[
+    ["PluginContext", Homeserver, MatrixSettings, Known, Notice], Awaitable[Cipher]
+]
 _TYPING_MS = 20_000
-ENCRYPTED = (
-    "This room is encrypted, and I cannot read encrypted messages; please write to me in a room "
-    "without encryption."
-)
+_MISSING = "it is encrypted, and reading it needs the extra nanobot-matrix[e2e]"
 
 
 def open_platform(ctx: PluginContext) -> MatrixPlatform:
@@ -56,13 +60,38 @@ def open_platform(ctx: PluginContext) -> MatrixPlatform:
             "About (or set channels.matrix.user_id and channels.matrix.password)"
         )
         raise CallFailed(Cause.CREDENTIALS, reason)
-    return MatrixPlatform(ctx, Homeserver(ctx, settings), settings)
+    begin: BeginCipher | None = None
+    if settings.e2ee_enabled:
+        try:
+            from nanobot_matrix.encryption import Encryption
+        except ImportError:
+            if "e2ee_enabled" in settings.model_fields_set or settings.encrypted_only:
+                ctx.logger.warning(
+                    "reading encrypted rooms needs an extra: python3 -m pip install "
+                    "'nanobot-matrix[e2e]'"
+                )
+        else:
+            begin = Encryption.begin
+    return MatrixPlatform(ctx, Homeserver(ctx, settings), settings, begin)
 
 
 class MatrixPlatform(ChatPlatform):
-    """An account on a homeserver."""
+    """An account on a homeserver.
 
-    def __init__(self, ctx: PluginContext, server: Homeserver, settings: MatrixSettings) -> None:
+    Args:
+        begin: begins the encryption; ``None`` without it.
+    """
+
+    def __init__(
+        self,
+        ctx: PluginContext,
+        server: Homeserver,
+        settings: MatrixSettings,
+        begin: BeginCipher | None,
+    ) -> None:
+        self._begin = begin
+        self._cipher: Cipher | None = None
+        self._beginning = asyncio.Lock()
         self._ctx = ctx
         self._log = ctx.logger
         self._server = server
@@ -80,19 +109,26 @@ class MatrixPlatform(ChatPlatform):
         if largest is not None:
             file_bytes = min(self._settings.max_media_bytes, largest)
             self.limits = replace(self.limits, file_bytes=file_bytes)
-        return account.user_id
+        device = (await self._open_cipher()).device
+        return f"{account.user_id} ({device})" if device else account.user_id
+
+    async def _open_cipher(self) -> Cipher:
+        async with self._beginning:
+            if self._cipher is None:
+                made = (self._ctx, self._server, self._settings, self._known, self._explain)
+                self._cipher = await self._begin(*made) if self._begin else NoCipher(*made)
+            return self._cipher
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections, and the file with the keys."""
+        async with self._beginning:
+            if self._cipher is not None:
+                await self._cipher.aclose()
         await self._server.aclose()
 
     async def receive(self, intake: Intake) -> None:
         """Receive by sync until cancelled."""
         account, settings = await self._server.account(), self._settings
-        if settings.e2ee_enabled:
-            self._log.warning(
-                "channels.matrix.e2ee_enabled has no effect: encrypted rooms cannot be read"
-            )
         reader = Reader(
             user_id=account.user_id,
             name=await self._own_name(account.user_id),
@@ -100,11 +136,11 @@ class MatrixPlatform(ChatPlatform):
             room_mentions=settings.allow_room_mentions,
             edits=settings.edited_messages,
         )
-        syncing = Syncing(self._ctx, self._server, settings, reader, intake, self._explain)
+        cipher = await self._open_cipher()
         try:
-            await syncing.run()
+            await Syncing(self._ctx, self._server, settings, reader, intake, cipher).run()
         finally:
-            syncing.report()
+            self._known.report()
 
     async def _own_name(self, user_id: str) -> str:
         try:
@@ -116,35 +152,51 @@ class MatrixPlatform(ChatPlatform):
         name = found.get("displayname")
         return name.strip() if isinstance(name, str) else ""
 
-    async def _explain(self, room: str) -> None:
-        key = transaction_of(RoomRef(room), "encrypted")
-        await self._server.put_event(room, key, text_content(RichText(ENCRYPTED)))
+    async def _explain(self, room: str, text: str) -> None:
+        """Tell a room why a message of it is not read; without encryption, as it is."""
+        content, kind = text_content(RichText(text)), "m.room.message"
+        if self._begin is not None:
+            kind, content = await (await self._open_cipher()).write(room, content)
+        await self._server.put_event(room, kind, transaction_of(RoomRef(room), text), content)
 
     # --- sending
 
     async def send(self, chat_id: str, piece: Piece, *, reply_to: str | None, key: str) -> str:
         """Send a text or a file, once for each key."""
-        place = await self._open_place(chat_id)
+        place, cipher = _place(chat_id), await self._open_cipher()
         if piece.files:
             (file,) = piece.files
-            url = await self._server.upload(file, media_type(file))
-            content = file_content(file, url)
+            content = file_content(file, await self._upload(file, place.room, cipher))
         else:
             content = text_content(piece.text)
         answered = (reply_to or "").partition(" ")[0]
         is_reply = self._settings.reply_to_message and answered.startswith("$")
         relation = relation_of(place, answered if is_reply else None)
         content |= {"m.relates_to": relation} if relation else {}
-        sent = await self._server.put_event(place.room, transaction_of(place, key), content)
+        kind, written = await cipher.write(place.room, content)
+        transaction = transaction_of(place, key)
+        sent = await self._server.put_event(place.room, kind, transaction, written)
         if not piece.is_draft:
             await self._end_typing(place.room)
         return sent
 
+    async def _upload(self, file: Upload, room: str, cipher: Cipher) -> JsonObject:
+        """Upload a file, and return where it is as a message names it."""
+        data = await asyncio.to_thread(file.path.read_bytes)
+        if not await cipher.encrypts(room):
+            return {"url": await self._server.upload(data, media_type(file), file.path.name)}
+        # Before the upload, so that nothing is uploaded that cannot be encrypted.
+        sealed, key = await asyncio.to_thread(seal_file, data)
+        url = await self._server.upload(sealed, "application/octet-stream", None)
+        return {"file": replace(key, url=url).as_json()}
+
     async def edit(self, chat_id: str, message_id: str, piece: Piece) -> None:
         """Replace the text of a message by another event."""
-        place = await self._open_place(chat_id)
-        content = edit_content(piece.text, message_id)
-        await self._server.put_event(place.room, transaction_of(place, ""), content)
+        place, cipher = _place(chat_id), await self._open_cipher()
+        is_short = await cipher.encrypts(place.room)
+        content = edit_content(piece.text, message_id, is_short=is_short)
+        kind, written = await cipher.write(place.room, content)
+        await self._server.put_event(place.room, kind, transaction_of(place, ""), written)
         if not piece.is_draft:
             await self._end_typing(place.room)
 
@@ -173,33 +225,23 @@ class MatrixPlatform(ChatPlatform):
         account = await self._server.account()
         await self._server.call("PUT", "rooms", room, "typing", account.user_id, body=state)
 
-    async def _open_place(self, chat_id: str) -> RoomRef:
-        """Return a place that is not encrypted: what is written there would be readable."""
-        place = _place(chat_id)
-        is_encrypted = self._known.encrypted.get(place.room)
-        if is_encrypted is None:
-            is_encrypted = await self._is_encrypted(place.room)
-            self._known.encrypted.put(place.room, is_encrypted)
-        if is_encrypted:
-            reason = f"room {place.room} is encrypted, and the agent cannot encrypt messages"
-            raise CallFailed(Cause.FORBIDDEN, reason)
-        return place
-
-    async def _is_encrypted(self, room: str) -> bool:
-        try:
-            await self._server.call("GET", "rooms", room, "state", "m.room.encryption")
-        except CallFailed as error:
-            if error.cause is not Cause.REFUSED:
-                raise
-            return False
-        return True
-
     # --- files
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         """Yield the content of a file."""
+        sealed = SealedFile.parse(file.ref)
+        if sealed is None:
+            content = self._download(file.ref)
+        elif self._begin is None:
+            raise CallFailed(Cause.REFUSED, _MISSING)
+        else:
+            content = open_file(sealed, self._download(sealed.url))
+        async for part in content:
+            yield part
+
+    async def _download(self, url: str) -> AsyncIterator[bytes]:
         size, limit = 0, self._settings.max_media_bytes
-        async for part in self._server.download(file.ref):
+        async for part in self._server.download(url):
             size += len(part)
             if size > limit:
                 raise CallFailed(Cause.REFUSED, f"it is larger than {limit} bytes")

@@ -1,10 +1,10 @@
-"""Entry point: the channel."""
+"""Entry point: the channel, and the check of its encryption."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nanobot_core import ChannelSpec, PluginFacts, SettingsSection, on
+from nanobot_core import ChannelSpec, Check, PluginFacts, SettingsSection, on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,3 +39,9 @@ def contribute_channels(ctx: PluginContext) -> Iterable[ChannelSpec]:
             secrets=("access_token", "password"),
         ),
     )
+
+
+@on.contribute_checks
+def contribute_checks() -> Iterable[Check]:
+    """Contribute the check of encrypted rooms."""
+    return (Check(name="encrypted rooms", run="nanobot_matrix.check:check_encryption"),)

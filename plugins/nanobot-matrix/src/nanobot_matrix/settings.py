@@ -25,7 +25,12 @@ class MatrixSettings(ChannelSettings):
         user_id: the agent's own id, such as ``@nano:example.org``; needed with a password.
         password: of the agent's account, instead of an access token.
         device_id: device of the session that the password opens.
-        e2ee_enabled: has no effect: messages of encrypted rooms cannot be read yet.
+        e2ee_enabled: read and write encrypted rooms; it needs the extra ``e2e``.
+        encrypted_only: leave out rooms that are not encrypted.
+        trusted_keys: user ids to fingerprints of their devices, or their master keys: only these
+            devices get keys, and only their messages are read.
+        e2e_verified_only: in encrypted rooms, devices of people that `trusted_keys` does not list
+            get no keys, and their messages are not read.
         group_allow_from: ids of the only rooms with several people that are read, if
             ``group_policy`` is the original's ``allowlist``.
         allow_room_mentions: a message to ``@room`` addresses the agent.
@@ -40,7 +45,10 @@ class MatrixSettings(ChannelSettings):
     user_id: str = ""
     password: SecretStr = SecretStr("")
     device_id: str = ""
-    e2ee_enabled: bool = Field(default=False, alias="e2eeEnabled")
+    e2ee_enabled: bool = Field(default=True, alias="e2eeEnabled")
+    encrypted_only: bool = False
+    trusted_keys: dict[str, list[str]] = Field(default_factory=dict)
+    e2e_verified_only: bool = False
     group_allow_from: list[str] = Field(default_factory=list)
     allow_room_mentions: bool = False
     allow_bots: list[str] = Field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +16,8 @@ from nanobot_matrix.mapping import answered_by, replaced_by
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext
-    from nanobot_core.chat import Intake
+    from nanobot_core.chat import Intake, Received
+    from nanobot_matrix.cipher import Cipher
     from nanobot_matrix.homeserver import Homeserver
     from nanobot_matrix.mapping import Reader
     from nanobot_matrix.settings import MatrixSettings
@@ -53,7 +54,7 @@ class Syncing:
 
     Args:
         reader: reads messages.
-        notice: sends the notice about encryption to a room.
+        cipher: reads what is encrypted.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Syncing:
         settings: MatrixSettings,
         reader: Reader,
         intake: Intake,
-        notice: Callable[[str], Awaitable[None]],
+        cipher: Cipher,
     ) -> None:
         self._clock = ctx.clock
         self._log = ctx.logger
@@ -72,7 +73,8 @@ class Syncing:
         self._reader = reader
         self._known = ctx.shared(Known)
         self._intake = intake
-        self._notice = notice
+        self._cipher = cipher
+        self._settled: list[tuple[str, str]] = []
         self._batches: deque[_Batch] = deque()
         self._stored = asyncio.Event()
         self._fewer = asyncio.Event()
@@ -94,9 +96,13 @@ class Syncing:
                 self._intake.alive()
                 batch = _Batch(answer.next_batch)
                 self._batches.append(batch)
+                # Before the next call: the homeserver then forgets what devices sent.
+                await self._cipher.take(answer, is_first=since is None)
                 await self._read_invites(answer.rooms.invite)
                 for room, raw in answer.rooms.join.items():
                     await self._read_room(room, raw, since, batch)
+                for room, event in await self._cipher.late():
+                    await self._pass_on(room, event, batch)
                 batch.pending -= 1
                 self._stored.set()
                 await self._join()
@@ -138,6 +144,9 @@ class Syncing:
             token = saved
             while self._batches and self._batches[0].pending == 0:
                 token = self._batches.popleft().token
+            settled, self._settled = self._settled, []
+            if settled:
+                await self._cipher.settle(settled)
             self._fewer.set()
             if token != saved:
                 try:
@@ -155,6 +164,7 @@ class Syncing:
         state = self._events(found.state.events)
         events = self._events(found.timeline.events)
         self._note(room, found.summary, [*state, *events])
+        await self._cipher.note(room, [*state, *events])
         if since is None:
             return
         is_new = any(self._has_joined(event) for event in events)
@@ -170,9 +180,7 @@ class Syncing:
 
     def _note(self, room: str, summary: wire.Summary, events: Iterable[wire.Event]) -> None:
         for event in events:
-            if event.type == "m.room.encryption" and event.state_key == "":
-                self._known.encrypted.put(room, value=True)
-            elif event.type == "m.room.member":
+            if event.type == "m.room.member":
                 self._known.people.drop(room)
         if summary.joined is not None and summary.invited is not None:
             self._known.people.put(room, summary.joined + summary.invited)
@@ -216,26 +224,34 @@ class Syncing:
         return found[:_GAP][::-1]
 
     async def _take(self, room: str, event: wire.Event, batch: _Batch) -> None:
-        if event.type == "m.room.encrypted" and event.sender != self._reader.user_id:
-            await self._count_unread(room)
-        if not self._reader.wants(event):
-            return
-        related = replaced_by(event.content) or answered_by(event.content)
-        other = await self._event(room, related) if related else None
-        is_group = await self._is_group(room)
-        received = self._intake.parsed(
-            partial(self._reader.read, room, event, other, is_group=is_group)
-        )
+        if self._reader.may_want(event):
+            opened = await self._cipher.read(room, event)
+            if opened is not None:
+                await self._pass_on(room, opened, batch)
+
+    async def _pass_on(self, room: str, event: wire.Event, batch: _Batch) -> None:
+        """Pass a message that its sender wrote in this form to the intake."""
+        received = await self._received(room, event) if self._reader.wants(event) else None
         if received is None:
+            self._settled.append((room, event.event_id))
             return
 
         def done() -> None:
             batch.pending -= 1
+            self._settled.append((room, event.event_id))
             self._stored.set()
 
         batch.pending += 1
         mark = partial(self._mark_read, room, event.event_id)
         self._intake.put(replace(received, settled=mark), done)
+
+    async def _received(self, room: str, event: wire.Event) -> Received | None:
+        related = replaced_by(event.content) or answered_by(event.content)
+        other = await self._event(room, related) if related else None
+        is_group = await self._is_group(room)
+        return self._intake.parsed(
+            partial(self._reader.read, room, event, other, is_group=is_group)
+        )
 
     async def _mark_read(self, room: str, event_id: str, is_admitted: bool) -> None:
         if is_admitted:
@@ -243,7 +259,8 @@ class Syncing:
 
     async def _event(self, room: str, event_id: str) -> wire.Event | None:
         try:
-            return await self._server.event(room, event_id)
+            found = await self._server.event(room, event_id)
+            return await self._cipher.quote(room, found)
         except CallFailed as error:
             if error.cause is Cause.CREDENTIALS:
                 raise
@@ -262,27 +279,6 @@ class Syncing:
             people = len(joined) if isinstance(joined, dict) else _FEW + 1
             self._known.people.put(room, people)
         return people > _FEW
-
-    async def _count_unread(self, room: str) -> None:
-        """Report an encrypted message, once for each room, here and to its people."""
-        self._known.encrypted.put(room, value=True)
-        count = self._known.unread.get(room, 0)
-        self._known.unread[room] = count + 1
-        if count == 0:
-            self._log.warning("room {} is encrypted; its messages cannot be read", room)
-        if await self._known.noticed.get(room) is None:
-            try:
-                await self._notice(room)
-            except CallFailed as error:
-                if error.cause not in _PASSED:
-                    raise
-            await self._known.noticed.put(room, value=True)
-
-    def report(self) -> None:
-        """Log how many messages could not be read, if there are any."""
-        for room, count in self._known.unread.items():
-            if count > 1:
-                self._log.info("room {}: {} encrypted messages could not be read", room, count)
 
     # --- invitations
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
-def _object(value: object) -> object:
+def as_object(value: object) -> dict[str, Any]:
+    """Return a JSON object; anything else counts as an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-Fields = Annotated[dict[str, Any], BeforeValidator(_object)]
+Fields = Annotated[dict[str, Any], BeforeValidator(as_object)]
 
 
 class _Wire(BaseModel):
@@ -39,7 +40,7 @@ class Timeline(_Wire):
 
 
 class Events(_Wire):
-    """Events of the state of a room."""
+    """Events of the state of a room, or to this device."""
 
     events: tuple[Fields, ...] = ()
 
@@ -72,11 +73,39 @@ class Rooms(_Wire):
     invite: Fields = {}
 
 
+class ToDevice(_Wire):
+    """What a device sent to this device; `sender` is from the homeserver."""
+
+    type: str = ""
+    sender: str = ""
+    content: Fields = {}
+
+
+class DeviceLists(_Wire):
+    """People whose devices changed since the last sync."""
+
+    changed: tuple[Any, ...] = ()
+    left: tuple[Any, ...] = ()
+
+
 class Sync(_Wire):
-    """The answer to ``/sync``."""
+    """The answer to ``/sync``. The last two are missing if the homeserver does not say."""
 
     next_batch: str = Field(min_length=1)
-    rooms: Annotated[Rooms, BeforeValidator(_object)] = Rooms()
+    rooms: Annotated[Rooms, BeforeValidator(as_object)] = Rooms()
+    to_device: Annotated[Events, BeforeValidator(as_object)] = Events()
+    device_lists: Annotated[DeviceLists, BeforeValidator(as_object)] = DeviceLists()
+    device_one_time_keys_count: dict[str, Any] | None = None
+    device_unused_fallback_key_types: tuple[Any, ...] | None = None
+
+
+class DeviceKeys(_Wire):
+    """The answer to ``/keys/query``: keys by person, and the homeservers that did not answer."""
+
+    device_keys: Fields = {}
+    master_keys: Fields = {}
+    self_signing_keys: Fields = {}
+    failures: Fields = {}
 
 
 class Messages(_Wire):
