@@ -6,7 +6,7 @@ Anna and Bert have clients of matrix-nio, which knows nothing of the channel's c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -175,11 +175,14 @@ class SealedMatrix(LocalMatrix):  # type: ignore[misc] # its module is loaded by
 
     Attributes:
         keys: of devices.
+        watch: called before and after each call of the agent, with its path and whether it has
+            taken effect.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.keys: KeyServer = KeyServer()
+        self.watch: Callable[[str, bool], None] | None = None
         self.phone: NioClient = NioClient(self.keys, self.anna.id, "ANNAPHONE")
         self.bert_phone: NioClient = NioClient(self.keys, self.bert.id, "BERTPHONE")
         self._opened: dict[str, dict[str, Any]] = {}
@@ -244,6 +247,14 @@ class SealedMatrix(LocalMatrix):  # type: ignore[misc] # its module is loaded by
     # --- the homeserver
 
     async def _answer(self, request: LocalRequest) -> LocalResponse | None:
+        if self.watch is not None:
+            self.watch(request.path, False)
+        answer = await self._served(request)
+        if self.watch is not None:
+            self.watch(request.path, True)
+        return answer
+
+    async def _served(self, request: LocalRequest) -> LocalResponse | None:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self._refused or token not in self.sessions:
             return await super()._answer(request)  # type: ignore[no-any-return]

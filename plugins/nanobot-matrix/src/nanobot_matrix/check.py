@@ -30,7 +30,7 @@ async def check_encryption(ctx: PluginContext) -> CheckResult:
         waiting, total = await asyncio.to_thread(_numbers, ctx.data_dir)
     except sqlite3.Error as error:
         return CheckResult(status="error", message=f"the keys cannot be read: {error}")
-    message = f"{total} messages of encrypted rooms could not be read so far, and {waiting} wait"
+    message = f"messages that could not be read: {total} so far, {waiting} waiting for a key"
     if not waiting:
         return CheckResult(status="ok", message=message)
     remedy = "the log names them and why; 'Encryption' in the README of nanobot-matrix explains it"

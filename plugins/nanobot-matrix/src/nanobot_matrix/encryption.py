@@ -28,7 +28,7 @@ from nanobot_matrix.roster import Roster
 from nanobot_matrix.sharing import Sharing
 from nanobot_matrix.signature import MEGOLM, fingerprint
 from nanobot_matrix.vault import Vault
-from nanobot_matrix.wire import as_object
+from nanobot_matrix.wire import as_id, as_object
 
 if TYPE_CHECKING:
     from nanobot_core import JsonObject, PluginContext
@@ -42,6 +42,7 @@ _PATIENCE_S = 20.0
 """How long a key may take before the room gets a notice."""
 _QUERY_PAUSE_S = 60.0
 _RENEWALS = 10
+"""Most repairs of each kind, between two syncs."""
 _ROOM_KEYS = ("m.room_key", "m.forwarded_room_key")
 NOTICES = {
     Why.NO_KEY: (
@@ -103,7 +104,7 @@ class Encryption(Cipher):
         self._known = known
         self._notice = notice
         self._encrypted_only = settings.encrypted_only
-        self._roster = Roster(settings.trusted_keys, settings.e2e_verified_only)
+        self._roster = Roster(own.user_id, settings.trusted_keys, settings.e2e_verified_only)
         self._received = ReceivedKeys(own, self._roster)
         self._publishing = Publishing(ctx, server, own, vault)
         self._sharing = Sharing(ctx, server, own, self._roster, vault)
@@ -112,6 +113,7 @@ class Encryption(Cipher):
         self._member_changes = 0
         self._asked: Recent[tuple[str, str], bool] = Recent(1_000)
         self._queried: Recent[str, float] = Recent(1_000)
+        self._requests_left = _RENEWALS
         # What waits from an earlier start is looked at once.
         self._is_news = True
 
@@ -143,6 +145,8 @@ class Encryption(Cipher):
                 partial(OwnDevice.open, user_id=account.user_id, device_id=account.device_id)
             )
             made = cls(ctx, server, settings, own, vault, known=known, notice=notice)
+            # Changes of devices since the last start are only reported by the next sync.
+            await vault.run(partial(made._roster.note_changes, users=None))
             await made._publishing.publish()
         except BaseException:
             await vault.aclose()
@@ -161,6 +165,7 @@ class Encryption(Cipher):
 
     async def take(self, sync: wire.Sync, *, is_first: bool) -> None:
         """Take room keys and changes of devices. They are then on disk."""
+        self._requests_left = _RENEWALS
         events = []
         for raw in sync.to_device.events:
             try:
@@ -192,7 +197,7 @@ class Encryption(Cipher):
                 try:
                     is_news = self._heard(keys, event) or is_news
                 except ValueError:
-                    failed.append((event.sender, str(event.content.get("sender_key"))))
+                    failed.append((event.sender, as_id(event.content.get("sender_key"))))
         return _Taken(is_news, failed, requests)
 
     def _heard(self, keys: Keys, event: wire.ToDevice) -> bool:
@@ -317,7 +322,7 @@ class Encryption(Cipher):
             return unread.count(keys, room)
 
         count = await self._vault.run(counted)
-        if count:
+        if count & (count - 1) == 0 < count:  # powers of two, because anyone can send such events
             self._log.warning(
                 "message {} of {} in room {} is not read ({}); {} in this room so far",
                 *(event.event_id, event.sender, room, why.value, count),
@@ -329,9 +334,10 @@ class Encryption(Cipher):
 
     async def _request(self, room: str, event: wire.Event) -> None:
         """Ask the devices of the sender for a key, once."""
-        session_id = str(event.content.get("session_id"))
-        if self._asked.get((room, session_id)) is not None:
+        session_id = as_id(event.content.get("session_id"))
+        if self._requests_left == 0 or self._asked.get((room, session_id)) is not None:
             return
+        self._requests_left -= 1
         self._asked.put((room, session_id), value=True)
         request: JsonObject = {
             "action": "request",

@@ -21,7 +21,7 @@ from vodozemac import (
 
 from nanobot_matrix import wire
 from nanobot_matrix.signature import MEGOLM, Device
-from nanobot_matrix.wire import as_object
+from nanobot_matrix.wire import as_id, as_object
 
 if TYPE_CHECKING:
     from nanobot_core import JsonObject
@@ -102,11 +102,14 @@ def rule_of(keys: Keys, room: str) -> Rule | None:
 
 
 def store_rule(keys: Keys, room: str, rule: Rule) -> None:
-    """Remember for ever that a room is encrypted; only the bounds of its keys can change."""
+    """Remember for ever that a room is encrypted; only the bounds of its keys can change.
+
+    An algorithm that is unknown here can still be corrected.
+    """
     keys.change(
-        "INSERT INTO rooms VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
-        " SET messages = excluded.messages, period_s = excluded.period_s",
-        *(room, rule.algorithm, rule.messages, rule.period_s),
+        "INSERT INTO rooms VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE"
+        " SET messages = ?3, period_s = ?4, algorithm = iif(algorithm = ?5, algorithm, ?2)",
+        *(room, rule.algorithm, rule.messages, rule.period_s, MEGOLM),
     )
 
 
@@ -126,9 +129,9 @@ class ReceivedKeys:
             ValueError: it is not a room key.
         """
         content, is_export = whisper.content, whisper.type == "m.forwarded_room_key"
-        room, session_id = content.get("room_id"), content.get("session_id")
+        room, session_id = as_id(content.get("room_id")), as_id(content.get("session_id"))
         key = content.get("session_key")
-        if not (isinstance(room, str) and isinstance(session_id, str) and isinstance(key, str)):
+        if not (room and session_id and isinstance(key, str)):
             raise ValueError("a room key has another form")
         if content.get("algorithm") != MEGOLM or len(key) > _MOST_CHARS:
             raise ValueError("the algorithm of a room key is unknown")
@@ -180,8 +183,11 @@ class ReceivedKeys:
         It is from the person that `event` names: one of their trusted devices made the room key,
         this key was made for this room, and it has encrypted no other event with this index.
         """
-        session_id, ciphertext = event.content.get("session_id"), event.content.get("ciphertext")
-        if event.content.get("algorithm") != MEGOLM or not isinstance(session_id, str):
+        session_id, ciphertext = (
+            as_id(event.content.get("session_id")),
+            event.content.get("ciphertext"),
+        )
+        if event.content.get("algorithm") != MEGOLM or not session_id:
             return Why.FORGED
         if not isinstance(ciphertext, str) or len(ciphertext) > _MOST_CHARS:
             return Why.FORGED

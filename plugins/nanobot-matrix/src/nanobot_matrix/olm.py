@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vodozemac import Account, AnyOlmMessage, Curve25519PublicKey, PreKeyMessage, Session
 
 from nanobot_matrix.signature import MEGOLM, OLM, canonical, is_signed
-from nanobot_matrix.wire import as_object
+from nanobot_matrix.wire import as_id, as_object
 
 if TYPE_CHECKING:
     from nanobot_core import JsonObject
@@ -186,10 +186,10 @@ class OwnDevice:
         Raises:
             ValueError: it cannot be read.
         """
-        sender_key = event.content.get("sender_key")
+        sender_key = as_id(event.content.get("sender_key"))
         sealed = as_object(as_object(event.content.get("ciphertext")).get(self.curve25519))
         body = sealed.get("body")
-        if event.content.get("algorithm") != OLM or not isinstance(sender_key, str):
+        if event.content.get("algorithm") != OLM or not sender_key:
             raise ValueError("it is not encrypted with Olm")
         if not isinstance(body, str) or len(body) > _MOST_CHARS:
             raise ValueError("it is not encrypted for this device")
@@ -242,13 +242,13 @@ class OwnDevice:
         except (ValueError, RecursionError):
             payload = {}
         kind = payload.get("type")
-        ed25519 = as_object(payload.get("keys")).get("ed25519")
+        ed25519 = as_id(as_object(payload.get("keys")).get("ed25519"))
         is_ours = (
             payload.get("sender") == sender
             and payload.get("recipient") == self.user_id
             and as_object(payload.get("recipient_keys")).get("ed25519") == self.ed25519
         )
-        if not (is_ours and isinstance(kind, str) and isinstance(ed25519, str)):
+        if not (is_ours and isinstance(kind, str) and ed25519):
             # Not an error: what the ratchet has used up must be stored.
             return None
         return Whisper(sender, sender_key, ed25519, kind, as_object(payload.get("content")))

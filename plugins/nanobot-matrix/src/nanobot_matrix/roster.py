@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nanobot_matrix.signature import Device, devices_of, fingerprint, is_trusted, master_key_of
+from nanobot_matrix.wire import as_id
 
 if TYPE_CHECKING:
     from nanobot_matrix import wire
@@ -28,10 +29,13 @@ class Roster:
     homeserver gives others later, these count for nothing.
 
     Attributes:
+        own_user: the agent itself. Other devices of its account must be listed: it has no master
+            key, so that the homeserver could add one.
         listed: `MatrixSettings.trusted_keys`.
         listed_only: `MatrixSettings.e2e_verified_only`.
     """
 
+    own_user: str
     listed: Mapping[str, Collection[str]]
     listed_only: bool
 
@@ -44,7 +48,7 @@ class Roster:
         if users is None:
             return keys.change("UPDATE users SET changes = changes + 1")
         statement = "UPDATE users SET changes = changes + 1 WHERE user_id = ?"
-        return sum(keys.change(statement, user) for user in users if isinstance(user, str))
+        return sum(keys.change(statement, user) for user in map(as_id, users) if user)
 
     def outdated(self, keys: Keys, users: Iterable[str]) -> dict[str, int]:
         """Return the people whose devices must be asked for, with their number of changes.
@@ -115,7 +119,8 @@ class Roster:
     def is_trusted(self, keys: Keys, device: Device) -> bool:
         """Whether a device may read what the agent writes, and speaks for its person."""
         master = self.master(keys, device.user_id)
-        return is_trusted(device, master, self.listed, listed_only=self.listed_only)
+        listed_only = self.listed_only or device.user_id == self.own_user
+        return is_trusted(device, master, self.listed, listed_only=listed_only)
 
     def devices(self, keys: Keys, users: Iterable[str]) -> list[Device]:
         """Return the devices that people have now, trusted or not.

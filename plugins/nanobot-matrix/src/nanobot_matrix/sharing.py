@@ -14,7 +14,7 @@ from nanobot_matrix import wire
 from nanobot_matrix.homeserver import read
 from nanobot_matrix.megolm import WITHHELD, Plan, Rule, SentKeys
 from nanobot_matrix.signature import MEGOLM
-from nanobot_matrix.wire import as_object
+from nanobot_matrix.wire import as_id, as_object
 
 if TYPE_CHECKING:
     from nanobot_core import JsonObject, PluginContext
@@ -251,9 +251,7 @@ class Sharing:
     async def repeat(self, user: str, request: JsonObject) -> None:
         """Send a room key again to a device that asks for it, at most once an hour."""
         body, device_id = as_object(request.get("body")), request.get("requesting_device_id")
-        room, session_id = body.get("room_id"), body.get("session_id")
-        if not (isinstance(room, str) and isinstance(session_id, str)):
-            return
+        room, session_id = as_id(body.get("room_id")), as_id(body.get("session_id"))
 
         def found(keys: Keys) -> list[tuple[Device, JsonObject]]:
             devices = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vodozemac import Curve25519PublicKey, Ed25519PublicKey, Ed25519Signature
 
-from nanobot_matrix.wire import as_object
+from nanobot_matrix.wire import as_id, as_object
 
 if TYPE_CHECKING:
     from nanobot_core import JsonObject
@@ -116,7 +116,7 @@ def _cross_signed(device: Device, master: str) -> Device:
 
 
 def _device(user_id: str, device_id: str, keys: dict[str, Any]) -> Device | None:
-    if (keys.get("user_id"), keys.get("device_id")) != (user_id, device_id):
+    if (keys.get("user_id"), keys.get("device_id")) != (user_id, as_id(device_id) or None):
         return None
     listed = as_object(keys.get("keys"))
     curve25519 = listed.get(f"curve25519:{device_id}")
@@ -141,4 +141,9 @@ def _public_key(raw: object, user_id: str, usage: str) -> str:
     if found.get("user_id") != user_id or not isinstance(usages, list) or usage not in usages:
         return ""
     key = next(iter(keys.values()), None) if len(keys) == 1 else None
-    return key if isinstance(key, str) and f"ed25519:{key}" in keys else ""
+    if not isinstance(key, str) or f"ed25519:{key}" not in keys:
+        return ""
+    try:
+        return key if key == Ed25519PublicKey.from_base64(key).to_base64() else ""
+    except ValueError:
+        return ""

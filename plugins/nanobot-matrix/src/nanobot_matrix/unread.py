@@ -48,7 +48,10 @@ def keep(keys: Keys, room: str, event: wire.Event, why: str, now_s: float) -> bo
     The oldest message is dropped if there are too many of its room, or altogether.
     """
     place = (room, event.event_id)
-    if keys.change("UPDATE unread SET why = ? WHERE room = ? AND event_id = ?", why, *place):
+    known = keys.all("SELECT why FROM unread WHERE room = ? AND event_id = ?", *place)
+    if known:
+        if known[0][0] != why:
+            keys.change("UPDATE unread SET why = ? WHERE room = ? AND event_id = ?", why, *place)
         return False
     text = json.dumps(event.model_dump())
     keys.change("INSERT INTO unread VALUES (?, ?, ?, ?, ?, 0)", *place, text, why, now_s)
@@ -69,7 +72,7 @@ def waiting(keys: Keys, now_s: float) -> list[Unread]:
     """Return the messages that wait, oldest first, without those that have waited too long."""
     keys.change("DELETE FROM unread WHERE since_s < ?", now_s - WAIT_S)
     found = keys.all("SELECT room, event FROM unread ORDER BY rowid")
-    return [Unread(room, wire.Event.model_validate_json(event)) for room, event in found]
+    return [Unread(room, wire.Event.model_validate(json.loads(event))) for room, event in found]
 
 
 def unexplained(keys: Keys, before_s: float) -> list[tuple[str, ...]]:

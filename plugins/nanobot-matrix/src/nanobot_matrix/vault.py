@@ -94,7 +94,8 @@ class Vault:
             with _transaction(self._connection):
                 pickle_key = _meta(self._connection, "pickle key", lambda: secrets.token_bytes(32))
                 return work(Keys(self._connection, pickle_key))
-        except (OSError, sqlite3.Error) as error:
+        # Work reports what is wrong with its arguments by its result.
+        except (OSError, ValueError, sqlite3.Error) as error:
             reason = f"the keys of encrypted rooms in '{self._file}' cannot be used: {error}"
             raise CallFailed(Cause.UNREACHABLE, reason) from error
 

@@ -6,10 +6,21 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+_ID_CHARS = 512
+
 
 def as_object(value: object) -> dict[str, Any]:
     """Return a JSON object; anything else counts as an empty one."""
     return value if isinstance(value, dict) else {}
+
+
+def as_id(value: object) -> str:
+    """Return an id or a key that someone chose; anything that cannot be one counts as empty.
+
+    JSON can contain what is no valid text, and what other libraries then refuse with an exception.
+    """
+    is_valid = isinstance(value, str) and len(value) <= _ID_CHARS and value.isprintable()
+    return str(value) if is_valid else ""
 
 
 Fields = Annotated[dict[str, Any], BeforeValidator(as_object)]
