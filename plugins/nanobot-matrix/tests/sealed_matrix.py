@@ -266,6 +266,15 @@ class SealedMatrix(LocalMatrix):  # type: ignore[misc] # its module is loaded by
         match path:
             case ["keys", "upload"]:
                 return LocalResponse(self.keys.upload(AGENT, DEVICE, body))
+            case ["keys", "device_signing", "upload"]:
+                self.keys.masters[AGENT] = body["master_key"]
+                self.keys.signers[AGENT] = body["self_signing_key"]
+                return LocalResponse({})
+            case ["keys", "signatures", "upload"]:
+                for device, signed in body[AGENT].items():
+                    known = self.keys.devices[AGENT][device]["signatures"][AGENT]
+                    known.update(signed["signatures"][AGENT])
+                return LocalResponse({"failures": {}})
             case ["keys", "query"]:
                 return LocalResponse(self.keys.query(body["device_keys"]))
             case ["keys", "claim"]:

@@ -16,11 +16,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from nanobot_core import Channel, DeliveryError, OutboundMessage, SystemClock
+from nanobot_core import Channel, DeliveryError, Draft, OutboundMessage, SystemClock
 from nanobot_core.chat import CallFailed, Cause
 from nanobot_core.testing import ChatFile, FakePluginContext, RecordingInbox, load_stand_in
 from nanobot_matrix.channel import build_channel
 from nanobot_matrix.cipher import ENCRYPTED
+from nanobot_matrix.wire import DeviceKeys
 
 pytestmark = pytest.mark.anyio
 pytest.importorskip("vodozemac", reason="the extra 'e2e' is not installed")
@@ -31,7 +32,7 @@ from vodozemac import Account  # noqa: E402 - it may be missing
 
 from nanobot_matrix.encryption import NOTICES  # noqa: E402 - it needs the extra
 from nanobot_matrix.megolm import Why  # noqa: E402 - it needs the extra
-from nanobot_matrix.signature import canonical  # noqa: E402 - it needs the extra
+from nanobot_matrix.signature import canonical, devices_of  # noqa: E402 - it needs the extra
 
 SealedMatrix: Any = load_stand_in(Path(__file__).with_name("sealed_matrix.py"))
 Local: TypeAlias = Any
@@ -138,6 +139,11 @@ async def test_the_login_names_the_device_that_the_homeserver_publishes(tmp_path
             published = local.keys.devices[AGENT]["NANO"]["keys"]["ed25519:NANO"]
             assert account.startswith(f"{AGENT} (device NANO, fingerprint ")
             assert published in account.replace(" ", "")
+            (device,) = devices_of(AGENT, DeviceKeys.model_validate(local.keys.query([AGENT])))
+            assert device.master == next(iter(local.keys.masters[AGENT]["keys"].values()))
+        paths = [path for _, path in local.calls]
+        assert sum("/device_signing/upload" in path for path in paths) == 1
+        assert sum("/signatures/upload" in path for path in paths) == 1
     (file,) = tmp_path.rglob("keys-*.db")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
@@ -156,6 +162,39 @@ async def test_sessions_outlive_the_process(tmp_path: Path) -> None:
         assert len(local.keys.claimed) == len(set(local.keys.claimed))
         assert {event["type"] for event in local.events(ANNA_ROOM)} == {"m.room.encrypted"}
     assert contents(inbox) == ["question 0", "question 1", "question 2"]
+
+
+async def test_a_master_key_of_another_program_is_kept(tmp_path: Path) -> None:
+    inbox = RecordingInbox()
+    async with SealedMatrix() as local:
+        cross_sign(local, AGENT)
+        theirs = local.keys.masters[AGENT]
+        async with running(local, tmp_path, inbox):
+            await local.say("hello")
+            await inbox.wait_for_stored(1)
+        assert local.keys.masters[AGENT] == theirs
+
+
+async def test_a_broken_session_of_a_device_is_replaced(tmp_path: Path) -> None:
+    inbox = RecordingInbox()
+    async with SealedMatrix() as local, running(local, tmp_path, inbox) as channel:
+        await local.say("one")
+        await inbox.wait_for_stored(1)
+        curve = local.keys.devices[ANNA]["ANNAPHONE"]["keys"]["curve25519:ANNAPHONE"]
+        own = local.keys.devices[AGENT]["NANO"]["keys"]["curve25519:NANO"]
+        for body in ("AwohAAAA", "AwohAAAB"):
+            sealed = {own: {"type": 1, "body": body}}
+            content = {"algorithm": "m.olm.v1.curve25519-aes-sha2", "sender_key": curve}
+            content["ciphertext"] = sealed
+            local.keys.send(ANNA, "m.room.encrypted", {AGENT: {"NANO": content}})
+            await sentinel(local, inbox, body)
+        # A new session is announced once; both sides use it from now on.
+        assert len(with_room_key(local, ANNA, "ANNAPHONE")) == 1
+        await channel.send(answer("two"))
+        local.phone.forget(ANNA_ROOM)
+        await local.say("three")
+        await until(lambda: "three" in contents(inbox))
+        assert texts(local) == ["two"]
 
 
 async def test_one_time_keys_are_replenished(tmp_path: Path) -> None:
@@ -207,6 +246,19 @@ async def test_a_file_that_the_homeserver_changes_is_not_used(tmp_path: Path) ->
         assert inbox.stored[0].media == ()
         assert "could not be fetched" in inbox.stored[0].content
         assert not [path for path in tmp_path.rglob("a.txt") if path.is_file()]
+
+
+async def test_quotes_contain_what_was_edited(tmp_path: Path) -> None:
+    inbox = RecordingInbox()
+    async with SealedMatrix() as local, running(local, tmp_path, inbox) as channel:
+        await channel.show_draft(Draft(id="1", chat_id="!anna%3Aexample.org", content="A begin"))
+        await channel.send(answer("A beginning and an end", draft_id="1"))
+        (shown,) = local.shown(ANNA_ROOM)
+        assert shown.edited
+        assert shown.text == "A beginning and an end"
+        await local.say("why?", quote=shown.id)
+        await inbox.wait_for_stored(1)
+    assert contents(inbox) == [f"[in reply to {AGENT}]\n> A beginning and an end\nwhy?"]
 
 
 # --- keys that rooms get
@@ -414,6 +466,29 @@ async def test_a_repeated_message_is_not_read_again(tmp_path: Path) -> None:
             await sentinel(local, later, "and later")
     assert contents(inbox) == ["/approve 1", "after it"]
     assert contents(later) == ["and later"]
+
+
+async def test_a_message_counts_once_under_two_ids(tmp_path: Path) -> None:
+    inbox = RecordingInbox()
+    async with SealedMatrix() as local, running(local, tmp_path, inbox):
+        content = {"msgtype": "m.text", "body": "/approve 1"}
+        sealed = local.phone.encrypt(ANNA_ROOM, local.people(ANNA_ROOM), content)
+        # In one sync, before either of them is stored.
+        for _ in range(2):
+            local.push(ANNA_ROOM, ANNA, sealed, **SEALED)
+        await sentinel(local, inbox)
+    assert sorted(contents(inbox)) == ["/approve 1", "after it"]
+
+
+async def test_other_devices_of_the_agents_account_get_no_keys(tmp_path: Path) -> None:
+    inbox = RecordingInbox()
+    async with SealedMatrix() as local, running(local, tmp_path, inbox) as channel:
+        NioClient(local.keys, AGENT, "GHOST")
+        cross_sign(local, AGENT, "GHOST")
+        await sentinel(local, inbox)
+        await channel.send(answer("secret"))
+        assert len(with_room_key(local, ANNA, "ANNAPHONE")) == 1
+        assert with_room_key(local, AGENT, "GHOST") == []
 
 
 async def test_a_message_is_not_moved_to_another_room(tmp_path: Path) -> None:

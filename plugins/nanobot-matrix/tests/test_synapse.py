@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import importlib.util
+import json
 import os
 import signal
 import socket
@@ -32,6 +33,10 @@ pytest.importorskip("cryptography", reason="the extra 'e2e' is not installed")
 nio: Any = pytest.importorskip("nio", reason="matrix-nio[e2e] is not installed")
 Client: TypeAlias = Any
 """matrix-nio may be missing."""
+
+from nanobot_matrix.signature import devices_of  # noqa: E402 - it needs the extra
+from nanobot_matrix.wire import DeviceKeys  # noqa: E402 - after the checks above
+
 PYTHON = os.environ.get("NANOBOT_SYNAPSE_PYTHON", sys.executable)
 HAS_SYNAPSE = sys.executable != PYTHON or importlib.util.find_spec("synapse") is not None
 SECRET = "for the tests"
@@ -165,6 +170,14 @@ async def test_an_encrypted_chat_on_synapse(synapse: str, tmp_path: Path) -> Non
         async with running(synapse, tmp_path / "nano", inbox) as channel:
             await until(lambda: bool(channel.account))
             assert "fingerprint" in channel.account
+            asked = await anna.send(
+                "POST",
+                "/_matrix/client/v3/keys/query",
+                json.dumps({"device_keys": {AGENT: []}}),
+                {"Authorization": f"Bearer {anna.access_token}"},
+            )
+            (device,) = devices_of(AGENT, DeviceKeys.model_validate(await asked.json()))
+            assert device.master
             made = await anna.room_create(
                 invite=[AGENT],
                 is_direct=True,

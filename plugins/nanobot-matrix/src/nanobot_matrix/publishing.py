@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from nanobot_core.chat import CallFailed, Cause
 from nanobot_matrix import wire
 from nanobot_matrix.homeserver import read
+from nanobot_matrix.identity import Identity
+from nanobot_matrix.signature import is_signed, master_key_of
 from nanobot_matrix.wire import as_object
 
 if TYPE_CHECKING:
@@ -47,8 +49,9 @@ class Publishing:
         asked = await self._server.call(
             "POST", "keys", "query", body={"device_keys": {own.user_id: none}}
         )
-        devices = as_object(read(wire.DeviceKeys, asked).device_keys.get(own.user_id))
-        published = as_object(as_object(devices.get(own.device_id)).get("keys"))
+        found_keys = read(wire.DeviceKeys, asked)
+        device = as_object(as_object(found_keys.device_keys.get(own.user_id)).get(own.device_id))
+        published = as_object(device.get("keys"))
         signed = await self._vault.run(own.device_keys)
         if not published:
             found = await self._server.call("POST", "keys", "upload", body={"device_keys": signed})
@@ -62,6 +65,31 @@ class Publishing:
                 "(or set channels.matrix.e2ee_enabled: false)"
             )
             raise CallFailed(Cause.CREDENTIALS, reason)
+        try:
+            await self._sign(signed, device, master_key_of(own.user_id, found_keys))
+        except CallFailed as error:
+            # Also if the homeserver wants the password once more. The next start tries it again.
+            self._log.warning("the account cannot sign the agent's device: {}", error)
+
+    async def _sign(self, signed: JsonObject, device: JsonObject, master: str) -> None:
+        """Sign the device with the keys of the account, which are made if it has none."""
+        own, identity = (
+            self._own,
+            await self._vault.run(partial(Identity.open, user_id=self._own.user_id)),
+        )
+        if not master:
+            keys = identity.public_keys()
+            await self._server.call("POST", "keys", "device_signing", "upload", body=keys)
+        elif master != identity.master:
+            self._log.info(
+                "another program has made the master key of {}; verify device {} with it, so that "
+                "clients trust the agent",
+                *(own.user_id, own.device_id),
+            )
+            return
+        if not is_signed(device, own.user_id, identity.signer, identity.signer):
+            body: JsonObject = {own.user_id: {own.device_id: identity.signed_device(signed)}}
+            await self._server.call("POST", "keys", "signatures", "upload", body=body)
 
     async def replenish(self, sync: wire.Sync) -> None:
         """Upload keys with which devices begin sessions, if few are left.
