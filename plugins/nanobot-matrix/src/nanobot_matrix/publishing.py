@@ -72,7 +72,7 @@ class Publishing:
             self._log.warning("the account cannot sign the agent's device: {}", error)
 
     async def _sign(self, signed: JsonObject, device: JsonObject, master: str) -> None:
-        """Sign the device with the keys of the account, which are made if it has none."""
+        """Sign the device with the keys of the account, which are created if it has none."""
         own, identity = (
             self._own,
             await self._vault.run(partial(Identity.open, user_id=self._own.user_id)),

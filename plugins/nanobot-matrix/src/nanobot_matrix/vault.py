@@ -157,8 +157,10 @@ def _opened(file: Path) -> sqlite3.Connection:
     )
     try:
         file.chmod(0o600)
-        for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-            connection.execute(f"PRAGMA {setting}")
+        # A commit must also survive a power failure: otherwise keys would be used twice. With
+        # SQLite's usual journal, that needs EXTRA; WAL cannot be switched on by two at once.
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute("PRAGMA foreign_keys = ON")
         with _transaction(connection):
             if connection.execute("PRAGMA user_version").fetchone() == (0,):
                 for statement in _TABLES.split(";"):
