@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ _PASSED = (Cause.FORBIDDEN, Cause.REFUSED)
 _PATIENCE_S = 20.0
 """How long a key may take before the room gets a notice."""
 _QUERY_PAUSE_S = 60.0
+_REPAIR_LIMIT_S = 20.0
+"""How long receiving waits for a repair; what is left out is tried again later."""
 _RENEWALS = 10
 """Most repairs of each kind, between two syncs."""
 _ROOM_KEYS = ("m.room_key", "m.forwarded_room_key")
@@ -216,7 +219,10 @@ class Encryption(Cipher):
     async def _passing(self, work: Awaitable[None]) -> None:
         """Wait for work that may fail."""
         try:
-            await work
+            async with asyncio.timeout(_REPAIR_LIMIT_S):
+                await work
+        except TimeoutError:
+            self._log.warning("encryption: the homeserver takes too long")
         except CallFailed as error:
             if error.cause is Cause.CREDENTIALS:
                 raise
@@ -225,13 +231,18 @@ class Encryption(Cipher):
     # --- rooms
 
     async def note(self, room: str, events: Iterable[wire.Event]) -> None:
-        """Remember that a room is encrypted, and who is in it."""
+        """Remember that a room is encrypted, and who is in it; ask for the devices of senders."""
+        senders = set()
         for event in events:
+            if event.type == "m.room.encrypted":
+                senders.add(event.sender)
             if event.type == "m.room.encryption" and event.state_key == "":
                 await self._store_rule(room, Rule.read(event.content))
             elif event.type == "m.room.member":
                 self._member_changes += 1
                 self._members.drop(room)
+        if senders:
+            await self._passing(self._sharing.refresh(senders))
 
     async def _store_rule(self, room: str, rule: Rule) -> Rule:
         def stored(keys: Keys) -> Rule:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _PEOPLE, _DEVICES = 200, 100
 """Most people of one query, and most devices of one call that sends to devices."""
 _FEDERATION_MS = 10_000
+_QUERY_PAUSE_S = 60.0
 _CLAIM_PAUSE_S = 600.0
 _RENEW_PAUSE_S = 3_600.0
 _ATTEMPTS = 5
@@ -58,6 +59,7 @@ class Sharing:
         self._vault = vault
         self._sent_keys = SentKeys(own, roster)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._queried: Recent[str, tuple[int, float]] = Recent(5_000)
         self._claimed: Recent[str, float] = Recent(5_000)
         self._renewed: Recent[str, float] = Recent(5_000)
         self._repeated: Recent[tuple[str, str], float] = Recent(5_000)
@@ -73,7 +75,12 @@ class Sharing:
             CallFailed: the homeserver cannot be reached.
         """
         asked = await self._vault.run(partial(self._roster.outdated, users=people))
-        outdated = list(asked)
+        outdated, now_s = [], self._clock.monotonic_s()
+        for user, changes in asked.items():
+            # The homeserver of a person can be away, and each query waits for it.
+            last = self._queried.get(user)
+            if last is None or last[0] != changes or now_s - last[1] >= _QUERY_PAUSE_S:
+                outdated.append(user)
         for start in range(0, len(outdated), _PEOPLE):
             page = outdated[start : start + _PEOPLE]
             body: JsonObject = {"device_keys": {user: [] for user in page}}
@@ -81,6 +88,8 @@ class Sharing:
                 "POST", "keys", "query", body=body | {"timeout": _FEDERATION_MS}
             )
             answer, some = read(wire.DeviceKeys, found), {user: asked[user] for user in page}
+            for user, changes in some.items():
+                self._queried.put(user, (changes, now_s))
             for problem in await self._vault.run(
                 partial(self._roster.store, asked=some, answer=answer)
             ):

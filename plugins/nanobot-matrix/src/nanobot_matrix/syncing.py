@@ -101,6 +101,7 @@ class Syncing:
                 await self._read_invites(answer.rooms.invite)
                 for room, raw in answer.rooms.join.items():
                     await self._read_room(room, raw, since, batch)
+                    self._intake.alive()
                 for room, event in await self._cipher.late():
                     await self._pass_on(room, event, batch)
                 batch.pending -= 1
