@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from nio.crypto import Olm
@@ -37,7 +38,7 @@ class KeyServer:
         claimed: every one-time key that was handed out, to find any that is used twice.
         inbox: events for the agent's device, in order; ``None`` after it has taken them.
         changed: people whose devices changed, in order.
-        clients: user id and device id to the client.
+        clients: user id and device id to the newest client.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class KeyServer:
         self.inbox: list[dict[str, Any] | None] = []
         self.changed: list[str] = []
         self.clients: dict[tuple[str, str], NioClient] = {}
+        self.all_clients: list[NioClient] = []
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.is_deaf: bool = False
 
@@ -121,6 +123,11 @@ class NioClient:
         server.upload(user, device, self.olm.share_keys())
         self.olm.handle_response(KeysUploadResponse(0, 50))
         server.clients[user, device] = self
+        server.all_clients.append(self)
+
+    def close(self) -> None:
+        """Close the store."""
+        self.olm.store.database.close()
 
     def encrypt(self, room: str, people: Iterable[str], content: dict[str, Any]) -> dict[str, Any]:
         """Return the content of an encrypted event, after its key is shared."""
@@ -187,6 +194,16 @@ class SealedMatrix(LocalMatrix):  # type: ignore[misc] # its module is loaded by
         self.bert_phone: NioClient = NioClient(self.keys, self.bert.id, "BERTPHONE")
         self._opened: dict[str, dict[str, Any]] = {}
         self._encrypted.update(self._members)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await super().__aexit__(kind, error, traceback)
+        for client in self.keys.all_clients:
+            client.close()
 
     def section(self) -> dict[str, Any]:
         return {**super().section(), "e2ee_enabled": True}

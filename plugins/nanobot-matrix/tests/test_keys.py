@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -221,7 +222,7 @@ async def test_the_check_counts_what_waits(tmp_path: Path) -> None:
 
 
 async def test_a_link_is_not_opened(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "theirs.db") as database:
+    with closing(sqlite3.connect(tmp_path / "theirs.db")) as database:
         database.execute("CREATE TABLE x (y)")
     (tmp_path / "keys.db").symlink_to(tmp_path / "theirs.db")
     vault, begin = opened(tmp_path / "keys.db")
