@@ -182,6 +182,7 @@ class SealedMatrix(LocalMatrix):  # type: ignore[misc] # its module is loaded by
 
     Attributes:
         keys: of devices.
+        failing: the next call whose path contains it fails.
         watch: called before and after each call of the agent, with its path and whether it has
             taken effect.
     """
@@ -189,6 +190,7 @@ class SealedMatrix(LocalMatrix):  # type: ignore[misc] # its module is loaded by
     def __init__(self) -> None:
         super().__init__()
         self.keys: KeyServer = KeyServer()
+        self.failing: str = ""
         self.watch: Callable[[str, bool], None] | None = None
         self.phone: NioClient = NioClient(self.keys, self.anna.id, "ANNAPHONE")
         self.bert_phone: NioClient = NioClient(self.keys, self.bert.id, "BERTPHONE")
@@ -266,6 +268,9 @@ class SealedMatrix(LocalMatrix):  # type: ignore[misc] # its module is loaded by
     async def _answer(self, request: LocalRequest) -> LocalResponse | None:
         if self.watch is not None:
             self.watch(request.path, False)
+        if self.failing and self.failing in request.path:
+            self.failing = ""
+            return LocalResponse({}, 502)
         answer = await self._served(request)
         if self.watch is not None:
             self.watch(request.path, True)

@@ -269,6 +269,20 @@ async def test_quotes_contain_what_was_edited(tmp_path: Path) -> None:
 # --- keys that rooms get
 
 
+@pytest.mark.parametrize(
+    "place", ["/keys/query", "/keys/claim", "/sendToDevice/", "/joined_members", "/send/m.room"]
+)
+async def test_a_failed_call_is_made_again_before_a_message(tmp_path: Path, place: str) -> None:
+    inbox = RecordingInbox()
+    async with SealedMatrix() as local, running(local, tmp_path, inbox) as channel:
+        local.failing = place
+        with pytest.raises(DeliveryError) as raised:
+            await channel.send(answer("secret", idempotency_key="1"))
+        assert raised.value.retryable
+        await channel.send(answer("secret", idempotency_key="1"))
+        assert texts(local) == ["secret"]
+
+
 async def test_a_key_is_replaced_after_as_many_messages_as_the_room_allows(tmp_path: Path) -> None:
     inbox, rule = RecordingInbox(), {"algorithm": "m.megolm.v1.aes-sha2", "rotation_period_msgs": 2}
     async with SealedMatrix() as local, running(local, tmp_path, inbox) as channel:
@@ -653,6 +667,11 @@ async def test_only_encrypted_rooms_are_read_if_that_is_set(tmp_path: Path) -> N
             await sentinel(local, inbox)
             with pytest.raises(DeliveryError, match="encrypted_only"):
                 await channel.send(answer("secret"))
+            file = tmp_path / "plan.txt"
+            file.write_bytes(b"the plan")
+            with pytest.raises(DeliveryError, match="encrypted_only"):
+                await channel.send(answer("", media=(str(file),)))
+            assert local.media == {}
     assert contents(inbox) == ["after it"]
 
 

@@ -244,6 +244,11 @@ async def test_an_encrypted_room_gets_one_sentence(tmp_path: Path) -> None:
                 with pytest.raises(DeliveryError, match="is encrypted") as raised:
                     await channel.send(answer(local, "secret"))
                 assert not raised.value.retryable
+                file = tmp_path / "plan.txt"
+                file.write_bytes(b"the plan")
+                with pytest.raises(DeliveryError, match="is encrypted"):
+                    await channel.send(answer(local, "", media=(str(file),)))
+                assert local.media == {}
         shown = [message.text for message in local.shown(local.private(local.anna))]
     assert [each for each in shown if each] == [ENCRYPTED]
 

@@ -70,10 +70,10 @@ class Cipher(ABC):
 
     @abstractmethod
     async def encrypts(self, room: str) -> bool:
-        """Whether messages of a room are encrypted.
+        """Whether messages to a room are encrypted.
 
         Raises:
-            CallFailed: the homeserver does not say.
+            CallFailed: the room must not be written to, or the homeserver does not say.
         """
 
     async def aclose(self) -> None:  # noqa: B027 - a cipher that keeps nothing has nothing to close
@@ -134,15 +134,16 @@ class NoCipher(Cipher):
 
     async def write(self, room: str, content: JsonObject) -> tuple[str, JsonObject]:
         """Return the message as it is, unless others in its room are encrypted."""
-        if await self.encrypts(room) or self._encrypted_only:
-            reason = f"room {room} is encrypted or must be, and the agent cannot encrypt messages"
-            raise CallFailed(Cause.FORBIDDEN, reason)
+        await self.encrypts(room)
         return "m.room.message", content
 
     async def encrypts(self, room: str) -> bool:
-        """Ask the homeserver once."""
+        """Return False, or raise a failure: what is written there would be readable."""
         is_encrypted = self._known.encrypted.get(room)
         if is_encrypted is None:
             is_encrypted = await self._server.encryption(room) is not None
             self._known.encrypted.put(room, is_encrypted)
-        return is_encrypted
+        if is_encrypted or self._encrypted_only:
+            reason = f"room {room} is encrypted or must be, and the agent cannot encrypt messages"
+            raise CallFailed(Cause.FORBIDDEN, reason)
+        return False

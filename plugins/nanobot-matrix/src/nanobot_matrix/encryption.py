@@ -112,6 +112,8 @@ class Encryption(Cipher):
         self._publishing = Publishing(ctx, server, own, vault)
         self._sharing = Sharing(ctx, server, own, self._roster, vault)
         self._rules: Recent[str, Rule] = Recent(2_000)
+        # Not in `known`: changes since the last connection are only reported by the next sync.
+        self._plain: Recent[str, bool] = Recent(2_000)
         self._members: Recent[str, frozenset[str]] = Recent(200)
         self._member_changes = 0
         self._asked: Recent[tuple[str, str], bool] = Recent(1_000)
@@ -216,17 +218,19 @@ class Encryption(Cipher):
             self._log.warning("a key that {} sent is not accepted: {}", whisper.sender, error)
             return False
 
-    async def _passing(self, work: Awaitable[None]) -> None:
-        """Wait for work that may fail."""
+    async def _passing(self, work: Awaitable[None]) -> bool:
+        """Wait for work that may fail; return whether it has succeeded."""
         try:
             async with asyncio.timeout(_REPAIR_LIMIT_S):
                 await work
+                return True
         except TimeoutError:
             self._log.warning("encryption: the homeserver takes too long")
         except CallFailed as error:
             if error.cause is Cause.CREDENTIALS:
                 raise
             self._log.warning("encryption: {}", error)
+        return False
 
     # --- rooms
 
@@ -251,7 +255,6 @@ class Encryption(Cipher):
 
         found = await self._vault.run(stored)
         self._rules.put(room, found)
-        self._known.encrypted.put(room, value=True)
         return found
 
     async def _rule(self, room: str) -> Rule | None:
@@ -260,22 +263,27 @@ class Encryption(Cipher):
         if rule is not None:
             self._rules.put(room, rule)
             return rule
-        if self._known.encrypted.get(room) is False:
+        if self._plain.get(room) is not None:
             return None
         content = await self._server.encryption(room)
         if content is not None:
             return await self._store_rule(room, Rule.read(content))
-        self._known.encrypted.put(room, value=False)
+        self._plain.put(room, value=True)
         return None
 
     async def encrypts(self, room: str) -> bool:
-        """Whether a room is encrypted."""
-        return await self._rule(room) is not None
+        """Whether a room is encrypted; a failure if it is not and must be."""
+        if await self._rule(room) is not None:
+            return True
+        if self._encrypted_only:
+            reason = f"room {room} is not encrypted, and channels.matrix.encrypted_only is set"
+            raise CallFailed(Cause.FORBIDDEN, reason)
+        return False
 
     async def read(self, room: str, event: wire.Event) -> wire.Event | None:
         """Return a message of a trusted device of its sender, once."""
         if event.type != "m.room.encrypted":
-            if await self.encrypts(room):
+            if await self._rule(room) is not None:
                 await self._refuse(room, event, Why.PLAIN)
                 return None
             return None if self._encrypted_only else event
@@ -283,7 +291,7 @@ class Encryption(Cipher):
         if isinstance(found, Why):
             await self._refuse(room, event, found)
             return None
-        if not await self.encrypts(room):
+        if await self._rule(room) is None:
             # The homeserver may have hidden that the room is encrypted.
             await self._store_rule(room, Rule())
         if found.is_settled:
@@ -294,7 +302,7 @@ class Encryption(Cipher):
     async def quote(self, room: str, event: wire.Event) -> wire.Event | None:
         """Return an event of a trusted device, with the edit of it that the homeserver adds."""
         if event.type != "m.room.encrypted":
-            return None if await self.encrypts(room) else event
+            return None if await self._rule(room) is not None else event
         found = await self._open(room, event)
         if isinstance(found, Why):
             return None
@@ -388,11 +396,11 @@ class Encryption(Cipher):
         for room, why in await self._vault.run(
             partial(unread.unexplained, before_s=now_s - _PATIENCE_S)
         ):
-            await self._explain(room, Why(why))
-            await self._vault.run(partial(unread.note_notice, room=room))
+            if await self._explain(room, Why(why)):
+                await self._vault.run(partial(unread.note_notice, room=room))
 
-    async def _explain(self, room: str, why: Why) -> None:
-        await self._passing(
+    async def _explain(self, room: str, why: Why) -> bool:
+        return await self._passing(
             self._known.tell_once(f"{room} {why.value}", room, NOTICES[why], self._notice)
         )
 
@@ -402,9 +410,7 @@ class Encryption(Cipher):
         """Return a message as an encrypted event, whose key the devices in the room then have."""
         rule = await self._rule(room)
         if rule is None:
-            if self._encrypted_only:
-                reason = f"room {room} is not encrypted, and channels.matrix.encrypted_only is set"
-                raise CallFailed(Cause.FORBIDDEN, reason)
+            await self.encrypts(room)
             return "m.room.message", content
         people = await self._people(room)
         sealed = await self._sharing.encrypt(room, rule, people, "m.room.message", content)

@@ -184,7 +184,6 @@ class Sharing:
                 continue
             if last_s is None or now_s - last_s >= pause_s:
                 wanted.append(device)
-                tried.put(device.curve25519, now_s)
         if not wanted:
             return []
         asked: dict[str, JsonObject] = {}
@@ -192,6 +191,9 @@ class Sharing:
             asked.setdefault(device.user_id, {})[device.device_id] = "signed_curve25519"
         body: JsonObject = {"one_time_keys": dict(asked), "timeout": _FEDERATION_MS}
         found = await self._server.call("POST", "keys", "claim", body=body)
+        # Not before: after a failed call, the next one must ask again.
+        for device in wanted:
+            tried.put(device.curve25519, self._clock.monotonic_s())
         claimed = as_object(found.get("one_time_keys"))
         return await self._vault.run(partial(self._begun, devices=wanted, claimed=claimed))
 
