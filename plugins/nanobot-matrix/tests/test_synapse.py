@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import importlib.util
+import io
 import json
 import os
 import signal
@@ -63,7 +64,7 @@ def config(folder: Path, port: int) -> str:
         (
             "server_name: localhost",
             f"pid_file: {folder}/pid",
-            f"listeners: [{listener} resources: [{{names: [client], compress: false}}]}}]",
+            f"listeners: [{listener} resources: [{{names: [client, media], compress: false}}]}}]",
             f"database: {{name: sqlite3, args: {{database: {folder}/synapse.db}}}}",
             f"media_store_path: {folder}/media",
             f"signing_key_path: {folder}/signing.key",
@@ -121,9 +122,13 @@ async def person(url: str, folder: Path) -> AsyncIterator[Any]:
     folder.mkdir(exist_ok=True)
     settings = nio.AsyncClientConfig(encryption_enabled=True, store_sync_tokens=True)
     client = nio.AsyncClient(url, ANNA, store_path=str(folder), config=settings)
-    client.said = []
+    client.said, client.files = [], []
     await client.login(PASSWORD, device_name="phone")
     client.add_event_callback(lambda room, event: client.said.append(event), nio.RoomMessageText)
+    client.add_event_callback(
+        lambda room, event: client.files.append(event) if event.sender == AGENT else None,
+        nio.RoomEncryptedFile,
+    )
     receiving = asyncio.create_task(client.sync_forever(timeout=5_000, full_state=True))
     try:
         yield client
@@ -164,6 +169,29 @@ async def say(client: Client, room: str, text: str) -> None:
     assert isinstance(sent, nio.RoomSendResponse), sent
 
 
+async def send_file(client: Client, room: str, content: bytes) -> None:
+    uploaded, keys = await client.upload(
+        io.BytesIO(content), content_type="text/plain", encrypt=True, filesize=len(content)
+    )
+    body = {"msgtype": "m.file", "body": "a.txt", "file": {**keys, "url": uploaded.content_uri}}
+    sent = await client.room_send(room, "m.room.message", body, ignore_unverified_devices=True)
+    assert isinstance(sent, nio.RoomSendResponse), sent
+
+
+async def opened_file(url: str, client: Client) -> bytes:
+    (event,) = client.files
+    place = event.url.removeprefix("mxc://")
+    found = await asyncio.to_thread(
+        httpx.get,
+        f"{url}/_matrix/client/v1/media/download/{place}",
+        headers={"Authorization": f"Bearer {client.access_token}"},
+        trust_env=False,
+    )
+    keys = (event.key["k"], event.hashes["sha256"], event.iv)
+    opened: bytes = nio.crypto.attachments.decrypt_attachment(found.content, *keys)
+    return opened
+
+
 async def test_an_encrypted_chat_on_synapse(synapse: str, tmp_path: Path) -> None:
     inbox = RecordingInbox()
     async with person(synapse, tmp_path / "anna") as anna:
@@ -193,9 +221,20 @@ async def test_an_encrypted_chat_on_synapse(synapse: str, tmp_path: Path) -> Non
             await channel.send(OutboundMessage(channel="matrix", chat_id=chat, content="**hi**"))
             await until(lambda: any(event.body == "hi" for event in anna.said))
             assert next(event for event in anna.said if event.body == "hi").decrypted
+            await send_file(anna, room, b"their file")
+            await inbox.wait_for_stored(2)
+            (path,) = inbox.stored[1].media
+            assert await asyncio.to_thread(Path(path).read_bytes) == b"their file"
+            plan = tmp_path / "plan.txt"
+            plan.write_bytes(b"the plan")
+            await channel.send(
+                OutboundMessage(channel="matrix", chat_id=chat, content="", media=(str(plan),))
+            )
+            await until(lambda: bool(anna.files))
+            assert await opened_file(synapse, anna) == b"the plan"
         await say(anna, room, "while it was down")
         async with running(synapse, tmp_path / "nano", inbox) as channel:
-            await inbox.wait_for_stored(2)
+            await inbox.wait_for_stored(3)
             await channel.send(OutboundMessage(channel="matrix", chat_id=chat, content="back"))
             await until(lambda: any(event.body == "back" for event in anna.said))
-    assert [message.content for message in inbox.stored] == ["hello", "while it was down"]
+    assert [message.content for message in inbox.stored] == ["hello", "", "while it was down"]
