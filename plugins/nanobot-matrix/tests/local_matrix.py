@@ -330,7 +330,8 @@ class LocalMatrix(StandIn):
             return _error(403, "M_FORBIDDEN")
         self.devices.append(body.get("device_id", ""))
         self.sessions.append(f"token-{len(self.sessions)}")
-        session: JsonObject = {"access_token": self.sessions[-1], "device_id": "DEVICE"}
+        device_id = self.devices[-1] or "DEVICE"
+        session: JsonObject = {"access_token": self.sessions[-1], "device_id": device_id}
         return LocalResponse({"user_id": AGENT, **session})
 
     def _files(self, request: LocalRequest, path: list[str]) -> LocalResponse:

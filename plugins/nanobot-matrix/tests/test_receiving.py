@@ -330,6 +330,12 @@ async def test_a_password_opens_one_session(tmp_path: Path) -> None:
             await channel.login()
             await channel.stop()
         assert local.devices == ["FIXED", "FIXED"]
+        # The remedy if the keys of a device are lost.
+        ctx, channel = channel_of(local, tmp_path, **{**section, "device_id": "OTHER"})
+        async with ctx:
+            await channel.login()
+            await channel.stop()
+        assert local.devices == ["FIXED", "FIXED", "OTHER"]
 
 
 async def test_a_session_of_a_password_that_ends_is_opened_again(tmp_path: Path) -> None:

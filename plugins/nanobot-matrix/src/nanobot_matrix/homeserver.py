@@ -134,7 +134,7 @@ class Homeserver:
         settings, user_id = self._settings, self._settings.user_id
         saved = await self._sessions.get(user_id)
         kept = read(wire.Account, saved) if isinstance(saved, dict) else None
-        if kept is not None:
+        if kept is not None and settings.device_id in {"", kept.device_id}:
             self._use(kept.access_token)
             try:
                 return await self._who()
