@@ -177,9 +177,11 @@ class ToolRunner:
             return ToolResult(with_hint(f"Error: {verdict.removeprefix('Error: ')}"), is_error=True)
         if verdict.paths:
             context = replace(context, files=context.files.granting(verdict.paths))
-        return await self._execute(ready.tool, verdict.call, context)
+        return await self._execute(ready.tool, verdict.call, context, ready.entry.plugin)
 
-    async def _execute(self, tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
+    async def _execute(
+        self, tool: Tool, call: ToolCall, context: ToolContext, plugin: str
+    ) -> ToolResult:
         limit_s = tool.timeout_s or self.spec.tool_timeout_s
 
         async def run() -> ToolResult:
@@ -193,6 +195,14 @@ class ToolRunner:
                 name=f"tool:{call.name}",
             )
         except ToolError as error:
+            if error.__cause__ is not None:
+                from loguru import logger
+
+                # The model gets a sentence; the author of the tool needs the line.
+                bound = logger.bind(
+                    plugin=plugin, session=context.session_key, turn=context.turn_id
+                )
+                bound.opt(exception=error.__cause__).debug("tool '{}' failed", call.name)
             return _failed(call, str(error))
         except StillRunning:
             reason = (

@@ -22,7 +22,6 @@ UNUSED: Final = {
     "after_delivery": POLICY,
     "before_execute_tools": PROGRAM,
     "contribute_stores": "the core has a session store and two buses",
-    "choose_approval": "terminal, chat and control socket are in the core, which implements it",
     "on_stream": PROGRAM,
     "on_stream_end": PROGRAM,
     "rewrite_inbound": POLICY,

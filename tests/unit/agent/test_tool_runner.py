@@ -6,9 +6,10 @@ import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from loguru import logger
 
 from nanobot_core import (
     DeclaredTool,
@@ -38,6 +39,9 @@ from nanobot_core.testing import FakeReply
 from nanobot_core.tools import tool
 from nanobot_core.tools.registry import RETRY_HINT, RegisteredTool
 from tests.unit.agent.conftest import Bench, call
+
+if TYPE_CHECKING:
+    from loguru import Message as LogMessage
 
 pytestmark = pytest.mark.anyio
 
@@ -167,6 +171,24 @@ async def test_a_tool_that_misbehaves_is_told_to_the_model_and_ends_nothing(
     assert sent.text.startswith(text)
     assert sent.is_error
     assert "Traceback" not in sent.text
+
+
+async def test_what_a_tool_raised_is_logged_with_its_traceback_for_its_author(
+    bench: Bench,
+) -> None:
+    records: list[tuple[object, BaseException | None]] = []
+
+    def keep(message: LogMessage) -> None:
+        raised = message.record["exception"]
+        records.append((message.record["extra"].get("plugin"), raised and raised.value))
+
+    sink = logger.add(keep, level="DEBUG", filter="nanobot_core.agent.tool_runner")
+    error = ValueError("bad luck")
+    bench.offer(Scripted("it", _raise(error)), Scripted("other", _raise(ToolFailed("expected"))))
+    await bench.run(FakeReply(tool_calls=(call("it"), call("other", "c2"))), "I see.")
+    logger.remove(sink)
+    assert [raised for _, raised in records] == [error]
+    assert all(plugin for plugin, _ in records)
 
 
 @pytest.mark.parametrize("output", ["", "  ", [], ToolResult(""), (TextBlock(""),)])

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -18,13 +17,12 @@ import typer
 
 from nanobot_core import NanobotError
 from nanobot_devkit.culprit import Names, Verdict, smallest_failing
+from nanobot_devkit.program import answer_of
 
 SKIP = 125
 """Exit code of a command that cannot tell, as in ``git bisect run``."""
 DISABLED = "NANOBOT_PLUGINS__DISABLED"
 REQUIRED = "NANOBOT_PLUGINS__REQUIRED"
-_NANOBOT = (sys.executable, "-m", "nanobot_core")
-_QUESTION_LIMIT_S = 120.0
 _RUNS = frozenset({"enabled", "isolated"})
 _TAIL_BYTES = 4_000
 _TAIL_CHARS = 160
@@ -260,7 +258,7 @@ def _candidates(options: Sequence[str]) -> Candidates:
     Raises:
         BisectImpossible: a gateway runs, which has its plugins and would answer for the command.
     """
-    if _ask("gateway", "status", check=False) is not None:
+    if answer_of("gateway", "status") is not None:
         message = (
             "a gateway runs here, with plugins that do not change from step to step; stop it with "
             "nanobot gateway stop, or name another home with NANOBOT_HOME"
@@ -268,7 +266,7 @@ def _candidates(options: Sequence[str]) -> Candidates:
         raise BisectImpossible(message)
     every, safe = _states(options), _states([*options, "--safe"])
     enabled = {name for name, state in every.items() if state in _RUNS}
-    found: object = json.loads(_ask(*options, "config", "get", "plugins.required", "--json") or "")
+    found: object = json.loads(_ask(*options, "config", "get", "plugins.required", "--json"))
     return Candidates(
         names=tuple(sorted(name for name in enabled if safe.get(name) not in _RUNS)),
         disabled=tuple(sorted(every.keys() - enabled)),
@@ -277,22 +275,12 @@ def _candidates(options: Sequence[str]) -> Candidates:
 
 
 def _states(options: Sequence[str]) -> dict[str, str]:
-    data = json.loads(_ask(*options, "plugins", "list", "--json") or "{}")
+    data = json.loads(_ask(*options, "plugins", "list", "--json"))
     return {each["id"]: each["state"] for each in data["plugins"]}
 
 
-def _ask(*words: str, check: bool = True) -> str | None:
-    """Return what a command of nanobot prints; ``None`` if it fails and need not succeed."""
-    child = subprocess.run(
-        [*_NANOBOT, *words],
-        capture_output=True,
-        text=True,
-        timeout=_QUESTION_LIMIT_S,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-    if child.returncode == 0:
-        return child.stdout
-    if check:
-        raise BisectImpossible(child.stderr.strip().removeprefix("Error: "))
-    return None
+def _ask(*words: str) -> str:
+    def refuse(reason: str) -> None:
+        raise BisectImpossible(reason)
+
+    return answer_of(*words, explain=refuse) or ""

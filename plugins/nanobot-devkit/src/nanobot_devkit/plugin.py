@@ -41,4 +41,10 @@ def contribute_cli() -> Iterable[CliGroup]:
             app="nanobot_devkit.bisection:bisect",
             parent="plugins",
         ),
+        CliGroup(
+            name="dev",
+            summary="Chat with a plugin that is loaded again on each save.",
+            app="nanobot_devkit.dev:dev",
+            parent="plugins",
+        ),
     )
