@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.testing.description import description_findings, find_plugin, import_environment
 from nanobot_core.testing.installed import KINDS, MARK
+from nanobot_core.testing.report import PROPERTY
 
 _BEHAVIOUR_LIMIT_S = 150.0
 
@@ -29,13 +31,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.timeout(_BEHAVIOUR_LIMIT_S * 2)
-def test_plugin(plugin: InstalledPlugin, kind: str, tmp_path: Path) -> None:
+def test_plugin(
+    plugin: InstalledPlugin,
+    kind: str,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
     """Fails with all findings about one kind."""
     if kind == "description":
         findings = [str(each) for each in description_findings(plugin.file or plugin.id)]
         skipped = ""
     else:
         findings, skipped = _behaviour(plugin, kind, tmp_path)
+    facts = {"plugin": plugin.id, "distribution": plugin.distribution, "version": plugin.version}
+    record_property(PROPERTY, {**facts, "kind": kind, "findings": list(dict.fromkeys(findings))})
     if findings:
         pytest.fail("\n".join(dict.fromkeys(findings)), pytrace=False)
     if skipped:

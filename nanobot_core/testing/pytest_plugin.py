@@ -20,8 +20,14 @@ _CONFORMANCE = Path(__file__).with_name("conformance.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--nanobot-plugin``."""
-    parser.getgroup("nanobot").addoption(
+    """Add ``--nanobot-plugin`` and ``--nanobot-report``."""
+    group = parser.getgroup("nanobot")
+    group.addoption(
+        "--nanobot-report",
+        metavar="DIR",
+        help="write what --nanobot-plugin finds to DIR, as NAME.json and NAME.badge.json",
+    )
+    group.addoption(
         "--nanobot-plugin",
         action="append",
         default=[],
@@ -47,6 +53,13 @@ def pytest_configure(config: pytest.Config) -> None:
         # Plugins that may not be installed define them; the suites must load without.
         for marker in ("anyio", "timeout"):
             config.addinivalue_line("markers", f"{marker}: see the plugin of that name")
+    if folder := config.getoption("nanobot_report"):
+        if not names:
+            msg = "--nanobot-report needs --nanobot-plugin NAME, whose results it writes"
+            raise pytest.UsageError(msg)
+        from nanobot_core.testing.report import ConformanceReport
+
+        config.pluginmanager.register(ConformanceReport(Path(folder)), "nanobot-report")
 
 
 @pytest.fixture

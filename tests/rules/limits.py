@@ -74,7 +74,8 @@ MODULES: Final = {
     "tasks": Size(150, 174),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     # Stand-ins of chat platforms, and a day of a gateway on each of them.
-    "testing": Size(1800, 5900),  # a strict service for each protocol of models
+    # A strict service for each protocol of models; results as files for programs.
+    "testing": Size(1800, 5925),
     "text": Size(120, 145),
     "thoughts": Size(150, 175),
     # Stored, and renewed by one process of several.

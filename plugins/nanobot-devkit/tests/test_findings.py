@@ -163,3 +163,26 @@ def test_a_manifest_that_is_not_declared_is_found(
     (found,) = check_plugin(locate_plugin("mute"))
 
     assert 'add to [project.entry-points."nanobot.manifest"]: mute' in found.remedy
+
+
+def test_an_inner_module_of_the_core_is_named_with_its_line(
+    findings: Callable[..., list[Finding]],
+) -> None:
+    (found,) = findings(
+        "tool.py",
+        "from pydantic import",
+        "from nanobot_core.text import nearest  # noqa: F401\nfrom pydantic import",
+    )
+
+    assert found.rule == "name"
+    assert "nanobot_faulty/tool.py:" in found.message
+    assert "nanobot_core.text is no public module" in found.message
+
+
+def test_an_import_that_raises_is_found_with_its_line_as_the_remedy(
+    findings: Callable[..., list[Finding]],
+) -> None:
+    (found,) = findings("plugin.py", "from nanobot_core", "1 / 0\nfrom nanobot_core")
+
+    assert "ZeroDivisionError" in found.message
+    assert found.remedy.startswith("see nanobot_faulty/plugin.py:")

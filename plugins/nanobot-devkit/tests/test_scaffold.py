@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 
 from nanobot_core import PluginLoadFailed
 from nanobot_devkit import scaffold
@@ -20,7 +22,11 @@ from nanobot_devkit.scaffold import Kind, core_range, render_files, write_packag
 LIMIT_S = 50.0
 ALL_LIMIT_S = 150.0
 KINDS: tuple[Kind, ...] = get_args(Kind)
-NEEDED: dict[Kind, tuple[str, ...]] = {"provider": ("httpx",), "search": ("httpx", "nanobot_web")}
+NEEDED: dict[Kind, tuple[str, ...]] = {
+    "provider": ("httpx",),
+    "search": ("httpx", "nanobot_web"),
+    "skill": ("nanobot_skills",),
+}
 BEHAVIOUR: dict[Kind, str] = {
     "tool": "tools",
     "channel": "channels",
@@ -28,6 +34,8 @@ BEHAVIOUR: dict[Kind, str] = {
     "hook": "hooks",
     "service": "services",
     "search": "hooks",
+    "skill": "hooks",
+    "job": "hooks",
 }
 """What of a package `pytest --nanobot-plugin` tests besides the description."""
 
@@ -75,6 +83,37 @@ def test_new_packages_pass_their_own_tests_and_keep_their_contracts(
     for plugin_id in projects:
         assert any(f" nanobot-{plugin_id}/tests/" in line for line in passed), passed
         assert check_plugin(locate_plugin(plugin_id)) == [], plugin_id
+
+
+@pytest.mark.timeout(ALL_LIMIT_S)
+def test_the_steps_of_the_workflow_pass(
+    write: Callable[[str, Kind], Path], install: Callable[[Path], Path]
+) -> None:
+    project = write("stepped", "tool")
+    install(project)
+    workflow = yaml.safe_load((project / ".github/workflows/test.yml").read_text("utf-8"))
+    steps = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
+    here = [step for step in steps if step.startswith(("nanobot ", "python -m pytest"))]
+
+    for step in here:
+        command = shlex.split(step.replace("nanobot ", "python -m nanobot_core ", 1))
+        check(project, *command[2:])
+
+    assert len(here) == 4
+    report = json.loads((project / "conformance/stepped.json").read_text("utf-8"))
+    assert report["result"] == "passed"
+
+
+def test_only_the_job_that_publishes_may_identify_itself_to_the_index(
+    write: Callable[[str, Kind], Path],
+) -> None:
+    workflows = write("stepped", "tool") / ".github/workflows"
+    publish = yaml.safe_load((workflows / "publish.yml").read_text("utf-8"))
+
+    assert publish["permissions"] == {"contents": "read"}
+    assert publish["jobs"]["publish"]["permissions"] == {"id-token": "write"}
+    assert publish["jobs"]["publish"]["needs"] == "build"
+    assert "run" not in str(publish["jobs"]["publish"]["steps"])
 
 
 @pytest.mark.parametrize("plugin_id", ["air", "weather-map"])
@@ -125,6 +164,10 @@ def test_a_new_package_is_complete_and_names_itself(write: Callable[[str, Kind],
 
     found = {path.relative_to(project).as_posix() for path in project.rglob("*") if path.is_file()}
     assert found == {
+        ".github/workflows/publish.yml",
+        ".github/workflows/test.yml",
+        ".gitignore",
+        "CHANGELOG.md",
         "LICENSE",
         "README.md",
         "pyproject.toml",

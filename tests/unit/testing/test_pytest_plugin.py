@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nanobot_core import __version__
 from nanobot_core.testing import FakeClock, FakePluginContext
 from tests.distributions import manifest_of, write_plugin
 from tests.strangers.faulty import FAULTY, GOOD, HEAD
@@ -68,6 +70,37 @@ def test_a_good_plugin_passes_without_a_line_of_its_author(
     result = run(pytester, "--nanobot-plugin", "good")
 
     result.assert_outcomes(passed=3)
+
+
+@pytest.mark.promise(33)
+def test_the_results_are_written_as_files_for_programs(
+    pytester: pytest.Pytester, site: Path
+) -> None:
+    write_plugin(site, "good", code=HEAD + GOOD)
+    write_plugin(site, "poor", code="import anyio\n" + HEAD)
+
+    names = ("--nanobot-plugin", "good", "--nanobot-plugin", "poor")
+    run(pytester, *names, "--nanobot-report", "out/results").assert_outcomes(passed=3, failed=1)
+
+    folder = pytester.path / "out/results"
+    good, poor = (json.loads((folder / f"{name}.json").read_text()) for name in ("good", "poor"))
+    assert good["result"] == "passed"
+    assert (good["distribution"], good["version"], good["core"]) == (
+        "acme-good",
+        "1.0",
+        __version__,
+    )
+    assert good["kinds"].keys() > {"description", "tools"}
+    assert poor["result"] == poor["kinds"]["description"]["result"] == "failed"
+    assert "loads anyio" in poor["kinds"]["description"]["findings"][0]
+    badges = [json.loads((folder / f"{name}.badge.json").read_text()) for name in ("good", "poor")]
+    assert [badge["message"] for badge in badges] == ["conforms", "does not conform"]
+
+
+def test_a_report_without_a_plugin_is_refused(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "--nanobot-report", "out")
+
+    result.stderr.fnmatch_lines(["*--nanobot-report needs --nanobot-plugin NAME*"])
 
 
 @pytest.mark.promise(33, 34)

@@ -31,7 +31,8 @@ def compat(
 ) -> None:
     """Report which releases of nanobot-core a wheel fits, without running its code.
 
-    Exits 1 if there is a release that it does not fit.
+    By default, compares with the installed release. Exits 1 if there is a release that it does
+    not fit.
 
     Example: nanobot plugins compat dist/nanobot_weather-0.1.0-py3-none-any.whl --against 0.1..0.3
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from nanobot_core.testing import Finding, description_findings
+from nanobot_devkit.compat import ParsedCode
+from nanobot_devkit.faults import place_of_import
 from nanobot_devkit.location import PluginLocation
+from nanobot_devkit.release import select_releases
+from nanobot_devkit.wheel import read_folder
 
 CORE = "nanobot-core"
 README_SECTIONS = ("What it adds", "Install", "Settings", "Limits", "Security", "Hooks used")
@@ -21,8 +26,8 @@ _UPPER_BOUNDS = frozenset({"<", "<=", "==", "~="})
 def check_plugin(plugin: PluginLocation) -> list[Finding]:
     """Return all findings; blocks while child processes run.
 
-    The first ones concern the package. The others are those of `pytest --nanobot-plugin`, without
-    the behaviour of the plugin.
+    The first ones concern the package, the next ones what its code uses of the installed core. The
+    others are those of `pytest --nanobot-plugin`, without the behaviour of the plugin.
     """
     package: list[Finding] = []
     if plugin.distribution is not None:
@@ -30,7 +35,26 @@ def check_plugin(plugin: PluginLocation) -> list[Finding]:
             *_requirement(plugin.distribution),
             *_readme(plugin.distribution, plugin.project),
         ]
-    return [*package, *description_findings(plugin.target)]
+    described = [_with_place(each, plugin) for each in description_findings(plugin.target)]
+    return [*package, *_code(plugin), *described]
+
+
+def _code(plugin: PluginLocation) -> Iterator[Finding]:
+    """Compare what the code uses with what the installed core offers."""
+    (release,) = select_releases(())
+    for each in ParsedCode(read_folder(plugin.code), [release]).code_misfits(release):
+        # What does not parse is reported with the import.
+        if each.rule != "syntax":
+            yield Finding(each.rule, f"{each.place}: {each.message}", each.remedy)
+
+
+def _with_place(finding: Finding, plugin: PluginLocation) -> Finding:
+    """Return a finding that says where an import fails."""
+    if finding.remedy != "see the log":
+        return finding
+    paths = [] if plugin.distribution is None else [str(plugin.code.parent)]
+    place = place_of_import(plugin.module, paths, plugin.code)
+    return replace(finding, remedy=f"see {place}") if place else finding
 
 
 def _requirement(distribution: Distribution) -> Iterator[Finding]:

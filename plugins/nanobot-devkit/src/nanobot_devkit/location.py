@@ -19,6 +19,7 @@ class PluginLocation:
 
     Attributes:
         id: the plugin's id.
+        module: its entry module, or the path of a file that is not installed.
         target: its id, or the path of a file that is not installed; other commands accept it.
         code: folder of its top-level package, or its single module.
         distribution: the installed package, or ``None`` for a file that is not installed.
@@ -26,6 +27,7 @@ class PluginLocation:
     """
 
     id: str
+    module: str
     target: str
     code: Path
     distribution: Distribution | None
@@ -47,7 +49,9 @@ def locate_plugin(target: str) -> PluginLocation:
         return _describe(*installed[target])
     folder = Path(target)
     if folder.suffix == ".py" and folder.is_file():
-        return PluginLocation(folder.stem, target, folder.resolve(), None, None)
+        return PluginLocation(
+            folder.stem, str(folder.resolve()), target, folder.resolve(), None, None
+        )
     if not (folder / "pyproject.toml").is_file():
         raise PluginNotFound(
             target,
@@ -85,7 +89,9 @@ def _describe(entry: EntryPoint, distribution: Distribution) -> PluginLocation:
             "correct the entry point, or install it again",
         )
     path = Path(code).resolve()
-    return PluginLocation(entry.name, entry.name, path, distribution, _project_of(path))
+    return PluginLocation(
+        entry.name, entry.module, entry.name, path, distribution, _project_of(path)
+    )
 
 
 def _project_of(code: Path) -> Path | None:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from nanobot_core import NanobotError
+from nanobot_core import NanobotError, __version__
 
 SCHEMA_VERSION = 1
 FOLDER = "nanobot_core/hookspecs/"
@@ -112,13 +112,13 @@ def select_releases(against: Sequence[str]) -> list[Release]:
 
     Args:
         against: versions, ranges such as ``0.1..0.3``, files as published with a release, or wheels
-            of nanobot-core; nothing means all releases that the installed core knows.
+            of nanobot-core; nothing means the installed release.
 
     Raises:
         ReleaseUnknown: one of them names no known release.
     """
     found: dict[str, Release] = {}
-    for text in against or ("..",):
+    for text in against or (__version__,):
         for each in _selected(text):
             found[each.release] = each
     return sorted(found.values(), key=lambda each: Version(each.release))
@@ -130,11 +130,6 @@ def shipped_releases() -> tuple[Release, ...]:
     folder = files("nanobot_core") / "hookspecs"
     found = [each for each in folder.iterdir() if each.name.endswith(".json")]
     return tuple(parse_release(each.read_bytes(), each.name) for each in found)
-
-
-def installed_release() -> Release:
-    """Return the release that is installed."""
-    return max(shipped_releases(), key=lambda each: Version(each.release))
 
 
 def parse_release(data: bytes, name: str) -> Release:

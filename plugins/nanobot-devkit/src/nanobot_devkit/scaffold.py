@@ -31,6 +31,10 @@ Kind: TypeAlias = Literal[
     "store",
     "bus",
     "search",
+    "skill",
+    "cli",
+    "job",
+    "check",
 ]
 MANIFEST_FILE = "nanobot-plugin.json"
 _SUFFIX = ".tmpl"
@@ -39,6 +43,8 @@ _REQUIREMENTS: dict[Kind, tuple[str, ...]] = {
     "channel": ("pydantic>=2.8,<3",),
     "provider": ("httpx>=0.27",),
     "search": ("httpx>=0.27", "nanobot-web>=0.1,<0.2"),
+    "skill": ("nanobot-skills>=0.1,<0.2",),
+    "cli": ("typer>=0.15",),
 }
 """What the code of a kind imports besides nanobot-core."""
 _SMALL: dict[Kind, dict[str, str]] = {
@@ -89,8 +95,29 @@ _SMALL: dict[Kind, dict[str, str]] = {
         "hook": "web_search_backends",
         "adds": "A backend for `web_search`, which `tools.web.search.provider: ${id}` selects.",
     },
+    "skill": {
+        "hook": "skills_sources",
+        "adds": "The skill `${id}`, with which the agent writes a haiku.",
+    },
+    "cli": {
+        "hook": "contribute_cli",
+        "adds": "`nanobot ${id} add TEXT` and `nanobot ${id} list`, which keep notes.",
+    },
+    "job": {
+        "hook": "contribute_jobs",
+        "adds": "A job that measures the workspace each night. It needs nanobot-cron and a running "
+        "gateway.",
+    },
+    "check": {
+        "hook": "contribute_checks",
+        "adds": "A check of `nanobot doctor` that warns when the workspace has little space.",
+    },
 }
-"""Kinds that share the template `small`: the README, and an entry module that yields one spec."""
+"""Kinds that share the template `small`: the README, and an entry module that yields one spec.
+
+Without `spec`, the kind has an entry module of its own.
+"""
+_README = f"README.md{_SUFFIX}"
 _LIMIT_S = 90.0
 # The examination looks for plugins on the search path of the process that asks for it. So a child
 # with the written code on its path describes it, and nothing needs to be installed.
@@ -156,13 +183,15 @@ def render_files(names: PluginNames, kind: Kind) -> Iterator[tuple[PurePosixPath
     }
     small = {name: Template(text).substitute(values) for name, text in _SMALL.get(kind, {}).items()}
     values |= small
+    development = (files("nanobot_devkit") / "templates/development.md.tmpl").read_text("utf-8")
     templates = files("nanobot_devkit") / "templates"
     found: dict[str, Traversable] = {}
     for part in ("base", *(["small"] if small else []), kind):
         found |= _walk(templates / part)
     for name, template in found.items():
-        path = Template(name.removesuffix(_SUFFIX)).substitute(values)
-        yield PurePosixPath(path), Template(template.read_text(encoding="utf-8")).substitute(values)
+        path = PurePosixPath(Template(name.removesuffix(_SUFFIX)).substitute(values))
+        text = template.read_text(encoding="utf-8") + (development if name == _README else "")
+        yield path, Template(text).substitute(values)
 
 
 def core_range(version: str) -> str:

@@ -117,12 +117,11 @@ def _read(archive: zipfile.ZipFile, file: Path) -> PluginCode:
     )
 
 
-def read_folder(code: Path, requirements: Iterable[str]) -> PluginCode:
-    """Return the code of an installed package or module; manifests are left out.
+def read_folder(code: Path) -> PluginCode:
+    """Return the code of an installed package or module, without manifests and requirements.
 
     Args:
         code: folder of the package, or a single module.
-        requirements: as its metadata lists them.
     """
     found = sorted(code.rglob("*.py")) if code.is_dir() else [code]
     sources = {
@@ -130,7 +129,7 @@ def read_folder(code: Path, requirements: Iterable[str]) -> PluginCode:
         for each in found
         if each.stat().st_size <= MAX_FILE_BYTES
     }
-    return PluginCode(name=code.name, version="", core=core_range(requirements), sources=sources)
+    return PluginCode(name=code.name, version="", core=None, sources=sources)
 
 
 def core_range(requirements: Iterable[str]) -> SpecifierSet | None:
