@@ -76,6 +76,7 @@ def program(folder: Path, ending: str) -> tuple[str, str]:
     return sys.executable, str(file)
 
 
+@pytest.mark.promise(36)
 @pytest.mark.timeout(RUN_LIMIT_S)
 def test_the_plugin_that_makes_a_command_fail_is_named(nanobot: Run, trees: Path) -> None:
     home = trees / "home"
@@ -95,6 +96,7 @@ def test_the_plugin_that_makes_a_command_fail_is_named(nanobot: Run, trees: Path
     assert (home / "config.yaml").read_text("utf-8") == config
 
 
+@pytest.mark.promise(36)
 @pytest.mark.timeout(RUN_LIMIT_S)
 def test_two_plugins_that_fail_only_together_are_named_and_untestable_runs_skipped(
     nanobot: Run, trees: Path

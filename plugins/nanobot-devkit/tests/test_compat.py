@@ -100,6 +100,7 @@ def test_code_that_uses_only_what_is_there_fits() -> None:
     assert findings_of(CODE) == []
 
 
+@pytest.mark.promise(23)
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -250,6 +251,7 @@ def test_the_command_names_each_release_and_exits_1_if_one_does_not_fit(
     assert alone.returncode == 0, alone.stdout
 
 
+@pytest.mark.promise(23)
 @pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
 @pytest.mark.timeout(BUILD_LIMIT_S)
 def test_a_built_wheel_is_read_without_its_code_being_run(

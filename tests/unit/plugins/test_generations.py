@@ -18,6 +18,7 @@ from tests.unit.plugins.samples import report
 LISTEN = "from nanobot_core import on\n@on.before_turn\ndef listen(event): ...\n"
 
 
+@pytest.mark.promise(22)
 @pytest.mark.anyio
 async def test_a_hook_of_another_generation_keeps_a_plugin_from_being_imported(
     site: Path, make_host: MakeHost
@@ -39,6 +40,7 @@ async def test_a_hook_of_another_generation_keeps_a_plugin_from_being_imported(
     )
 
 
+@pytest.mark.promise(22)
 @pytest.mark.anyio
 async def test_one_message_names_all_that_does_not_fit(site: Path, make_host: MakeHost) -> None:
     manifest = manifest_of("old", hooks={"before_turn": 99})
@@ -65,6 +67,7 @@ async def test_a_plugin_for_the_raised_generation_runs(
     assert report(host, "old").state == "incompatible"
 
 
+@pytest.mark.promise(24)
 @pytest.mark.anyio
 async def test_a_plugin_with_a_deprecated_hook_is_warned_about_once(
     site: Path, make_host: MakeHost, warnings: list[str], monkeypatch: pytest.MonkeyPatch
@@ -105,6 +108,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.promise(24)
 def test_a_deprecated_name_names_each_package_that_imports_it_once(site: Path) -> None:
     for name in ("acme_one/a", "acme_one/b", "acme_two"):
         file = site / f"{name}.py"
