@@ -221,7 +221,11 @@ def write_config(
     for stand_in in stand_ins:
         extra |= stand_in.config()
     model = {"provider": "custom", "model": "m", "workspace": str(home / "workspace")}
-    plugins = [plugin for stand_in in stand_ins for plugin in (stand_in.name, *stand_in.plugins)]
+    plugins = [
+        plugin
+        for stand_in in stand_ins
+        for plugin in (stand_in.plugin or stand_in.name, *stand_in.plugins)
+    ]
     content: dict[str, Any] = {
         "agents": {"defaults": model},
         "plugins": {"policy": "listed", "enabled": [*_PLUGINS, *plugins]},

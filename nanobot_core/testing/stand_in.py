@@ -151,6 +151,7 @@ class StandIn(ABC):
         agent: name under which the agent writes.
         group: chat id of the group, as in `InboundMessage.chat_id` or a part of it that `shown`
             takes; empty for a platform without groups.
+        plugin: id of the channel's plugin, if it is not the name of the channel.
         plugins: ids of plugins that the channel needs besides its own, such as ``http``.
     """
 
@@ -160,6 +161,7 @@ class StandIn(ABC):
     bert: ClassVar[Person]
     agent: ClassVar[str] = "Nano"
     group: ClassVar[str] = ""
+    plugin: ClassVar[str] = ""
     plugins: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

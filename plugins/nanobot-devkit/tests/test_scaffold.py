@@ -20,9 +20,10 @@ from nanobot_devkit.naming import PluginNames
 from nanobot_devkit.scaffold import Kind, core_range, render_files, write_package
 
 LIMIT_S = 50.0
-ALL_LIMIT_S = 150.0
+ALL_LIMIT_S = 240.0
 KINDS: tuple[Kind, ...] = get_args(Kind)
 NEEDED: dict[Kind, tuple[str, ...]] = {
+    "channel": ("httpx", "markdown_it"),
     "provider": ("httpx",),
     "search": ("httpx", "nanobot_web"),
     "skill": ("nanobot_skills",),

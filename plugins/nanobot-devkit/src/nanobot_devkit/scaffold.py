@@ -40,7 +40,7 @@ MANIFEST_FILE = "nanobot-plugin.json"
 _SUFFIX = ".tmpl"
 _REQUIREMENTS: dict[Kind, tuple[str, ...]] = {
     "tool": ("pydantic>=2.8,<3",),
-    "channel": ("pydantic>=2.8,<3",),
+    "channel": ("httpx>=0.28,<1", "pydantic>=2.8,<3"),
     "provider": ("httpx>=0.27",),
     "search": ("httpx>=0.27", "nanobot-web>=0.1,<0.2"),
     "skill": ("nanobot-skills>=0.1,<0.2",),
@@ -168,7 +168,9 @@ def write_package(names: PluginNames, kind: Kind, folder: Path) -> Path:
 
 def render_files(names: PluginNames, kind: Kind) -> Iterator[tuple[PurePosixPath, str]]:
     """Yield path and text of every file of the package but the manifest."""
-    requirements = (f"nanobot-core{core_range(__version__)}", *_REQUIREMENTS.get(kind, ()))
+    extra = "[chat]" if kind == "channel" else ""
+    core = f"nanobot-core{extra}{core_range(__version__)}"
+    requirements = (core, *_REQUIREMENTS.get(kind, ()))
     values = {
         "id": names.id,
         "distribution": names.distribution,
