@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from nanobot_core import __version__
 from nanobot_devkit.compat import ParsedCode
@@ -284,6 +285,27 @@ def test_a_generation_that_the_release_does_not_have_is_named(
     assert [each.message for each in found] == [
         "hook 'finalize_content' is written for its generation 1, 0.9.0 has generation 2"
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from nanobot_core import *",
+        "class A(A): ...",
+        "from nanobot_core import Tool\nclass A(B, Tool): ...\nclass B(A): ...",
+        "from . import x\nx.y.z",
+        "from nanobot_core import PluginContext\ndef f(ctx: 'PluginContext['): ctx.no_such",
+    ],
+)
+def test_unusual_code_is_no_reason_for_a_finding(text: str) -> None:
+    assert findings_of(text) == []
+
+
+@given(place=st.integers(0, len(CODE)), text=st.text(max_size=30), cut=st.integers(0, 200))
+def test_damaged_code_is_compared_or_named(place: int, text: str, cut: int) -> None:
+    damaged = CODE[:place] + text + CODE[place + cut :]
+
+    assert all(each.startswith("x.py:") for each in findings_of(damaged))
 
 
 def bare_wheel(file: Path, **texts: str) -> Path:

@@ -112,7 +112,8 @@ def parse_modules(
             modules.append(_read(path, ast.parse(text), public_modules))
         except (SyntaxError, ValueError, RecursionError) as error:
             line = getattr(error, "lineno", None) or 1
-            broken.append(Misfit("syntax", f"{path}:{line}", str(error), "correct the code"))
+            reason = error.msg if isinstance(error, SyntaxError) else str(error)
+            broken.append(Misfit("syntax", f"{path}:{line}", reason, "correct the code"))
     return modules, broken
 
 
@@ -132,7 +133,8 @@ def _read(path: str, tree: ast.Module, public_modules: Collection[str]) -> CodeM
                 else:
                     public[local] = alias.name
                 if node not in optional:
-                    uses.append(Use(node.lineno, source, alias.name, node in typing))
+                    name = alias.name if alias.name != "*" else ""
+                    uses.append(Use(node.lineno, source, name, node in typing))
         elif isinstance(node, ast.Import):
             for alias in filter(lambda each: _is_core(each.name), node.names):
                 modules[alias.asname or ROOT] = alias.name if alias.asname else ROOT
