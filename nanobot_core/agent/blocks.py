@@ -1,4 +1,4 @@
-"""Passages of plugins and of the memory in a request: their order, their room, their changes."""
+"""Passages of plugins and of the memory in a request: their order and their room."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TURN_SHARE = 0.1
 """The same for the passages of one turn."""
 MIN_TOKENS = 50
 """A passage is left out if less than this would remain of it."""
-_CHARS_PER_TOKEN = 4
+CHARS_PER_TOKEN = 4
 """A fixed ratio: with one that is learned, the beginning of requests would change."""
 _TRACKED_SESSIONS = 256
 _LOGGED_PASSAGES = 1_000
@@ -41,14 +41,14 @@ def fit_blocks(blocks: Iterable[PlacedBlock], budget_tokens: int) -> tuple[Passa
         budget_tokens: estimated tokens of all texts together.
     """
     placed = sorted(blocks, key=lambda each: (each[1].position, each[0], each[1].name))
-    room = budget_tokens * _CHARS_PER_TOKEN
+    room = budget_tokens * CHARS_PER_TOKEN
     texts = {f"{plugin}/{block.name}": "" for plugin, block in placed}
     losses: dict[str, str] = {}
     for plugin, block in sorted(placed, key=lambda each: -each[1].priority):
         name = f"{plugin}/{block.name}"
-        wanted = min(len(block.text), block.max_tokens * _CHARS_PER_TOKEN)
+        wanted = min(len(block.text), block.max_tokens * CHARS_PER_TOKEN)
         chars = min(wanted, room)
-        if chars < wanted and chars < MIN_TOKENS * _CHARS_PER_TOKEN:
+        if chars < wanted and chars < MIN_TOKENS * CHARS_PER_TOKEN:
             chars = 0
         room -= chars
         if chars < len(block.text):
@@ -61,21 +61,19 @@ def fit_blocks(blocks: Iterable[PlacedBlock], budget_tokens: int) -> tuple[Passa
 
 
 class BlockReport:
-    """Reports stable passages that change, and passages that are not complete."""
+    """Reports passages that are not complete."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[str, tuple[Passages, Sequence[str]]] = OrderedDict()
+        self._sessions: OrderedDict[str, Sequence[str]] = OrderedDict()
         self._logged: set[str] = set()
 
     def losses(self, session_key: str) -> Sequence[str]:
         """Return a line for each passage that is not complete in a session's last request."""
-        return self._sessions.get(session_key, ({}, ()))[1]
+        return self._sessions.get(session_key, ())
 
-    def update(self, session_key: str, stable: Passages, losses: Passages) -> None:
-        """Log what is new about the passages of a request."""
-        former = self._sessions.get(session_key)
-        lines = [f"{name} is {loss}" for name, loss in losses.items()]
-        self._sessions[session_key] = (stable, lines)
+    def update(self, session_key: str, losses: Passages) -> None:
+        """Log which passages of a request are not complete, each once."""
+        self._sessions[session_key] = [f"{name} is {loss}" for name, loss in losses.items()]
         self._sessions.move_to_end(session_key)
         if len(self._sessions) > _TRACKED_SESSIONS:
             self._sessions.popitem(last=False)
@@ -83,17 +81,6 @@ class BlockReport:
             if name not in self._logged and len(self._logged) < _LOGGED_PASSAGES:
                 self._logged.add(name)
                 _logger_of(name).warning("the passage {} is {}", name, loss)
-        if former is not None and former[0] != stable:
-            _log_changes(former[0], stable)
-
-
-def _log_changes(former: Passages, stable: Passages) -> None:
-    """Log the stable passages that changed, because that voids the prompt cache."""
-    for name in sorted(former.keys() | stable.keys()):
-        if former.get(name) != stable.get(name):
-            _logger_of(name).info(
-                "the stable block {} changed, which voids the provider's prompt cache", name
-            )
 
 
 def _logger_of(name: str) -> Logger:

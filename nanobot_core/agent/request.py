@@ -10,7 +10,7 @@ long to store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from nanobot_core.agent.blocks import (
 )
 from nanobot_core.agent.images import load_document, load_image
 from nanobot_core.agent.instructions import Instructions
+from nanobot_core.agent.prefix import PrefixPart, PrefixWatch, charge_for_passages
 from nanobot_core.agent.shortening import RUNTIME_END, RUNTIME_HEADING, summary_message
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.plugin import ContextBlock
@@ -33,6 +34,7 @@ from nanobot_core.events import ContextRequested, TurnInfo
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import RUNTIME, ImageBlock, Message, TextBlock
 from nanobot_core.record import dataclass
+from nanobot_core.tools.registry import RegisteredTool
 
 SEPARATOR = "\n\n---\n\n"
 
@@ -49,7 +51,8 @@ class RequestParts:
         media: local paths of attached files; images are shown to the model.
         documents: so are PDF documents.
         model: name of the model, for hooks.
-        tools: names of the offered tools, for hooks.
+        tools: the offered tools.
+        withheld: names of tools that a hook took from the model.
         summary: of the messages that are no longer in `history`, or an empty string.
         memory: passages of the memory backend.
         format_hint: how the channel shows text, or an empty string.
@@ -63,7 +66,8 @@ class RequestParts:
     model: str
     workspace: Path
     budget_tokens: int
-    tools: Sequence[str] = ()
+    tools: Sequence[RegisteredTool] = ()
+    withheld: Collection[str] = ()
     progress: Sequence[Message] = ()
     media: Sequence[str] = ()
     documents: bool = False
@@ -113,6 +117,7 @@ class RequestBuilder:
         self._clock = clock
         self._max_image_side = max_image_side
         self.report: BlockReport = BlockReport()
+        self._prefix = PrefixWatch()
         # One picture at a time, so that those of many messages do not fill the memory together.
         self._decoding = asyncio.Lock()
 
@@ -144,12 +149,15 @@ class RequestBuilder:
         own_instructions = given.instructions if given else None
         if hooks.gather_context and own_instructions is None:
             event = ContextRequested(
-                turn=parts.turn, model=parts.model, history=parts.history, tools=parts.tools
+                turn=parts.turn,
+                model=parts.model,
+                history=parts.history,
+                tools=tuple(entry.definition.name for entry in parts.tools),
             )
             blocks += await hooks.gather_context(event)
         stable, losses = _fitted(blocks, "stable", int(parts.budget_tokens * STABLE_SHARE))
         fresh, more_losses = _fitted(blocks, "turn", int(parts.budget_tokens * TURN_SHARE))
-        self.report.update(parts.turn.session_key, stable, {**losses, **more_losses})
+        self.report.update(parts.turn.session_key, {**losses, **more_losses})
         if own_instructions is not None:
             beginning = [own_instructions]
         else:
@@ -161,13 +169,22 @@ class RequestBuilder:
             )
         system = SEPARATOR.join((*beginning, *stable.values()))
         summary = [summary_message(parts.summary)] if parts.summary else []
-        return [
-            Message(role="system", content=system),
+        following = [
             *summary,
             *map(_with_runtime, parts.history),
             await self._with_context(parts, fresh.values()),
             *map(_with_runtime, parts.progress),
         ]
+        charge_for_passages((stable, fresh), hooks.runtime.costs_of)
+        session = parts.turn.session_key, parts.turn.is_owner
+        prefix = self._prefix.parts_of(session, parts.tools, stable)
+        if parts.withheld:
+            # That several plugins take tools is rare; the last one is named then.
+            taker = hooks.rewrite_tools.implementations[-1].plugin
+            taken = {f"tool {name}": PrefixPart(taker, None, 0) for name in parts.withheld}
+            prefix = taken | prefix
+        self._prefix.update(session, prefix, _chars(following), hooks.runtime.costs_of)
+        return [Message(role="system", content=system), *following]
 
     async def _with_context(self, parts: RequestParts, passages: Iterable[str]) -> Message:
         """Return the turn's message as it is sent: files, runtime lines, passages, text."""
@@ -186,6 +203,10 @@ class RequestBuilder:
         if not shown:
             return message
         return replace(message, content=(*shown, TextBlock(message.text)))
+
+
+def _chars(messages: Iterable[Message]) -> int:
+    return sum(len(message.text) for message in messages)
 
 
 def _fitted(

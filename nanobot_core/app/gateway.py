@@ -243,16 +243,15 @@ class Gateway:
     async def change_plugin(self, words: list[str]) -> str:
         """List, enable, disable or reload."""
         match words:
-            case []:
-                reports = self.bot.plugins.reports()
-                return "\n".join(f"- {item.id} {item.version}: {item.state}" for item in reports)
+            case [] | ["list"]:
+                return "\n".join(f"- {report.line}" for report in self.bot.plugins.reports())
             case ["reload", plugin_id]:
                 change = await self.reloader.reload_plugin(plugin_id)
                 return describe(Reloaded(change=change))
             case ["enable" | "disable" as action, plugin_id]:
                 enabled = action == "enable"
                 return describe(await self.reloader.switch(plugin_id, enabled=enabled))
-        return "Use /plugins, or /plugins enable|disable|reload ID."
+        return "Use /plugins list, or /plugins enable|disable|reload ID."
 
     async def problems(self) -> list[str]:
         """Return a line for each part that does not work, and each damaged file."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -193,7 +194,7 @@ def order(
 @app.command()
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show the state of each plugin: in the running gateway, or else after starting all here."""
-    reports = _running_reports(ctx) or run_async(_start_all(options_of(ctx)))[0]
+    reports = _running_reports(ctx) or run_async(_start_all(options_of(ctx)))
     if as_json:
         print_json([asdict(report) for report in reports])
         return
@@ -205,40 +206,56 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def top(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show what each plugin costs: in the running gateway, or else after starting all here."""
-    if (reports := _running_reports(ctx)) is not None:
-        _show_hooks(reports, as_json=as_json)
-        return
-    _, costs = run_async(_start_all(options_of(ctx)))
-    costs.sort(key=lambda cost: -float(str(cost["start_ms"])))
+    """Show what each plugin costs: in the running gateway, or else after starting all here.
+
+    Memory is what the process grew by while the plugin was imported, and tokens are estimates:
+    those of its tools and passages in a request, and those that providers read again because it
+    changed the beginning of requests.
+    """
+    reports = _running_reports(ctx) or run_async(_start_all(options_of(ctx)))
+    found = [report for report in reports if report.costs.start_s]
+    found.sort(key=lambda report: -sum(hook.total_s for hook in report.hooks))
     if as_json:
-        print_json(costs)
+        print_json([_cost_data(report) for report in found])
         return
-    rows = [tuple(cost.values()) for cost in costs]
-    render_table(("Plugin", "Start ms", "Tools", "Prompt chars", "Hook calls", "Errors"), rows)
+    rows = [tuple(_cost_data(report).values())[:-1] for report in found]
+    columns = ("Plugin", "Start ms", "Import ms", "MB", "Calls", "Errors", "Total ms", "Blocked ms")
+    render_table((*columns, "Prompt tokens", "Cache misses", "Lost tokens"), rows)
+    if any(report.hooks for report in found):
+        stdout().print()
+        titles = ("Plugin", "Hook", "Calls", "Errors", "Total ms", "Worst ms", "Blocked ms")
+        render_table((*titles, "Circuit"), [row for each in found for row in _hook_rows(each)])
 
 
-def _show_hooks(reports: list[PluginReport], *, as_json: bool) -> None:
-    """Show the calls of each hook, the one that took the most time first."""
-    found = [(report.id, hook) for report in reports for hook in report.hooks]
-    found.sort(key=lambda item: -item[1].total_s)
-    if as_json:
-        print_json([{"id": plugin_id, **asdict(hook)} for plugin_id, hook in found])
-        return
-    rows = [
-        (
-            plugin_id,
-            hook.hook,
-            hook.calls,
-            hook.errors + hook.timeouts,
-            round(hook.total_s * 1_000, 1),
-            round(hook.worst_s * 1_000, 1),
-            hook.circuit,
-        )
-        for plugin_id, hook in found
-    ]
-    columns = ("Plugin", "Hook", "Calls", "Errors", "Total ms", "Worst ms", "Circuit")
-    render_table(columns, rows)
+def _cost_data(report: PluginReport) -> dict[str, object]:
+    """Return what a plugin costs, the figures of its hooks last."""
+    costs, hooks = report.costs, report.hooks
+    return {
+        "id": report.id,
+        "start_ms": _ms(costs.start_s),
+        "import_cpu_ms": _ms(costs.import_cpu_s),
+        "memory_mb": round(costs.memory_bytes / 1_000_000, 1),
+        "hook_calls": sum(hook.calls for hook in hooks),
+        "errors": sum(hook.errors + hook.timeouts for hook in hooks),
+        "total_ms": _ms(sum(hook.total_s for hook in hooks)),
+        "blocked_ms": _ms(costs.blocked_s),
+        "prompt_tokens": report.tool_tokens + costs.passage_tokens,
+        "cache_misses": costs.cache_misses,
+        "lost_tokens": costs.lost_tokens,
+        "hooks": [asdict(hook) for hook in hooks],
+    }
+
+
+def _hook_rows(report: PluginReport) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each hook, the one that took the most time first."""
+    for hook in sorted(report.hooks, key=lambda hook: -hook.total_s):
+        errors, blocked_ms = hook.errors + hook.timeouts, _ms(hook.blocked_s)
+        times = _ms(hook.total_s), _ms(hook.worst_s), blocked_ms
+        yield report.id, hook.hook, hook.calls, errors, *times, hook.circuit
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1_000, 1)
 
 
 def _running_reports(ctx: typer.Context) -> list[PluginReport] | None:
@@ -322,34 +339,18 @@ def disable(ctx: typer.Context, plugin_id: PluginId) -> None:
     _reload_gateway(ctx)
 
 
-async def _start_all(options: Options) -> tuple[list[PluginReport], list[dict[str, object]]]:
+async def _start_all(options: Options) -> list[PluginReport]:
     """Start every enabled plugin by itself, and return their condition and what each cost."""
     agent = open_agent(options)
     host = agent.plugins
-    costs: list[dict[str, object]] = []
     try:
         for plugin in host.catalogue.enabled():
-            started_s = time.perf_counter()
-            try:
+            with suppress(PluginError, ConfigError):  # the report says why
                 await host.activate(plugin.id)
-            except (PluginError, ConfigError):
-                continue  # The report says why.
-            costs.append(
-                {"id": plugin.id, "start_ms": round((time.perf_counter() - started_s) * 1_000, 1)}
-            )
-        tools = list(await host.load_tools())
-        reports = host.reports()
+        await host.load_tools()
+        return host.reports()
     finally:
         await host.stop()
-    hooks = {report.id: report.hooks for report in reports}
-    for cost in costs:
-        own = [tool for tool in tools if tool.plugin == cost["id"]]
-        found = hooks[str(cost["id"])]
-        cost["tools"] = len(own)
-        cost["prompt_chars"] = sum(len(str(tool.definition.to_schema())) for tool in own)
-        cost["hook_calls"] = sum(hook.calls for hook in found)
-        cost["errors"] = sum(hook.errors + hook.timeouts for hook in found)
-    return reports, costs
 
 
 def _selection(catalogue: Catalogue, plugin_id: str) -> Selection:

@@ -16,6 +16,29 @@ CircuitState: TypeAlias = Literal["closed", "open", "half-open"]
 
 
 @dataclass(slots=True)
+class PluginCosts:
+    """What a plugin costs besides the calls of its hooks. Times are in seconds.
+
+    Attributes:
+        start_s: time from its import to the end of its ``start``.
+        import_cpu_s: processor time of its import.
+        memory_bytes: memory that the process took meanwhile, about.
+        blocked_s: time in which its code blocked the event loop.
+        passage_tokens: estimated tokens of its passages in the last request.
+        cache_misses: how often a tool or a stable passage of it changed within a session.
+        lost_tokens: estimated tokens that providers had to read again because of that.
+    """
+
+    start_s: float = 0.0
+    import_cpu_s: float = 0.0
+    memory_bytes: int = 0
+    blocked_s: float = 0.0
+    passage_tokens: int = 0
+    cache_misses: int = 0
+    lost_tokens: int = 0
+
+
+@dataclass(slots=True)
 class Account:
     """Running totals of one plugin and hook. Times are in seconds."""
 
@@ -26,6 +49,7 @@ class Account:
     dropped: int = 0
     total_s: float = 0.0
     worst_s: float = 0.0
+    blocked_s: float = 0.0
     last_error: str = ""
 
     def add(self, elapsed_s: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pluggy
 
 from nanobot_core.errors import PluginRejected
-from nanobot_core.hooks.account import Account, Circuit
+from nanobot_core.hooks.account import Account, Circuit, PluginCosts
 from nanobot_core.hooks.caller import DetachedQueues, Hooks, declared_hooks
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.hooks.kinds import Kind
@@ -30,16 +30,18 @@ class Registrant:
 
 @dataclass(slots=True)
 class HookStats:
-    """Accounts and circuits by (plugin, hook); they outlive generations.
+    """Accounts and circuits by (plugin, hook), and other costs; they outlive generations.
 
     Attributes:
         now_s: monotonic seconds.
         on_open: called with the plugin's id each time one of its circuits opens.
+        costs: what the plugin costs besides the calls of its hooks.
     """
 
     now_s: Callable[[], float]
     on_open: Callable[[str], None] = lambda _plugin: None
     accounts: dict[tuple[str, str], tuple[Account, Circuit]] = field(default_factory=dict)
+    costs: PluginCosts = field(default_factory=PluginCosts)
 
     def entry(self, plugin: str, hook: str) -> tuple[Account, Circuit]:
         """Return the account and the circuit of one plugin and hook."""
@@ -287,7 +289,9 @@ def _check_form(registrant: Registrant, found: pluggy.HookImpl, point: HookPoint
         raise PluginRejected(
             registrant.id, f"hook '{hook}' is called without a loop", "make it a plain function"
         )
-    if yields and point.kind is not Kind.CONTRIBUTE:
+    # What collects items runs a plain generator, but in the loop.
+    collects = point.kind in {Kind.CONTRIBUTE, Kind.GATHER} and not is_async
+    if yields and not (collects and not options_of(function).blocking):
         reason = f"hook '{hook}' is a generator function, which is never run"
         raise PluginRejected(registrant.id, reason, f"{form} that returns its result")
     for parameter in inspect.signature(function).parameters.values():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.errors import FOREIGN_ERRORS, HookError, LimitError
-from nanobot_core.hooks.account import Account, Circuit
+from nanobot_core.hooks.account import Account, Circuit, PluginCosts
 from nanobot_core.hooks.markers import ImplementationOptions
 from nanobot_core.tasks import Spawn
 
@@ -65,11 +65,13 @@ class HookRuntime:
         spawn: starts the tasks of calls.
         report: called with each failure; the exception is chained to the error.
         clock: source of time for limits.
+        costs_of: returns what a plugin has cost, by its id.
     """
 
     spawn: Spawn
     report: Callable[[HookError], None]
     clock: Clock = field(default_factory=SystemClock)
+    costs_of: Callable[[str], PluginCosts] = lambda _plugin: PluginCosts()
 
 
 Outcome = tuple[Any, BaseException | None]

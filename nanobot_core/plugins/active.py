@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,7 @@ from nanobot_core.plugins.loader import (
     CONTRIBUTION_LIMIT_S,
     contained,
     load_entry,
+    memory_bytes,
     packages_of,
     requirements_of,
 )
@@ -472,10 +474,21 @@ class Starter:
     async def _started(
         self, plugin_id: str, doing: str, prepare: Callable[[], ActivePlugin]
     ) -> ActivePlugin:
+        def measured() -> ActivePlugin:
+            before_bytes, before_s = memory_bytes(), time.thread_time()
+            active = prepare()
+            active.stats.costs.import_cpu_s = time.thread_time() - before_s
+            active.stats.costs.memory_bytes = max(memory_bytes() - before_bytes, 0)
+            return active
+
+        started_s = time.perf_counter()
         # What runs there of the plugin: its class body, its validators, its hooks.
         with contained(plugin_id, doing, "fix the plugin", passes=(PluginError, ConfigError)):
-            active = await asyncio.to_thread(call_within, IMPORT_LIMIT_S, plugin_id, doing, prepare)
+            active = await asyncio.to_thread(
+                call_within, IMPORT_LIMIT_S, plugin_id, doing, measured
+            )
         await active.start()
+        active.stats.costs.start_s = time.perf_counter() - started_s
         return active
 
     def _prepared(self, registrant: Registrant, manifest: Manifest, source: Source) -> ActivePlugin:

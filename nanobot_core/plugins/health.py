@@ -10,12 +10,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from nanobot_core.errors import HookError, PluginError
-from nanobot_core.hooks.account import FAILURES_TO_OPEN
+from nanobot_core.hooks.account import FAILURES_TO_OPEN, PluginCosts
 from nanobot_core.hooks.compilation import Registrant
 from nanobot_core.hooks.implementation import called_in
 from nanobot_core.record import dataclass
@@ -81,6 +81,7 @@ class HookReport:
     dropped: int
     total_s: float
     worst_s: float
+    blocked_s: float
     last_error: str
 
 
@@ -99,6 +100,8 @@ class PluginReport:
         gives: contributions as ``kind: names``.
         capabilities: what it reaches.
         hooks: figures of its hooks, empty while it is not active.
+        costs: what it costs besides.
+        tool_tokens: estimated tokens of its tools in each request that offers all of them.
     """
 
     id: str
@@ -111,18 +114,42 @@ class PluginReport:
     gives: dict[str, list[str]] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()
+    costs: PluginCosts = field(default_factory=PluginCosts)
+    tool_tokens: int = 0
+
+    @property
+    def line(self) -> str:
+        """Its state and what it costs, in one line for people."""
+        calls = sum(hook.calls for hook in self.hooks)
+        errors = sum(hook.errors + hook.timeouts for hook in self.hooks)
+        total_ms = sum(hook.total_s for hook in self.hooks) * 1_000
+        tokens = self.tool_tokens + self.costs.passage_tokens
+        figures = [
+            f"{calls:,} calls in {total_ms:,.0f} ms" if calls else "",
+            f"{errors:,} errors" if errors else "",
+            f"blocked everything for {self.costs.blocked_s:.1f} s" if self.costs.blocked_s else "",
+            f"{tokens:,} tokens in each request" if tokens else "",
+            f"{self.costs.cache_misses:,} cache misses" if self.costs.cache_misses else "",
+        ]
+        head = f"{self.id} {self.version}: {self.state}"
+        return "; ".join(filter(None, (head, *figures)))
 
 
 def report_on(
-    selection: Selection, condition: Condition | None, hooks: Sequence[HookReport], effect: str
+    selection: Selection,
+    condition: Condition | None,
+    stats: HookStats | None,
+    effect: str,
+    tool_tokens: int = 0,
 ) -> PluginReport:
     """Return the report on a plugin.
 
     Args:
         selection: whether it may run.
         condition: its condition in a running host, or ``None`` if nothing is known there.
-        hooks: figures of its hooks.
+        stats: what it cost; ``None`` if it was not active.
         effect: what its failure means for others, in one clause, or an empty string.
+        tool_tokens: see `PluginReport`.
     """
     plugin, manifest = selection.plugin, selection.plugin.gives
     gives: dict[str, list[str]] = {}
@@ -139,7 +166,9 @@ def report_on(
         summary=manifest.facts.summary or plugin.summary,
         gives=gives,
         capabilities=manifest.capabilities,
-        hooks=tuple(hooks),
+        hooks=figures_of(stats, plugin.id) if stats else (),
+        costs=replace(stats.costs) if stats else PluginCosts(),
+        tool_tokens=tool_tokens,
     )
 
 
@@ -227,7 +256,7 @@ class Conditions:
 
     def report_block(self, block: LoopBlock) -> None:
         """Log that a plugin blocks the event loop; callable from any thread."""
-        if block.is_long:
+        if block.is_long or block.is_over:
             return  # It was reported when it began.
         from loguru import logger
 
@@ -239,17 +268,22 @@ class Conditions:
 
     def note_block(self, block: LoopBlock, stats: HookStats) -> None:
         """Count a block of the event loop; each third long one opens the hook's circuit."""
+        account, circuit = stats.accounts.get((block.plugin, block.hook), (None, None))
+        if block.is_over:
+            stats.costs.blocked_s += block.blocked_s
+            if account is not None:
+                account.blocked_s += block.blocked_s
+            return
         self.note(block.plugin, Condition("degraded", block.reason, _UNBLOCK))
         if not block.is_long:
             return
         self._blocks[block.plugin, block.hook] += 1
         if self._blocks[block.plugin, block.hook] % FAILURES_TO_OPEN:
             return
-        if (block.plugin, block.hook) not in stats.accounts:
+        if account is None or circuit is None:
             # A tool or a task of its own has no circuit, and counts against the plugin itself.
             self.circuit_opened(block.plugin)
             return
-        account, circuit = stats.accounts[block.plugin, block.hook]
         account.last_error = block.reason
         circuit.failures = max(circuit.failures, FAILURES_TO_OPEN)
         circuit.failed()
@@ -282,17 +316,19 @@ class LoopBlock:
         place: ``file:line`` of the innermost frame of that plugin, else of the loop's thread.
         blocked_s: seconds so far.
         hook: the hook that was being called, or an empty string: a tool, a task, a handler.
+        is_over: the loop runs again.
     """
 
     plugin: str
     place: str
     blocked_s: float
     hook: str = ""
+    is_over: bool = False
 
     @property
     def is_long(self) -> bool:
         """Whether it counts as a failure."""
-        return self.blocked_s >= LONG_AFTER_S
+        return not self.is_over and self.blocked_s >= LONG_AFTER_S
 
     @property
     def reason(self) -> str:
@@ -320,7 +356,8 @@ class LoopWatch:
 
     Args:
         places: by plugin id, the folder or the file of its code, absolute.
-        on_block: called from the thread, once for each stretch, and again when it gets long.
+        on_block: called from the thread, once for each stretch, again when it gets long, and when
+            it is over.
     """
 
     def __init__(
@@ -356,12 +393,17 @@ class LoopWatch:
 
     def _await_answer(self, asked_s: float) -> None:
         """Wait for the loop's answer, and report if it does not come."""
+        found = None
         for limit_s in (BLOCKED_AFTER_S, LONG_AFTER_S):
             if self._answered.wait(asked_s + limit_s - time.monotonic()):
-                return
-            self._report(time.monotonic() - asked_s)
+                break
+            found = self._locate(self._frame(), time.monotonic() - asked_s)
+            self._on_block(found)
         while not self._answered.wait(LOOK_S) and not self._stop.is_set():
             pass
+        if found is not None and not self._stop.is_set():
+            blocked_s = time.monotonic() - asked_s
+            self._on_block(replace(found, blocked_s=blocked_s, is_over=True))
 
     def _is_waiting(self) -> bool:
         """Return whether the loop waits for events itself, and not some code that it called."""
@@ -372,9 +414,6 @@ class LoopWatch:
 
     def _frame(self) -> FrameType | None:
         return sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the only way
-
-    def _report(self, blocked_s: float) -> None:
-        self._on_block(self._locate(self._frame(), blocked_s))
 
     def _locate(self, frame: FrameType | None, blocked_s: float) -> LoopBlock:
         places = self._places()

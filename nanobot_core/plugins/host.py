@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import chain
@@ -11,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from nanobot_core.config.environment import environment
 from nanobot_core.errors import ConfigError, PluginError, PluginRejected
+from nanobot_core.hooks.account import PluginCosts
 from nanobot_core.hooks.caller import Hooks, declared_hooks
 from nanobot_core.hooks.compilation import HookStats
 from nanobot_core.hooks.implementation import HookRuntime
@@ -88,7 +91,9 @@ class PluginHost:
         self._gateway: GatewayAccess | None = None
         self._stop_in_gateway: Withdraw = nothing_runs
         self._conditions = Conditions(clock.monotonic_s, self._quarantine)
-        self._runtime = HookRuntime(spawn=spawn, report=self._conditions.report, clock=clock)
+        self._runtime = HookRuntime(
+            spawn=spawn, report=self._conditions.report, clock=clock, costs_of=self._costs_of
+        )
         self.tools: ToolRegistry = ToolRegistry(
             lambda name: self.catalogue.describe_missing_tool(name)  # noqa: PLW0108 - it changes
         )
@@ -269,12 +274,11 @@ class PluginHost:
 
     def reports(self) -> list[PluginReport]:
         """Return the condition of every plugin, by id."""
-        registered = self.table.registered
-        figures = {key: figures_of(stats, key) for key, stats in self.table.hook_stats.items()}
+        registered, stats = self.table.registered, self.table.hook_stats
         conditions = {
             key: condition_of(
                 key,
-                figures.get(key, ()),
+                figures_of(stats[key], key),
                 "registered by the program" if key in registered else "started",
             )
             for key in self.table.active
@@ -286,8 +290,11 @@ class PluginHost:
             *(Selection(each, Condition("disabled", "withdrawn")) for each in programs),
             *self.catalogue.missing,
         ]
+        tokens = Counter[str]()
+        for entry in self.tools:
+            tokens[entry.plugin] += len(json.dumps(entry.definition.to_schema())) // 4
         return [
-            report_on(each, conditions.get(key), figures.get(key, ()), effects.get(key, ""))
+            report_on(each, conditions.get(key), stats.get(key), effects.get(key, ""), tokens[key])
             for each in selections
             for key in (each.plugin.id,)
         ]
@@ -327,6 +334,11 @@ class PluginHost:
             self.table.offering.publish(active, tools)
         else:
             self.table.offering.keep(active, tools)
+
+    def _costs_of(self, plugin_id: str) -> PluginCosts:
+        """Return what a plugin has cost; of an unknown one, an account that nothing reads."""
+        found = self.table.hook_stats.get(plugin_id)
+        return found.costs if found else PluginCosts()
 
     def _note_block(self, block: LoopBlock) -> None:
         if block.plugin in self.table.active:

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -355,3 +356,12 @@ def _refuse_restart_only(
     packages = frozenset[str]().union(*(other.source.packages for other in others))
     if reason := why_not_exchangeable(former.source.packages, packages):
         raise RestartRequired(plugin.id, reason)
+
+
+def memory_bytes() -> int:
+    """Return the memory of this process, 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

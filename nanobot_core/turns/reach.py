@@ -97,6 +97,9 @@ class TurnTools:
         rules: what the owner allows.
         turn: the turn.
         hooks: the call points of the turn.
+
+    Attributes:
+        withheld: names of tools that hooks have removed.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class TurnTools:
         self._turn = turn
         self._hooks = hooks
         self._known = generation.tools
+        self.withheld: frozenset[str] = frozenset()
 
     async def offered(self) -> ToolRegistry:
         """Return what may be called, of the tools at the start of the turn."""
@@ -128,6 +132,7 @@ class TurnTools:
             return registry
         event = ToolsOffered(turn=self._turn, tools=registry.get_definitions())
         kept = {definition.name for definition in await self._hooks.rewrite_tools(event)}
+        self.withheld = frozenset(registry.names()).difference(kept)
         return registry if len(kept) == len(registry) else registry.narrowed(kept)
 
     def _is_offered(self, entry: RegisteredTool) -> bool:

@@ -14,7 +14,7 @@ from tests.rules.checks.sample import write_tree
 from tests.rules.test_hooks_documented import absent_plugins
 
 _NAMED = re.compile(r"(nanobot (?:plugins|gateway)|(?<![\w./])/plugins) ([a-z][a-z-]*)\b")
-IN_A_CHAT = {"enable", "disable", "reload"}
+IN_A_CHAT = {"list", "enable", "disable", "reload"}
 """What ``/plugins`` takes; see `Gateway.change_plugin`."""
 
 

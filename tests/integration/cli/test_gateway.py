@@ -502,17 +502,24 @@ def test_the_launch_agent_is_a_property_list(tmp_path: Path) -> None:
     assert content["ExitTimeOut"] == 60
 
 
+@pytest.mark.promise(20, 35)
 def test_plugins_are_shown_and_changed_in_the_running_gateway(nanobot: CommandLine) -> None:
     with running(nanobot):
         nanobot("agent", "-m", "hello")
         before = json.loads(nanobot("plugins", "status", "--json").stdout)
         table = nanobot("plugins", "top").stdout
+        costs = json.loads(nanobot("plugins", "top", "--json").stdout)
+        in_chat = nanobot("agent", "-m", "/plugins list").stdout
         reloaded = nanobot("plugins", "reload", "scripted").stdout
         disabled = nanobot("plugins", "disable", "scripted").stdout
         after = json.loads(nanobot("plugins", "list", "--json").stdout)["plugins"]
 
     states = [{each["id"]: each["state"] for each in reports} for reports in (before, after)]
     assert [each["scripted"] for each in states] == ["active", "disabled"]
-    assert table.startswith("plugin\thook\tcalls\t")
+    assert table.startswith("plugin\tstart ms\t")
+    (cost,) = (each for each in costs if each["id"] == "scripted")
+    assert cost["start_ms"] > 0
+    assert "scripted" in in_chat
+    assert ": active" in in_chat
     assert "reloaded: scripted" in reloaded
     assert "gateway: disabled: scripted" in disabled

@@ -244,9 +244,10 @@ async def test_a_stable_block_that_changes_is_told_with_its_plugin(
 async def test_no_more_sessions_are_remembered_than_needed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, log: list[tuple[str, object]]
 ) -> None:
-    from nanobot_core.agent import blocks
+    from nanobot_core.agent import blocks, prefix
 
-    monkeypatch.setattr(blocks, "_TRACKED_SESSIONS", 1)
+    for module in (blocks, prefix):
+        monkeypatch.setattr(module, "_TRACKED_SESSIONS", 1)
     knows = Knows(a=ContextBlock(name="Rules", text="one", placement="stable"))
     bench.plug(knows)
     made = builder(bench)

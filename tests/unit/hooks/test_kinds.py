@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -280,6 +281,28 @@ async def test_gathering_runs_side_by_side_and_names_who_gave_what(
     found = await bench.hooks(Meets(), Fails(), Meets()).gather_context(event)
 
     assert [plugin for plugin, _ in found] == ["p0", "p2"]
+    assert bench.reported[0].plugin == "p1"
+
+
+@pytest.mark.promise(7)
+async def test_a_plain_generator_gathers_and_its_failure_is_contained(
+    bench: Bench, turn: TurnInfo
+) -> None:
+    class Yields:
+        @on.gather_context
+        def give(self, event: ContextRequested) -> Iterable[ContextBlock]:
+            yield ContextBlock(name="a", text="x")
+
+    class Fails:
+        @on.gather_context
+        def give(self, event: ContextRequested) -> Iterable[ContextBlock]:
+            yield ContextBlock(name="a", text="x")
+            raise ValueError("no")
+
+    event = ContextRequested(turn=turn, model="m", history=())
+    found = await bench.hooks(Yields(), Fails()).gather_context(event)
+
+    assert [plugin for plugin, _ in found] == ["p0"]
     assert bench.reported[0].plugin == "p1"
 
 

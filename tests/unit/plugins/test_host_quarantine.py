@@ -140,7 +140,7 @@ class Idle:
     def before_turn(self, event: TurnStarted) -> None: ...
 
 
-@pytest.mark.promise(11)
+@pytest.mark.promise(11, 35)
 async def test_long_blocks_of_the_loop_count_like_failures(
     make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +171,10 @@ async def test_long_blocks_of_the_loop_count_like_failures(
         "open",
     ]
     assert "blocks the event loop for 1.1 s" in report(host, "idle").hooks[0].last_error
+    await block(replace(short, blocked_s=long, is_over=True))
+    await block(replace(short, blocked_s=long, hook="", is_over=True))
+    assert report(host, "idle").hooks[0].blocked_s == long
+    assert report(host, "idle").costs.blocked_s == 2 * long
 
     for _ in range(6):  # in a tool, which has no circuit: two openings more
         await block(replace(short, blocked_s=long, hook=""))
