@@ -248,10 +248,13 @@ class Gateway:
             case ["reload", plugin_id]:
                 change = await self.reloader.reload_plugin(plugin_id)
                 return describe(Reloaded(change=change))
-            case ["enable" | "disable" as action, plugin_id]:
-                enabled = action == "enable"
-                return describe(await self.reloader.switch(plugin_id, enabled=enabled))
-        return "Use /plugins list, or /plugins enable|disable|reload ID."
+            case ["enable", plugin_id]:
+                return describe(await self.reloader.enable(plugin_id))
+            case ["disable", plugin_id]:
+                return describe(await self.reloader.disable(plugin_id))
+            case ["disable", plugin_id, "--cascade"]:
+                return describe(await self.reloader.disable(plugin_id, cascade=True))
+        return "Use /plugins list, /plugins enable|reload ID, or /plugins disable ID [--cascade]."
 
     async def problems(self) -> list[str]:
         """Return a line for each part that does not work, and each damaged file."""

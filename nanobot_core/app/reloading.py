@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
@@ -12,7 +12,7 @@ from nanobot_core.app.application import FIXED
 from nanobot_core.app.checks import find_problems
 from nanobot_core.config.editing import add_to_list
 from nanobot_core.config.loading import load_config
-from nanobot_core.errors import ConfigUnreadable, NanobotError, PluginNotFound
+from nanobot_core.errors import ConfigUnreadable, NanobotError, PluginError, PluginNotFound
 from nanobot_core.plugins.catalogue import Catalogue
 from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
@@ -120,24 +120,49 @@ class Reloader:
             await self._restart()
             return change
 
-    async def switch(self, plugin_id: str, *, enabled: bool) -> Reloaded:
-        """Enable or disable a plugin in the configuration file, and apply it.
+    async def enable(self, plugin_id: str) -> Reloaded:
+        """Enable a plugin in the configuration file, and apply it.
 
         Raises:
             NanobotError: no file exists, it cannot be written, or the plugin cannot run.
         """
-        path = self._bot.loaded.path
-        if path is None:
-            msg = "no configuration file exists; run nanobot onboard to create one"
-            raise NanobotError(msg)
+        await self._known(plugin_id)
+        return await self._switch([plugin_id], "plugins.enabled", "plugins.disabled")
+
+    async def disable(self, plugin_id: str, *, cascade: bool = False) -> Reloaded:
+        """Disable a plugin in the configuration file, and apply it.
+
+        Args:
+            plugin_id: its id.
+            cascade: disable those that require it as well.
+
+        Raises:
+            NanobotError: no file exists, it cannot be written, or others require the plugin.
+        """
+        dependents = (await self._known(plugin_id)).dependents(plugin_id)
+        if dependents and not cascade:
+            needy = " and ".join(f"'{each}'" for each in dependents)
+            remedy = f"/plugins disable {plugin_id} --cascade disables all"
+            raise PluginError(plugin_id, f"{needy} requires it", remedy)
+        leaving = [*reversed(dependents), plugin_id]
+        return await self._switch(leaving, "plugins.disabled", "plugins.enabled")
+
+    async def _known(self, plugin_id: str) -> Catalogue:
+        """Return what is installed, if the plugin is part of it or of the configuration."""
         _, catalogue = await asyncio.to_thread(self._load)
         if plugin_id not in catalogue.selections and plugin_id not in catalogue.settings.enabled:
             close = " or ".join(f"'{name}'" for name in nearest(plugin_id, catalogue.selections))
             hint = f"did you mean {close}?" if close else "see nanobot plugins list"
             raise PluginNotFound(plugin_id, "it is not installed", hint)
-        lists = "plugins.enabled", "plugins.disabled"
-        into, out_of = lists if enabled else reversed(lists)
-        await asyncio.to_thread(add_to_list, path, into, plugin_id, out_of=out_of)
+        return catalogue
+
+    async def _switch(self, plugin_ids: Sequence[str], into: str, out_of: str) -> Reloaded:
+        path = self._bot.loaded.path
+        if path is None:
+            msg = "no configuration file exists; run nanobot onboard to create one"
+            raise NanobotError(msg)
+        for each in plugin_ids:
+            await asyncio.to_thread(add_to_list, path, into, each, out_of=out_of)
         return await self.reload()
 
     async def withdraw(self, plugin_id: str) -> None:

@@ -115,7 +115,7 @@ def _wish(plugin: InstalledPlugin, others: Sequence[InstalledPlugin]) -> str:
         if facts is None:
             continue
         if other is plugin:
-            for earlier in (*facts.requires, *facts.after):
+            for earlier in _earlier(plugin):
                 if earlier in ids:
                     return f"it comes after '{earlier}', as it says"
             for later in facts.before:
@@ -123,9 +123,14 @@ def _wish(plugin: InstalledPlugin, others: Sequence[InstalledPlugin]) -> str:
                     return f"it comes before '{later}', as it says"
         elif plugin.id in facts.before:
             return f"'{other.id}' wants to come before it"
-        elif plugin.id in (*facts.requires, *facts.after):
+        elif plugin.id in _earlier(other):
             return f"'{other.id}' wants to come after it"
     return "alphabetical, no plugin asks for another place"
+
+
+def _earlier(plugin: InstalledPlugin) -> tuple[str, ...]:
+    """Return the ids of the plugins that a plugin comes after."""
+    return *plugin.gives.requires, *plugin.gives.uses, *plugin.gives.facts.after
 
 
 def _load(plugin: InstalledPlugin) -> Registrant | None:

@@ -326,16 +326,29 @@ def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
 
 
 @app.command()
-def disable(ctx: typer.Context, plugin_id: PluginId) -> None:
+def disable(
+    ctx: typer.Context,
+    plugin_id: PluginId,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="Also disable the plugins that require it.")
+    ] = False,
+) -> None:
     """Keep a plugin from running, also in a running gateway. Comments in the file are kept."""
     options = options_of(ctx)
     loaded = load_settings(options, lenient=True)
+    catalogue = load_catalogue(options, loaded)
     if plugin_id not in loaded.settings.plugins.enabled:
-        _selection(load_catalogue(options, loaded), plugin_id)
-    if plugin_id in loaded.settings.plugins.required:
-        fail(f"plugin '{plugin_id}' is named under plugins.required; remove it there first")
-    changed = _move(options, plugin_id, source="plugins.enabled", target="plugins.disabled")
-    _say(f"{plugin_id} {'is disabled' if changed else 'was disabled already'}")
+        _selection(catalogue, plugin_id)
+    leaving = (*reversed(catalogue.dependents(plugin_id)), plugin_id)
+    if len(leaving) > 1 and not cascade:
+        needy = " and ".join(f"'{each}'" for each in leaving[:-1])
+        fail(f"plugin '{plugin_id}' is required by {needy}; --cascade disables them as well")
+    for each in leaving:
+        if each in loaded.settings.plugins.required:
+            fail(f"plugin '{each}' is named under plugins.required; remove it there first")
+    for each in leaving:
+        changed = _move(options, each, source="plugins.enabled", target="plugins.disabled")
+        _say(f"{each} {'is disabled' if changed else 'was disabled already'}")
     _reload_gateway(ctx)
 
 

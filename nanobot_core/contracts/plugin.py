@@ -38,7 +38,9 @@ class PluginFacts:
 
     Attributes:
         summary: one line for ``nanobot plugins list``; by default the distribution's summary.
-        requires: ids of plugins that must be active for this one to work.
+        requires: ids of plugins that must be active for this one to work, with the versions that
+            fit: ``bakery>=2``. With a question mark, ``bakery>=2?``, the plugin also works without
+            the other one, but not with another version.
         after: ids of plugins whose hooks run before those of this one.
         before: ids of plugins whose hooks run after those of this one.
         capabilities: what it reaches, in words for the owner (``runs commands``).

@@ -148,7 +148,7 @@ def in_calling_order(plugins: Collection[InstalledPlugin]) -> tuple[InstalledPlu
 def _neighbours(plugin: InstalledPlugin) -> tuple[set[str], set[str]]:
     """Return the ids that must come before a plugin, and those that must come after it."""
     facts = plugin.gives.facts
-    return {*plugin.gives.requires, *facts.after}, set(facts.before)
+    return {*plugin.gives.requires, *plugin.gives.uses, *facts.after}, set(facts.before)
 
 
 def _causes_of(cycle: Collection[str], chosen: Mapping[str, Selection]) -> list[str]:
@@ -271,6 +271,14 @@ def _first_lack(known: Mapping[str, Selection], able: Collection[str]) -> Select
                 continue
             reason = f"it requires plugin '{needed + specifiers}', which is {why}"
             return Selection(known[plugin_id].plugin, Condition("incompatible", reason, remedy))
+        for used, specifiers in known[plugin_id].plugin.gives.uses.items():
+            other = known.get(used)
+            if other is None or not other.enabled or not (version := other.plugin.version):
+                continue
+            if not fits(version, specifiers, unreadable=False):
+                reason = f"it works with plugin '{used + specifiers}', not {version}"
+                remedy = f"upgrade or disable '{used}'"
+                return Selection(known[plugin_id].plugin, Condition("incompatible", reason, remedy))
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -136,8 +137,12 @@ class Manifest:
     @property
     def requires(self) -> dict[str, str]:
         """The plugins that it requires: id to version specifiers, such as ``>=2``, or nothing."""
-        found = (_REQUIREMENT.fullmatch(text.strip()) for text in self.facts.requires)
-        return {match[1]: match[2].strip() for match in found if match}
+        return _versions_by_id(each for each in self.facts.requires if not _is_optional(each))
+
+    @property
+    def uses(self) -> dict[str, str]:
+        """The plugins that it also works without, as `requires`."""
+        return _versions_by_id(each for each in self.facts.requires if _is_optional(each))
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -181,6 +186,15 @@ class Manifest:
             for name in provider.detail.get("api_key_env") or ()
         ]
         return tuple(dict.fromkeys((*of_sections, *of_providers)))
+
+
+def _is_optional(requirement: str) -> bool:
+    return requirement.rstrip().endswith("?")
+
+
+def _versions_by_id(requirements: Iterable[str]) -> dict[str, str]:
+    found = (_REQUIREMENT.fullmatch(text.strip(" ?")) for text in requirements)
+    return {match[1]: match[2].strip() for match in found if match}
 
 
 def parse_manifest(text: str) -> Manifest:

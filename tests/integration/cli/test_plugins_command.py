@@ -418,6 +418,26 @@ def test_a_required_plugin_is_not_disabled(packages: Packages) -> None:
     assert "plugins.required" in packages.nanobot("plugins", "disable", "alpha", code=1).stderr
 
 
+@pytest.mark.promise(30)
+def test_disable_names_the_plugins_that_require_it_and_can_include_them(
+    packages: Packages,
+) -> None:
+    packages.add("alpha", EAR)
+    needs = "@on.describe_plugin\ndef facts(): return PluginFacts(requires=('alpha>=1',))\n"
+    packages.add("beta", EAR + needs)
+    nanobot = packages.nanobot
+    file = nanobot.configure("plugins: {policy: listed, enabled: [alpha, beta]}")
+
+    refused = nanobot("plugins", "disable", "alpha", code=1)
+    unchanged = yaml.safe_load(file.read_text())["plugins"]
+    done = nanobot("plugins", "disable", "alpha", "--cascade")
+
+    assert "is required by 'beta'; --cascade" in " ".join(refused.stderr.split())
+    assert unchanged["enabled"] == ["alpha", "beta"]
+    assert done.stdout.splitlines() == ["beta is disabled", "alpha is disabled"]
+    assert yaml.safe_load(file.read_text())["plugins"]["disabled"] == ["beta", "alpha"]
+
+
 @pytest.mark.promise(29)
 @pytest.mark.parametrize(
     ("owner", "wish", "expected"),

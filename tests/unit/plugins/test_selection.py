@@ -268,3 +268,34 @@ def test_a_required_plugin_may_have_a_range_of_versions(requirement: str, reason
 
     assert chosen["shop"].enabled == (not reason)
     assert reason in chosen["shop"].condition.reason
+
+
+@pytest.mark.promise(30)
+@pytest.mark.parametrize(
+    ("others", "requirement", "reason"),
+    [
+        ([], "bakery>=2?", ""),
+        (["bakery"], "bakery?", ""),
+        (["bakery"], "bakery>=1?", ""),
+        (["bakery"], "bakery>=2?", "it works with plugin 'bakery>=2', not 1.0"),
+    ],
+)
+def test_a_plugin_may_use_another_one_without_requiring_it(
+    others: list[str], requirement: str, reason: str
+) -> None:
+    plugins = [installed("apron", requires=[requirement]), *map(installed, others)]
+
+    chosen = decide(plugins)
+
+    assert reason in chosen["apron"].condition.reason
+    assert enabled(chosen) == ({*others} if reason else {"apron", *others})
+    if not reason:
+        running = in_calling_order([item.plugin for item in chosen.values()])
+        assert running[-1].id == "apron", "it comes after what it uses"
+
+
+@pytest.mark.promise(30)
+def test_a_plugin_that_is_disabled_keeps_no_other_one_out() -> None:
+    plugins = [installed("apron", requires=["bakery>=2?"]), installed("bakery")]
+
+    assert enabled(decide(plugins, disabled=["bakery"])) == {"apron"}
