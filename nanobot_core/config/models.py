@@ -383,6 +383,9 @@ class PluginsSettings(PluginSettings):
         install: has no effect; accepted so that existing files stay valid.
         local: paths of single-file plugins.
         limits: hook to seconds one implementation may take.
+        failures: hook to ``closed`` (a gate that fails refuses, a chain that fails stops what it
+            processes) or ``open`` (what they process passes), instead of the rule of its kind.
+            Keys as those of `limits`: ``weather.authorize_tool_call`` is for one plugin.
     """
 
     policy: Literal["direct", "listed", "all"] = "direct"
@@ -394,6 +397,7 @@ class PluginsSettings(PluginSettings):
     install: list[str] = []
     local: list[str] = []
     limits: dict[str, PositiveFloat] = {}
+    failures: dict[str, Literal["open", "closed"]] = {}
 
 
 class LoggingSettings(PluginSettings):

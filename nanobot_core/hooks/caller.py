@@ -75,7 +75,10 @@ class Caller:
             return await invoke(implementation, self.runtime, event, check=self._check)
         except HookError as error:
             self.runtime.report(error)
-            if implementation.options.critical and self.point.kind is Kind.CHAIN:
+            failure = implementation.failure
+            if failure == "open":
+                return None
+            if self.point.kind is Kind.CHAIN and (implementation.options.critical or failure):
                 raise
             refuse = self.point.refuse
             if refuse is None:

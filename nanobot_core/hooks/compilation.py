@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import pluggy
 
@@ -52,19 +52,45 @@ class HookStats:
         return self.accounts[key]
 
 
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRules:
+    """What the owner has set for hooks; keys are names of hooks, or ``plugin.hook``.
+
+    Attributes:
+        limits: seconds one implementation may take.
+        failures: whether a gate that fails refuses, and a chain stops (``closed``), or what they
+            process passes (``open``).
+    """
+
+    limits: Mapping[str, float] = field(default_factory=dict)
+    failures: Mapping[str, Literal["open", "closed"]] = field(default_factory=dict)
+
+
+NO_RULES = OwnerRules()
+
+
+def of_hook(values: Mapping[str, V], plugin: str, hook: str) -> V | None:
+    """Return what the owner has set for a hook of a plugin, or else for the hook."""
+    found = values.get(f"{plugin}.{hook}")
+    return values.get(hook) if found is None else found
+
+
 CompiledPlugin = Mapping[str, Sequence[Implementation]]
 """The implementations of one plugin by hook name, in the order of its code."""
 
 
 def compile_plugin(
-    registrant: Registrant, stats: HookStats, limits: Mapping[str, float] | None = None
+    registrant: Registrant, stats: HookStats, rules: OwnerRules = NO_RULES
 ) -> CompiledPlugin:
     """Check one plugin and return what it implements.
 
     Args:
         registrant: the plugin.
         stats: accounts and circuits, shared by all generations.
-        limits: seconds by hook, or by ``plugin.hook``, instead of those of the kind.
+        rules: what the owner has set instead of the rules of the kinds.
 
     Raises:
         PluginRejected: an implementation does not fit its hook, or the hook does not exist.
@@ -84,7 +110,7 @@ def compile_plugin(
                 f"it implements hook '{caller.name}', which does not exist",
                 f"did you mean {close}" if close else "see the hook reference",
             )
-        compiled[caller.name] = _compile_caller(registrant, caller, point, stats, limits or {})
+        compiled[caller.name] = _compile_caller(registrant, caller, point, stats, rules)
     return compiled
 
 
@@ -92,7 +118,7 @@ def compile_hook(
     registrant: Registrant,
     point: HookPoint[..., Any],
     stats: HookStats,
-    limits: Mapping[str, float] | None = None,
+    rules: OwnerRules = NO_RULES,
 ) -> Sequence[Implementation]:
     """Return what one plugin implements of a hook that another plugin declares.
 
@@ -106,7 +132,7 @@ def compile_hook(
     except pluggy.PluginValidationError as error:
         raise PluginRejected(registrant.id, " ".join(str(error).split())) from error
     caller: pluggy.HookCaller = getattr(manager.hook, point.name)
-    return _compile_caller(registrant, caller, point, stats, limits or {})
+    return _compile_caller(registrant, caller, point, stats, rules)
 
 
 def in_order(
@@ -153,11 +179,11 @@ def build_hooks(
     runtime: HookRuntime,
     stats: HookStats,
     *,
-    limits: Mapping[str, float] | None = None,
+    rules: OwnerRules = NO_RULES,
     order: Mapping[str, Sequence[str]] | None = None,
 ) -> Hooks:
     """Compile plugins and return them as one generation; arguments as above."""
-    plugins = [compile_plugin(registrant, stats, limits) for registrant in registrants]
+    plugins = [compile_plugin(registrant, stats, rules) for registrant in registrants]
     return join_hooks(plugins, runtime, order=order)
 
 
@@ -166,7 +192,7 @@ def _compile_caller(
     caller: pluggy.HookCaller,
     point: HookPoint[..., Any],
     stats: HookStats,
-    limits: Mapping[str, float],
+    rules: OwnerRules,
 ) -> Sequence[Implementation]:
     found = caller.get_hookimpls()
     if len(found) > 1 and point.kind in {Kind.CONTRIBUTE, Kind.OWN}:
@@ -174,7 +200,7 @@ def _compile_caller(
         raise PluginRejected(registrant.id, reason, "make one function of them")
     for item in found:
         _check_form(registrant, item, point)
-    return tuple(_compile(registrant, item, point, stats, limits) for item in found)
+    return tuple(_compile(registrant, item, point, stats, rules) for item in found)
 
 
 def _by_name(
@@ -198,18 +224,18 @@ def _compile(
     found: pluggy.HookImpl,
     point: HookPoint[..., Any],
     stats: HookStats,
-    limits: Mapping[str, float],
+    rules: OwnerRules,
 ) -> Implementation:
     account, circuit = stats.entry(registrant.id, point.name)
-    of_hook = limits.get(point.name, point.limit_s)
     return Implementation(
         plugin=registrant.id,
         version=registrant.version,
         hook=point.name,
         function=_with_declared_arguments(found, point.declaration),
         options=options_of(found.function),
+        failure=of_hook(rules.failures, registrant.id, point.name),
         priority=-1 if found.tryfirst else 1 if found.trylast else 0,
-        limit_s=limits.get(f"{registrant.id}.{point.name}", of_hook),
+        limit_s=of_hook(rules.limits, registrant.id, point.name) or point.limit_s,
         revision=point.revision,
         account=account,
         circuit=circuit,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from nanobot_core.clock import Clock, SystemClock
 from nanobot_core.errors import FOREIGN_ERRORS, HookError, LimitError
@@ -38,6 +38,8 @@ class Implementation:
         hook: name of the hook.
         function: called with the declared arguments in order.
         options: options of the implementation.
+        failure: the owner's decision on what a gate or chain processes when it fails: it is
+            stopped (``closed``) or passes (``open``); ``None`` leaves it to kind and options.
         priority: -1 to come before the others (``tryfirst``), 1 to come after them, else 0.
         limit_s: seconds one call may take, or ``None`` if it waits for a person.
         revision: that of the declaration, 0 if only its name is known.
@@ -51,6 +53,7 @@ class Implementation:
     circuit: Circuit
     version: str = ""
     options: ImplementationOptions = field(default_factory=ImplementationOptions)
+    failure: Literal["open", "closed"] | None = None
     priority: int = 0
     limit_s: float | None = None
     revision: int = 0

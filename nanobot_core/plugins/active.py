@@ -23,20 +23,21 @@ from nanobot_core.errors import (
     PluginLoadFailed,
     PluginRejected,
 )
-from nanobot_core.hooks.caller import GATES, declared_hooks
+from nanobot_core.hooks.caller import declared_hooks
 from nanobot_core.hooks.compilation import (
+    NO_RULES,
     CompiledPlugin,
     HookStats,
+    OwnerRules,
     Registrant,
     compile_hook,
     compile_plugin,
 )
 from nanobot_core.hooks.implementation import HookRuntime, Implementation, invoke
-from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.context import HostContext, HostFacts
+from nanobot_core.plugins.declared import check_declared
 from nanobot_core.plugins.examine import (
     collect,
-    critical_hooks,
     describe,
     resolve_lazy_tool,
     settings_model,
@@ -93,7 +94,7 @@ class ActivePlugin:
         runtime: runs its own hooks in tasks that the application owns.
         compiled: what it implements, by hook.
         stats: accounts and circuits of its hooks.
-        limits: seconds by hook, or by ``plugin.hook``, instead of those of the kind.
+        rules: what the owner has set for its hooks.
         source: what it was made from.
         sections: its part of the configuration by key path, as it uses it.
         terms: the core's settings at its start.
@@ -110,7 +111,7 @@ class ActivePlugin:
     runtime: HookRuntime
     compiled: CompiledPlugin
     stats: HookStats
-    limits: Mapping[str, float] = field(default_factory=dict)
+    rules: OwnerRules = NO_RULES
     source: Source
     sections: Mapping[str, JsonObject] = field(default_factory=dict, repr=False)
     terms: Hashable = ()
@@ -246,7 +247,7 @@ class ActivePlugin:
                 f"upgrade '{self.id}'",
             )
         if point not in self._fitted:
-            self._fitted[point] = compile_hook(self.registrant, point, self.stats, self.limits)
+            self._fitted[point] = compile_hook(self.registrant, point, self.stats, self.rules)
         return self._fitted[point]
 
     async def contribute_by(self, point: HookPoint[..., Any]) -> list[Any]:
@@ -457,9 +458,10 @@ class Starter:
     def terms(self, manifest: Manifest) -> Hashable:
         """Return the other values that a plugin receives; a change requires a new instance."""
         tools = self.loaded.settings.tools
-        limits = [
-            (key, limit_s)
-            for key, limit_s in sorted(self.loaded.settings.plugins.limits.items())
+        settings = self.loaded.settings.plugins
+        rules: list[tuple[str, float | str]] = [
+            (key, value)
+            for key, value in sorted((*settings.limits.items(), *settings.failures.items()))
             for owner, _, hook in (key.rpartition("."),)
             if owner in {"", manifest.id} and hook in manifest.hooks
         ]
@@ -468,7 +470,7 @@ class Starter:
             self.facts.restrict_to_workspace,
             tuple(self.facts.protected_paths),
             tuple(tools.ssrf_whitelist),
-            tuple(limits),
+            tuple(rules),
         )
 
     async def _started(
@@ -496,13 +498,15 @@ class Starter:
         # Each instance has its own, so that new code begins with a clean record.
         stats = HookStats(self.facts.runtime.clock.monotonic_s)
         stats.on_open = lambda plugin_id: self.opened(stats, plugin_id)
-        limits = {"stop": PLUGIN_END_S, **self.loaded.settings.plugins.limits}
-        compiled = compile_plugin(registrant, stats, limits)
+        settings = self.loaded.settings.plugins
+        limits = {"stop": PLUGIN_END_S, **settings.limits}
+        rules = OwnerRules(limits, settings.failures)
+        compiled = compile_plugin(registrant, stats, rules)
         for hook in compiled:
             if (deprecation := find_deprecation(f"on.{hook}")) is not None:
                 warn_once(registrant.id, deprecation)
         if source.installed is not None and source.installed.isolation is None:
-            _check_declared(registrant.id, compiled, manifest)
+            check_declared(registrant.id, compiled, manifest)
 
         def publish(tools: Sequence[Tool | LazyTool]) -> None:
             self.publish(active, tools)
@@ -523,47 +527,9 @@ class Starter:
             runtime=self.facts.runtime,
             compiled=compiled,
             stats=stats,
-            limits=limits,
+            rules=rules,
             source=source,
             sections=self.sections(manifest),
             terms=self.terms(manifest),
         )
         return active
-
-
-class UndeclaredHook(PluginRejected):
-    """Code that does more than its manifest says.
-
-    Attributes:
-        judges: the hooks of the code that must not be left out.
-    """
-
-    def __init__(self, plugin: str, hook: str, judges: frozenset[str]) -> None:
-        super().__init__(
-            plugin,
-            f"it implements {hook}, which its manifest does not declare",
-            "run nanobot plugins build",
-        )
-        self.judges: frozenset[str] = judges
-
-
-def judging_hooks(compiled: CompiledPlugin) -> frozenset[str]:
-    """Return the hooks of a plugin's code that must not be left out."""
-    return GATES & compiled.keys() | frozenset(critical_hooks(compiled))
-
-
-def _check_declared(plugin_id: str, compiled: CompiledPlugin, manifest: Manifest) -> None:
-    """Refuse code that does more than its manifest says."""
-    points = declared_hooks()
-    kinds = {hook: kind for kind, hook in KINDS.items()}
-    for hook in compiled:
-        declared = hook in manifest.hooks or (
-            hook in points and points[hook].kind is Kind.CONTRIBUTE
-        )
-        if hook in kinds and not manifest.of_kind(kinds[hook]) and not manifest.facts.tool_names:
-            declared = False
-        if not declared:
-            raise UndeclaredHook(plugin_id, f"'{hook}'", judging_hooks(compiled))
-    for hook in critical_hooks(compiled):
-        if hook not in manifest.critical:
-            raise UndeclaredHook(plugin_id, f"'{hook}' as critical", judging_hooks(compiled))

@@ -19,7 +19,9 @@ from nanobot_core.disk import replace_file
 from nanobot_core.errors import PluginError
 from nanobot_core.hooks.account import Circuit
 from nanobot_core.hooks.caller import GATES, declared_hooks
+from nanobot_core.hooks.compilation import of_hook
 from nanobot_core.hooks.implementation import Implementation
+from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import ImplementationOptions
 from nanobot_core.plugins.health import Condition
 from nanobot_core.plugins.index import InstalledPlugin
@@ -190,7 +192,9 @@ def closed_plugins(
     def close(
         plugin_id: str, hooks: Iterable[str], why: Condition, *, is_known: bool = True
     ) -> None:
-        if refusing := tuple(sorted(hooks)):
+        failures = settings.plugins.failures
+        left = {hook for hook in hooks if of_hook(failures, plugin_id, hook) != "open"}
+        if refusing := tuple(sorted(left)):
             found.append(ClosedPlugin(id=plugin_id, hooks=refusing, is_known=is_known, why=why))
 
     for plugin_id, selection in catalogue.selections.items():
@@ -222,7 +226,15 @@ def _judges(
         return _agreed_judges(agreed)
     if manifest is None:
         return GATES
-    found = {hook for hook in manifest.judges if holds(manifest.when.get(hook, ""), settings)}
+    points, failures = declared_hooks(), settings.plugins.failures
+    judging = manifest.judges | {
+        hook
+        for hook in manifest.hooks
+        if hook in points
+        and points[hook].kind is Kind.CHAIN
+        and of_hook(failures, manifest.id, hook) == "closed"
+    }
+    found = {hook for hook in judging if holds(manifest.when.get(hook, ""), settings)}
     return found | (condition.judges if condition else frozenset())
 
 

@@ -19,10 +19,11 @@ from nanobot_core.hooks.compilation import HookStats
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.media import MediaStore
 from nanobot_core.net.policy import NetworkPolicy
-from nanobot_core.plugins.active import ActivePlugin, Starter, judging_hooks
+from nanobot_core.plugins.active import ActivePlugin, Starter
 from nanobot_core.plugins.catalogue import Selection
 from nanobot_core.plugins.change import PluginChanges
 from nanobot_core.plugins.context import AgentOf, HostContext, HostFacts, no_agent
+from nanobot_core.plugins.declared import judging_hooks
 from nanobot_core.plugins.health import (
     RELOAD,
     Condition,
@@ -379,6 +380,7 @@ class PluginHost:
             logger.warning("{}: {}; {}", clash.claim, clash.outcome, clash.remedy)
         named = [("plugins.order", hook) for hook in plugins.order]
         named += [("plugins.limits", key.rpartition(".")[2]) for key in plugins.limits]
+        named += [("plugins.failures", key.rpartition(".")[2]) for key in plugins.failures]
         of_plugins = (each.plugin.gives.hookspecs for each in self.catalogue.selections.values())
         known = {*declared_hooks(), *chain.from_iterable(of_plugins)}
         for place, hook in named:

@@ -11,7 +11,7 @@ from nanobot_core.contracts.job import SystemJob, Trigger
 from nanobot_core.errors import ConfigError, PluginError, PluginRejected
 from nanobot_core.hooks.account import Circuit
 from nanobot_core.hooks.caller import CALLERS, EventCaller
-from nanobot_core.hooks.compilation import in_order
+from nanobot_core.hooks.compilation import in_order, of_hook
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.plugins.health import Conditions
@@ -101,7 +101,9 @@ class OwnHooks:
         ]
         ordered = in_order(found, self._table.settings.plugins.order.get(point.name, ()))
         if point.kind is Kind.GATE:
-            ordered = [*refusing, *ordered]
+            failures = self._table.settings.plugins.failures
+            closed = [e for e in refusing if of_hook(failures, e.plugin, point.name) != "open"]
+            ordered = [*closed, *ordered]
         # It ends with the generation, whose plugins it calls.
         caller = self._table.hooks.own[point.name] = CALLERS[point.kind](
             point, ordered, self._runtime

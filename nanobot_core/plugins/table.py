@@ -15,8 +15,9 @@ from nanobot_core.hooks.account import Circuit
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.hooks.compilation import HookStats, join_hooks
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
-from nanobot_core.plugins.active import ActivePlugin, Starter, UndeclaredHook
+from nanobot_core.plugins.active import ActivePlugin, Starter
 from nanobot_core.plugins.consent import ClosedPlugin, closed_plugins
+from nanobot_core.plugins.declared import UndeclaredHook
 from nanobot_core.plugins.health import Condition, Conditions
 from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.manifest import holds

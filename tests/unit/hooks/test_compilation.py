@@ -23,7 +23,7 @@ from nanobot_core import (
 )
 from nanobot_core.hooks import caller
 from nanobot_core.hooks.caller import Hooks, declared_hooks
-from nanobot_core.hooks.compilation import HookStats, Registrant, build_hooks
+from nanobot_core.hooks.compilation import HookStats, OwnerRules, Registrant, build_hooks
 from nanobot_core.hooks.implementation import HookRuntime
 from nanobot_core.hooks.kinds import Kind
 from tests.registrants import check_registrant
@@ -164,7 +164,7 @@ async def test_a_limit_for_one_plugin_beats_the_one_for_the_hook(bench: Bench) -
         def change(self, event: ContentReady) -> None: ...
 
     limits = {"finalize_content": 2.0, "p1.finalize_content": 9.0}
-    hooks = bench.hooks(Plugin(), Plugin(), limits=limits)
+    hooks = bench.hooks(Plugin(), Plugin(), rules=OwnerRules(limits))
 
     assert [item.limit_s for item in hooks.finalize_content.implementations] == [2.0, 9.0]
 
