@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.plugins.catalogue import Catalogue, Selection
     from nanobot_core.plugins.health import PluginReport
+    from nanobot_core.plugins.index import InstalledPlugin
     from nanobot_core.plugins.tool_names import NameClash
 
 NOTHING_INSTALLED = (
@@ -320,9 +321,24 @@ def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
     _say(f"{plugin_id} {word}; it reaches: {reaches or unknown}")
     if news:
         _say(f"new since you last agreed: {', '.join(news)}")
+    if not problem and plugin.isolation is None:
+        problem = _tell_import_cost(plugin)
     if problem:
         _say(f"it cannot run yet: {problem}", aside=True)
     _reload_gateway(ctx)
+
+
+def _tell_import_cost(plugin: InstalledPlugin) -> str:
+    """Say what the import of a plugin costs; return why it does not import, or an empty string."""
+    from nanobot_core.plugins.examine import IMPORT_BUDGET_MS, measure_import
+
+    try:
+        cost = measure_import(plugin.id, plugin.file)
+    except PluginError as error:
+        return error.reason
+    much = f", more than {IMPORT_BUDGET_MS} ms" if cost.cpu_ms > IMPORT_BUDGET_MS else ""
+    _say(f"its import takes {cost.cpu_ms:g} ms{much}, and {cost.memory_mb:g} MB", aside=True)
+    return ""
 
 
 @app.command()

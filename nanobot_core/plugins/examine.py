@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ from nanobot_core.plugins.index import (
     scan_installed,
     search_path,
 )
-from nanobot_core.plugins.loader import contained, load_entry, load_object
+from nanobot_core.plugins.loader import contained, load_entry, load_object, memory_bytes
 from nanobot_core.plugins.manifest import (
     CHANNEL_CONDITION,
     KINDS,
@@ -48,11 +49,14 @@ from nanobot_core.plugins.manifest import (
     manifest_to_json,
     parse_manifest,
 )
+from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 EXAMINATION_LIMIT_S = 60.0
+IMPORT_BUDGET_MS = 300
+"""Processor time that the import of a plugin should take at most; more is only reported."""
 _NAME_FIELDS = ("name", "id", "path", "folder")
 ANSWER = "nanobot-examination: "
 """Begins the line of the child's answer; the plugin's own output is on other lines."""
@@ -114,6 +118,24 @@ def manifest_in(plugin_id: str, answer: Mapping[str, Any]) -> Manifest:
     kinds = {"PluginNotFound": PluginNotFound, "PluginRejected": PluginRejected}
     kind = kinds.get(answer["kind"], PluginLoadFailed)
     raise kind(plugin_id, str(answer["reason"]), str(answer["remedy"]))
+
+
+@dataclass(frozen=True, slots=True)
+class ImportCost:
+    """What the import of a plugin costs: processor time, and memory of the process, about."""
+
+    cpu_ms: float
+    memory_mb: float
+
+
+def measure_import(plugin_id: str, file: str | None = None) -> ImportCost:
+    """Return what the import of a plugin costs in a child process.
+
+    Arguments and errors as those of `examine_plugin`.
+    """
+    answer = _ask_here(plugin_id, file)
+    manifest_in(plugin_id, answer)
+    return ImportCost(**answer["import"])
 
 
 def _failed(error: PluginError) -> dict[str, Any]:
@@ -477,7 +499,13 @@ def _examine(plugin_id: str, file: str | None) -> dict[str, Any]:
                 raise PluginNotFound(plugin_id, "it is not installed")
             names = ("distribution", "version", "summary", "editable")
             installed |= {name: getattr(found, name) for name in names}
-            answer = {"manifest": manifest_to_json(derive_manifest(found))}
+            before_bytes, before_s = memory_bytes(), time.process_time()
+            entry = load_entry(found)
+            cpu_ms = (time.process_time() - before_s) * 1_000
+            memory_mb = max(memory_bytes() - before_bytes, 0) / 1_000_000
+            manifest = describe(Registrant(found.id, found.version, entry))
+            cost = ImportCost(round(cpu_ms, 1), round(memory_mb, 1))
+            answer = {"manifest": manifest_to_json(manifest), "import": dataclasses.asdict(cost)}
     except passes as error:
         answer = _failed(error)
     return {**answer, "installed": installed}

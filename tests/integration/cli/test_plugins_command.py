@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -326,6 +327,7 @@ def test_top_tells_what_each_plugin_costs(packages: Packages) -> None:
     assert table[1].startswith("alpha\t")
 
 
+@pytest.mark.promise(34)
 def test_enable_and_disable_change_the_file_and_nothing_else_in_it(packages: Packages) -> None:
     packages.add("alpha", HOOK.format(options=""))
     file = packages.nanobot.configure(
@@ -339,6 +341,7 @@ def test_enable_and_disable_change_the_file_and_nothing_else_in_it(packages: Pac
     after_disable = yaml.safe_load(file.read_text())["plugins"]
 
     assert enabled.stdout.strip() == "alpha is enabled; it reaches: reads and changes answers"
+    assert re.search(r"its import takes [\d.]+ ms, and [\d.]+ MB", enabled.stderr)
     assert "was enabled already" in again.stdout
     assert (after_enable["enabled"], after_enable["disabled"]) == (["alpha"], [])
     assert (after_disable["enabled"], after_disable["disabled"]) == ([], ["alpha"])
@@ -459,3 +462,24 @@ def test_order_names_the_wish_on_both_sides(
     assert [place["plugin"] for place in places] == ["beta", "alpha"]
     for place in places:
         assert expected[place["plugin"]] in place["reason"]
+
+
+@pytest.mark.promise(34)
+def test_enable_names_an_import_that_takes_long(packages: Packages) -> None:
+    slow = "import time\nwhile time.process_time() < 1.0: pass\n"
+    packages.add("alpha", f"{slow}{EAR}")
+
+    done = packages.nanobot("plugins", "enable", "alpha")
+
+    assert "ms, more than 300 ms, and" in done.stderr
+
+
+@pytest.mark.promise(34)
+def test_enable_says_that_a_plugin_does_not_import(packages: Packages) -> None:
+    packages.add("alpha", EAR)
+    (packages.folder / "nanobot_alpha" / "plugin.py").write_text("import no_such_module\n")
+
+    done = packages.nanobot("plugins", "enable", "alpha")
+
+    assert "it cannot run yet: " in done.stderr
+    assert "no_such_module" in done.stderr
