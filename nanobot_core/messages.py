@@ -22,6 +22,10 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 RUNTIME = "runtime"
 """Key in `Message.extra` of the lines that the model reads before a user's message."""
+CHANGED_BY = "changed_by"
+"""Key in `Message.extra` of the plugins that changed an answer or a result: ``id@version``."""
+PASSAGES = "passages"
+"""Key in `Message.extra` of an answer: the passages that plugins added to its request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,16 +64,21 @@ class BlockReport:
     """Reports passages that are not complete."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[str, Sequence[str]] = OrderedDict()
+        self._sessions: OrderedDict[str, tuple[Sequence[str], Sequence[str]]] = OrderedDict()
         self._logged: set[str] = set()
 
     def losses(self, session_key: str) -> Sequence[str]:
         """Return a line for each passage that is not complete in a session's last request."""
-        return self._sessions.get(session_key, ())
+        return self._sessions.get(session_key, ((), ()))[0]
 
-    def update(self, session_key: str, losses: Passages) -> None:
+    def passages(self, session_key: str) -> Sequence[str]:
+        """Return ``plugin/heading`` of each passage in a session's last request."""
+        return self._sessions.get(session_key, ((), ()))[1]
+
+    def update(self, session_key: str, losses: Passages, passages: Sequence[str]) -> None:
         """Log which passages of a request are not complete, each once."""
-        self._sessions[session_key] = [f"{name} is {loss}" for name, loss in losses.items()]
+        lines = [f"{name} is {loss}" for name, loss in losses.items()]
+        self._sessions[session_key] = (lines, passages)
         self._sessions.move_to_end(session_key)
         if len(self._sessions) > _TRACKED_SESSIONS:
             self._sessions.popitem(last=False)

@@ -38,7 +38,7 @@ from nanobot_core.events import (
     StreamRestarted,
     ToolDefinition,
 )
-from nanobot_core.messages import Message, ToolCall
+from nanobot_core.messages import CHANGED_BY, JsonObject, Message, ToolCall
 from nanobot_core.record import dataclass
 from nanobot_core.text import truncate_middle
 
@@ -344,12 +344,14 @@ class _Run:
     async def _finish(self, ending: _Ending) -> AgentRunResult:
         hooks, content, answer = self.spec.hooks, ending.content, ending.answer
         found = ending.found
+        extra: JsonObject = {}
         if hooks.finalize_content:
             await hooks.on_stream.settle()
             await hooks.on_stream_end.settle()
-            content = await hooks.finalize_content(
+            content, changed = await hooks.finalize_content.traced(
                 ContentReady(turn=self.spec.turn, content=content)
             )
+            extra = {CHANGED_BY: changed} if changed else {}
             if self.form and found and found.value and content != ending.content:
                 found = self.form.read_text(content)
         message = Message(
@@ -361,6 +363,7 @@ class _Run:
             if answer is None or answer.response.tool_calls
             else answer.response.provider_blocks,
             timestamp=self.clock.now(),
+            extra=extra,
         )
         self.added.append(message)
         return AgentRunResult(

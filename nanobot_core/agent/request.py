@@ -157,7 +157,8 @@ class RequestBuilder:
             blocks += await hooks.gather_context(event)
         stable, losses = _fitted(blocks, "stable", int(parts.budget_tokens * STABLE_SHARE))
         fresh, more_losses = _fitted(blocks, "turn", int(parts.budget_tokens * TURN_SHARE))
-        self.report.update(parts.turn.session_key, {**losses, **more_losses})
+        all_losses = {**losses, **more_losses}
+        self.report.update(parts.turn.session_key, all_losses, [*stable, *fresh])
         if own_instructions is not None:
             beginning = [own_instructions]
         else:

@@ -23,8 +23,10 @@ from nanobot_core.events import (
     ToolResultReady,
 )
 from nanobot_core.messages import (
+    CHANGED_BY,
     Content,
     ImageBlock,
+    JsonValue,
     Message,
     OutboundMessage,
     TextBlock,
@@ -122,8 +124,8 @@ class ToolRunner:
         started = time.perf_counter()
         await spec.on_event(ToolCallStarted(call=call, hint=call_hint(call.name, call.arguments)))
         result = await self._result_of(ready)
-        outcome = await self._outcome(ready, result)
-        message = self._message(call, result, outcome)
+        outcome, changed_by = await self._outcome(ready, result)
+        message = self._message(call, result, outcome, changed_by)
         await spec.record([message], ())
         if result.media:
             await self._send_media(call, result.media)
@@ -213,8 +215,11 @@ class ToolRunner:
         except TimeoutError:
             return _failed(call, str(ToolTimeout(call.name, limit_s)))
 
-    async def _outcome(self, ready: _Ready, result: ToolResult) -> ToolOutcome:
-        """Return the result as hooks have rewritten it, shortened if it is too long."""
+    async def _outcome(
+        self, ready: _Ready, result: ToolResult
+    ) -> tuple[ToolOutcome, list[JsonValue]]:
+        """Return the result as hooks left it, shortened if it is too long, and who changed it."""
+        changed_by: list[JsonValue] = []
         origin = ready.entry.origin if ready.entry else None
         outcome = ToolOutcome(
             text=self.spec.redact(content_text(result.content)),
@@ -225,14 +230,14 @@ class ToolRunner:
         if hooks.rewrite_tool_result:
             event = ToolResultReady(turn=self.spec.turn, call=ready.call, result=outcome)
             try:
-                outcome = await hooks.rewrite_tool_result(event)
+                outcome, changed_by = await hooks.rewrite_tool_result.traced(event)
             except HookError as error:
                 outcome = ToolOutcome(text=f"Error: result withheld: {error}", is_error=True)
             outcome = replace(outcome, origin=origin)
         own = ready.tool.max_result_chars if ready.tool else None
         max_chars = min(own or self.spec.max_tool_result_chars, self.spec.max_tool_result_chars)
         if len(outcome.text) <= max_chars:
-            return outcome
+            return outcome, changed_by
         try:
             text = await asyncio.to_thread(
                 self.spec.results.bounded,
@@ -244,9 +249,15 @@ class ToolRunner:
         except OSError as error:
             kept = outcome.text[:max_chars]
             text = f"{kept}\n[shortened; the whole text could not be stored: {error.strerror}]"
-        return replace(outcome, text=text)
+        return replace(outcome, text=text), changed_by
 
-    def _message(self, call: ToolCall, result: ToolResult, outcome: ToolOutcome) -> Message:
+    def _message(
+        self,
+        call: ToolCall,
+        result: ToolResult,
+        outcome: ToolOutcome,
+        changed_by: list[JsonValue],
+    ) -> Message:
         return Message(
             role="tool",
             content=_with_images(result, outcome),
@@ -255,7 +266,10 @@ class ToolRunner:
             origin=outcome.origin,
             is_error=outcome.is_error,
             timestamp=self._clock.now(),
-            extra={SPOKE: True} if call.id in self._spoke else {},
+            extra={
+                **({SPOKE: True} if call.id in self._spoke else {}),
+                **({CHANGED_BY: changed_by} if changed_by else {}),
+            },
         )
 
     def _context(self, call: ToolCall) -> ToolContext:

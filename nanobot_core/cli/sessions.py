@@ -13,7 +13,7 @@ import typer
 
 from nanobot_core.cli.options import Options, open_agent, options_of, running_gateway
 from nanobot_core.cli.output import fail, print_json, printable, render_table, run_async
-from nanobot_core.messages import Message, message_to_json
+from nanobot_core.messages import CHANGED_BY, PASSAGES, Message, message_to_json
 
 if TYPE_CHECKING:
     from nanobot_core.contracts.store import SessionStore
@@ -190,7 +190,12 @@ def _plain(message: Message) -> str:
     origin = f" from {message.origin}" if message.origin else ""
     calls = [f"↳ {call.name} {call.arguments}" for call in message.tool_calls]
     head = " ".join(part for part in (f"{who}{origin}", _time(message)) if part)
-    return "\n".join([head, *([message.text] if message.text else []), *calls, ""])
+    notes = [
+        f"({words} {', '.join(map(str, found))})"
+        for key, words in ((CHANGED_BY, "changed by"), (PASSAGES, "after reading"))
+        if isinstance(found := message.extra.get(key), list)
+    ]
+    return "\n".join([head, *([message.text] if message.text else []), *notes, *calls, ""])
 
 
 def _time(message: Message) -> str:

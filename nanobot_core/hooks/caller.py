@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nanobot_core import events
     from nanobot_core.contracts.plugin import ContextBlock, Ticket
     from nanobot_core.contracts.provider import LLMResponse, ModelCallRequested
-    from nanobot_core.messages import InboundMessage, OutboundMessage, ToolCall
+    from nanobot_core.messages import InboundMessage, JsonValue, OutboundMessage, ToolCall
 
 E = TypeVar("E")
 V = TypeVar("V")
@@ -107,18 +107,24 @@ class Chain(Caller, Generic[E, V]):
     """Passes one field of the event from implementation to implementation."""
 
     async def __call__(self, event: E) -> V:
-        """Return the field as the last implementation left it.
+        """Return the field as the last implementation left it; raises as `traced`."""
+        return (await self.traced(event))[0]
+
+    async def traced(self, event: E) -> tuple[V, list[JsonValue]]:
+        """Return the field as the last implementation left it, and who changed it: ``id@version``.
 
         Raises:
             HookError: an implementation marked critical failed.
         """
         name = self.point.field
+        changed: list[JsonValue] = []
         for implementation in self.implementations:
             value = await self._ask(implementation, event)
-            if value is not None:
+            if value is not None and value != getattr(event, name):
+                changed.append(implementation.label)
                 event = dataclasses.replace(event, **{name: value})  # type: ignore[type-var]  # events are dataclasses
         result: V = getattr(event, name)
-        return result
+        return result, changed
 
 
 class First(Caller, Generic[E, V]):

@@ -59,6 +59,11 @@ class Implementation:
     revision: int = 0
     account: Account = field(default_factory=Account)
 
+    @property
+    def label(self) -> str:
+        """The plugin with its version, as messages and reports name it."""
+        return f"{self.plugin}@{self.version}" if self.version else self.plugin
+
 
 @dataclass(slots=True, kw_only=True)
 class HookRuntime:

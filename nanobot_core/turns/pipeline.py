@@ -28,9 +28,11 @@ from nanobot_core.events import (
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.ids import new_id
 from nanobot_core.messages import (
+    PASSAGES,
     RUNTIME,
     InboundMessage,
     JsonObject,
+    JsonValue,
     Message,
     OutboundMessage,
     ToolCall,
@@ -260,7 +262,7 @@ class TurnPipeline:
                 await recorder.begin(start.message, is_queued=request.is_queued)
             if hooks.before_turn:
                 await hooks.before_turn(TurnStarted(turn=turn, message=start.message))
-            result = await self._run(work)
+            result = self._with_passages(await self._run(work), session.key)
             if _may_withhold(turn):
                 result = as_report(result)
             await recorder.end(result.messages[-1])
@@ -275,6 +277,15 @@ class TurnPipeline:
         await keep_compaction(self.sessions, session, compaction, before, since, archive)
         self.memory.consolidate_later(session, turn, *self._room(choice))
         return _outcome(work, result, since)
+
+    def _with_passages(self, result: AgentRunResult, session_key: str) -> AgentRunResult:
+        """Return a result whose answer names the passages that plugins added to its request."""
+        passages = list[JsonValue](self.setup.requests.report.passages(session_key))
+        if not passages:
+            return result
+        *others, answer = result.messages
+        answer = replace(answer, extra={**answer.extra, PASSAGES: passages})
+        return replace(result, messages=(*others, answer))
 
     async def _stored_form(
         self, message: InboundMessage, turn: TurnInfo, *, is_steered: bool = False

@@ -35,7 +35,7 @@ def unguarded(sources: Iterable[Source]) -> list[str]:
         for node in nodes:
             if not isinstance(node, ast.Call):
                 continue
-            owner, _, name = dotted(node.func).rpartition(".")
+            owner, _, name = dotted(node.func).removesuffix(".traced").rpartition(".")
             if owner.endswith("hooks") and name in CALLED - guards:
                 findings.append(f"{source.path}:{node.lineno}: calls '{name}' without its guard")
     return findings

@@ -76,7 +76,7 @@ def _is_called(name: str, kind: Kind, core: str) -> bool:
     if kind in {Kind.CONTRIBUTE, Kind.OWN}:
         return re.search(rf"""["']{name}["']""", core) is not None
     # A guard may keep the call point: `if name := hooks.name: name(event)`.
-    return re.search(rf"\.{name}\(|\b{name} := .*\.{name}:", core) is not None
+    return re.search(rf"\.{name}(\.traced)?\(|\b{name} := .*\.{name}:", core) is not None
 
 
 def _implemented(paths: Iterable[Path]) -> set[str]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+
+import pytest
 
 from tests.integration.cli.conftest import CommandLine
+from tests.integration.cli.packages import packages_for
 
 
 def test_sessions_are_listed_for_people_and_programs(nanobot: CommandLine) -> None:
@@ -25,6 +29,28 @@ def test_a_session_shows_what_was_said_and_where_results_came_from(nanobot: Comm
     assert "↳ ping {'word': 'once'}" in shown
     assert "ping from scripted@1.0" in shown
     assert "pong once" in shown
+
+
+@pytest.mark.promise(28)
+def test_a_session_shows_which_plugins_changed_an_answer_and_what_it_had_read(
+    nanobot: CommandLine, tmp_path: Path
+) -> None:
+    code = """
+from nanobot_core import ContextBlock
+@on.gather_context
+def hours(event): return [ContextBlock(name="Hours", text="9 to 17")]
+@on.finalize_content
+def sign(event): return event.content + " -- alpha"
+"""
+    packages = packages_for(nanobot, tmp_path / "packages")
+    packages.add("alpha", code)
+    nanobot = packages.nanobot
+    nanobot("plugins", "enable", "alpha")
+    nanobot("agent", "-m", "say hello")
+
+    shown = nanobot("sessions", "show", "cli:direct").stdout
+
+    assert "hello -- alpha\n(changed by alpha@1.2)\n(after reading alpha/Hours)" in shown
 
 
 def test_the_newest_messages_alone_are_shown_when_asked_for(nanobot: CommandLine) -> None:
