@@ -250,10 +250,8 @@ class Gateway:
                 return describe(Reloaded(change=change))
             case ["enable", plugin_id]:
                 return describe(await self.reloader.enable(plugin_id))
-            case ["disable", plugin_id]:
-                return describe(await self.reloader.disable(plugin_id))
-            case ["disable", plugin_id, "--cascade"]:
-                return describe(await self.reloader.disable(plugin_id, cascade=True))
+            case ["disable", plugin_id, *options] if options in ([], ["--cascade"]):
+                return describe(await self.reloader.disable(plugin_id, cascade=bool(options)))
         return "Use /plugins list, /plugins enable|reload ID, or /plugins disable ID [--cascade]."
 
     async def problems(self) -> list[str]:

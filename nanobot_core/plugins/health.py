@@ -125,14 +125,20 @@ class PluginReport:
         total_ms = sum(hook.total_s for hook in self.hooks) * 1_000
         tokens = self.tool_tokens + self.costs.passage_tokens
         figures = [
-            f"{calls:,} calls in {total_ms:,.0f} ms" if calls else "",
-            f"{errors:,} errors" if errors else "",
+            f"{_count(calls, 'call')} in {total_ms:,.0f} ms" if calls else "",
+            _count(errors, "error") if errors else "",
             f"blocked everything for {self.costs.blocked_s:.1f} s" if self.costs.blocked_s else "",
             f"{tokens:,} tokens in each request" if tokens else "",
-            f"{self.costs.cache_misses:,} cache misses" if self.costs.cache_misses else "",
+            f"prompt cache missed {_count(self.costs.cache_misses, 'time')}"
+            if self.costs.cache_misses
+            else "",
         ]
-        head = f"{self.id} {self.version}: {self.state}"
-        return "; ".join(filter(None, (head, *figures)))
+        head = f"{self.id} {self.version}".rstrip()
+        return "; ".join(filter(None, (f"{head}: {self.state}", *figures)))
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def report_on(

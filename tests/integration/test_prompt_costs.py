@@ -145,7 +145,7 @@ async def test_a_tool_that_changes_is_charged_to_its_plugin(
     assert same == {}, "a tool that is published again is the same for the model"
     assert changed == {"kit0": (1, True)}
     assert log[0][0].startswith("the tool look_up changed")
-    assert "1 cache misses" in line
+    assert "prompt cache missed 1 time" in line
 
 
 @pytest.mark.promise(46)

@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 24_310
+CORE: Final = 24_335
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -38,9 +38,9 @@ MODULES: Final = {
     "agent": Size(1100, 2385),
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models, within bounds of what services may list.
-    "app": Size(1500, 2910),
+    "app": Size(1500, 2915),
     # Restart, sign-in to providers, models and their choice, local servers.
-    "cli": Size(2300, 3760),
+    "cli": Size(2300, 3765),
     "bus": Size(1000, 1290),  # the type of assignments is built once
     # Drafts wait for earlier replies; account and traffic of each; refused credentials.
     "channels": Size(900, 1200),
@@ -65,7 +65,7 @@ MODULES: Final = {
     # What plugins contribute to others is checked, and their own hooks are called; a scan parses
     # little, and that once.
     # Generations of hooks are compared, and deprecated hooks reported.
-    "plugins": Size(2700, 4040),
+    "plugins": Size(2700, 4045),
     "private_file": Size(100, 133),
     "prompts": Size(100, 110),
     # One HTTP client, event streams, errors and answers for all providers behind HTTP.

@@ -60,7 +60,7 @@ def states(text: str) -> dict[str, str]:
     """Return the state of each plugin in a list."""
     found = {}
     for line in text.splitlines():
-        name, _, state = line.removeprefix("- ").partition(" : ")
+        name, _, state = line.removeprefix("- ").partition(": ")
         found[name] = state.partition(";")[0]
     return found
 
