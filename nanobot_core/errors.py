@@ -12,6 +12,7 @@
     │   ├── PluginLoadFailed         its code does not import or start
     │   ├── PluginRejected           what it contributes breaks a rule
     │   └── NameConflict             two plugins claim one name
+    ├── InstallError                 what to install, its author, or the environment
     ├── HookError                    a failed implementation refuses its action
     ├── ProviderError                the model service
     │   ├── ProviderTimeout
@@ -162,6 +163,16 @@ class NameConflict(PluginError):
             f"{kind} '{name}' is claimed by {claimants}",
             f"disable one of them or set an alias for {kind} '{name}'",
         )
+
+
+class InstallError(NanobotError):
+    """A plugin was not installed, upgraded or removed; the environment is as before."""
+
+    def __init__(self, what: str, reason: str, remedy: str = "") -> None:
+        self.what: str = what
+        self.reason: str = reason
+        self.remedy: str = remedy
+        super().__init__(f"{what}: {reason}" + (f"; {remedy}" if remedy else ""))
 
 
 class HookError(NanobotError):

@@ -6,12 +6,12 @@ No agent and no plugin is started; of plugins only the settings models are impor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 from nanobot_core.config.sections import unknown_sections
 from nanobot_core.config.validation import in_order, nearest_key, validate_section
 from nanobot_core.errors import ConfigInvalid, PluginError
+from nanobot_core.plugins.published import Published
 
 if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
@@ -49,7 +49,9 @@ def section_names(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[Config
         if selection.plugin.manifest is not None
         for path in section_models(selection.plugin.manifest)
     }
-    yield from unknown_sections(loaded, known, _published_sections)
+    yield from unknown_sections(
+        loaded, known, lambda: Published.load(loaded.home / "cache").sections
+    )
 
 
 def section_models(manifest: Manifest) -> dict[str, str]:
@@ -100,10 +102,11 @@ def _provider_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[C
     installed = {declaration.name for _, declaration in catalogue.declared("providers")}
     if wanted is None or {wanted, wanted.replace("-", "_")} & installed:
         return
-    package = _published_sections().get(f"providers.{wanted}")
+    published = Published.load(loaded.home / "cache")
+    package = published.sections.get(f"providers.{wanted}")
     near = nearest_key(wanted, installed)
     if package:
-        remedy = f"run python3 -m pip install {package}, or enable its plugin"
+        remedy = f"run nanobot plugins add {package}, or enable its plugin"
     elif near:
         remedy = f"did you mean '{near}'?"
     else:
@@ -205,14 +208,3 @@ def _prompt_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[Con
         for plugin_id, selection in catalogue.selections.items()
     }
     yield from prompt_problems(loaded.home / "prompts", packages)
-
-
-@cache
-def _published_sections() -> dict[str, str]:
-    """Return section to distribution for published plugins, from the list in this package."""
-    import json
-    from importlib import resources
-
-    text = resources.files("nanobot_core.plugins").joinpath("known-plugins.json").read_text("utf-8")
-    sections: dict[str, str] = json.loads(text)["sections"]
-    return sections

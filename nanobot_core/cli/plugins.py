@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from nanobot_core.cli.group import LazyGroup
+from nanobot_core.cli.group import Entry, LazyGroup
 from nanobot_core.cli.options import (
     Options,
     gateway_client,
@@ -18,10 +18,12 @@ from nanobot_core.cli.options import (
     open_agent,
     options_of,
 )
-from nanobot_core.cli.output import fail, print_json, render_table, run_async, stderr, stdout
+from nanobot_core.cli.output import fail, print_json, render_table, run_async, stderr, stdout, warn
 from nanobot_core.errors import ConfigError, NanobotError, PluginError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typer._click.core import Command, Context
 
     from nanobot_core.config.loading import LoadedConfig
@@ -35,6 +37,7 @@ NOTHING_INSTALLED = (
 )
 
 
+_INSTALL = "nanobot_core.cli.install"
 _DEVKIT = frozenset({"bisect", "build", "check", "compat", "dev", "new"})
 """Commands of nanobot-devkit, which is not installed with the core."""
 
@@ -43,6 +46,14 @@ class PluginsGroup(LazyGroup):
     """The commands of ``nanobot plugins``, those of plugins behind them."""
 
     extends: ClassVar[str | None] = "plugins"
+    table: ClassVar[Sequence[Entry]] = (
+        Entry("add", "Install plugins.", f"{_INSTALL}:add"),
+        Entry("remove", "Remove a plugin, however broken it is.", f"{_INSTALL}:remove"),
+        Entry("upgrade", "Install newer versions of plugins.", f"{_INSTALL}:upgrade"),
+        Entry("sync", "Install what the configuration or the lock names.", f"{_INSTALL}:sync"),
+        Entry("lock", "Record the installed plugins in nanobot.lock.", f"{_INSTALL}:lock"),
+        Entry("search", "Search published plugins.", f"{_INSTALL}:search"),
+    )
 
     def resolve_command(
         self, ctx: Context, args: list[str]
@@ -57,12 +68,26 @@ class PluginsGroup(LazyGroup):
 app: typer.Typer = typer.Typer(
     cls=PluginsGroup,
     name="plugins",
-    help="List, inspect, enable and disable plugins.",
+    help="List, inspect, install, enable and disable plugins.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PluginId = Annotated[str, typer.Argument(metavar="ID", help="Id of a plugin.")]
+
+
+@app.callback()
+def _report_interrupted(ctx: typer.Context) -> None:
+    """List, inspect, install, enable and disable plugins."""
+    from nanobot_core.config.environment import process_environment, resolve_home
+    from nanobot_core.install import JOURNAL
+
+    home = resolve_home(process_environment())
+    if (home / JOURNAL).exists():
+        from nanobot_core.install.place import interrupted_change
+
+        if interrupted := interrupted_change(home):
+            warn(interrupted)
 
 
 def _installed(ctx: typer.Context) -> tuple[LoadedConfig, Catalogue]:
@@ -280,8 +305,13 @@ def reload(ctx: typer.Context, plugin_id: PluginId) -> None:
     _say(str(run_async(client.call("reload_plugin", limit_s=CHANGE_LIMIT_S, id=plugin_id))))
 
 
-def _reload_gateway(ctx: typer.Context) -> None:
-    """Apply the changed configuration to the gateway, if one runs."""
+def reload_gateway(ctx: typer.Context, *, aside: bool = False) -> None:
+    """Apply the changed configuration to the gateway, if one runs.
+
+    Args:
+        ctx: the command.
+        aside: print the result on stderr.
+    """
     from nanobot_core.app.client import CHANGE_LIMIT_S
     from nanobot_core.app.wire import ControlError
 
@@ -290,7 +320,7 @@ def _reload_gateway(ctx: typer.Context) -> None:
         return
     try:
         done = run_async(client.call("reload", limit_s=CHANGE_LIMIT_S))
-        _say(f"gateway: {done['text'] if isinstance(done, dict) else done}")
+        _say(f"gateway: {done['text'] if isinstance(done, dict) else done}", aside=aside)
     except ControlError as error:
         _say(f"the gateway did not reload: {error}; run nanobot gateway reload", aside=True)
 
@@ -325,7 +355,7 @@ def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
         problem = _tell_import_cost(plugin)
     if problem:
         _say(f"it cannot run yet: {problem}", aside=True)
-    _reload_gateway(ctx)
+    reload_gateway(ctx)
 
 
 def _tell_import_cost(plugin: InstalledPlugin) -> str:
@@ -365,7 +395,7 @@ def disable(
     for each in leaving:
         changed = _move(options, each, source="plugins.enabled", target="plugins.disabled")
         _say(f"{each} {'is disabled' if changed else 'was disabled already'}")
-    _reload_gateway(ctx)
+    reload_gateway(ctx)
 
 
 async def _start_all(options: Options) -> list[PluginReport]:

@@ -9,7 +9,7 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,6 +74,28 @@ def add_to_list(path: Path, key_path: str, item: str, *, out_of: str = "") -> bo
         items.append(item)
     document.save()
     return True
+
+
+def remove_from_list(path: Path, key_path: str, unwanted: Callable[[str], bool]) -> bool:
+    """Remove items from a list; return whether the file has changed.
+
+    Args:
+        path: the file.
+        key_path: place of the list; an absent one stays absent.
+        unwanted: whether an item is removed.
+
+    Raises:
+        ConfigUnreadable: the file cannot be read or parsed.
+        ConfigInvalid: the value there is not a list; nothing is changed.
+    """
+    document = _Document(path)
+    items = document.list_at(key_path) if document.has(key_path) else []
+    found = [item for item in items if unwanted(str(item))]
+    for item in found:
+        items.remove(item)
+    if found:
+        document.save()
+    return bool(found)
 
 
 def migrate_json_to_yaml(path: Path) -> tuple[Path, list[ConfigProblem]]:

@@ -380,7 +380,9 @@ class PluginsSettings(PluginSettings):
         order: hook to plugins in the order in which they are called.
         isolate: tool plugins that run in a separate process and environment, each with the path of
             its interpreter; by default that of ``environments/<id>``.
-        install: has no effect; accepted so that existing files stay valid.
+        install: requirements that ``nanobot plugins sync`` installs, such as ``nanobot-web>=0.1``
+            or ``nanobot-weather @ file:../weather``; paths start at the folder of the file.
+        indexes: URLs and paths of further indexes of plugins.
         local: paths of single-file plugins.
         limits: hook to seconds one implementation may take.
         failures: hook to ``closed`` (a gate that fails refuses, a chain that fails stops what it
@@ -395,6 +397,7 @@ class PluginsSettings(PluginSettings):
     order: dict[str, list[str]] = {}
     isolate: Annotated[dict[str, OptionalText], BeforeValidator(_by_id)] = {}
     install: list[str] = []
+    indexes: list[str] = []
     local: list[str] = []
     limits: dict[str, PositiveFloat] = {}
     failures: dict[str, Literal["open", "closed"]] = {}

@@ -45,7 +45,7 @@ def unknown_sections(
         near = _nearest_section(path, [*known, *siblings])
         packages = {fold(section): name for section, name in published().items()}
         if package := packages.get(fold(text)):
-            remedy = f"run python3 -m pip install {package}"
+            remedy = f"run nanobot plugins add {package}"
         elif fold(text) in _ORIGINAL:
             remedy = "it is one of the original; it has no effect until a plugin reads it"
         elif near or (near := _nearest_section(path, published())):

@@ -22,6 +22,7 @@ from nanobot_core.plugins.index import (
 from nanobot_core.plugins.isolated import describe_isolated, with_isolated
 from nanobot_core.plugins.manifest import Declaration, generation_problem
 from nanobot_core.plugins.metadata import fits
+from nanobot_core.plugins.published import Published
 from nanobot_core.plugins.tool_names import NameClash, contested_names
 from nanobot_core.record import dataclass
 from nanobot_core.text import nearest
@@ -284,7 +285,8 @@ def _first_lack(known: Mapping[str, Selection], able: Collection[str]) -> Select
 
 def _install_remedy(plugin_id: str, here: Collection[str]) -> str:
     close = nearest(plugin_id, here, limit=1)
-    install = f"pip install nanobot-{plugin_id}"
+    known = Published.load().distribution_of(plugin_id)
+    install = f"run nanobot plugins add {known}" if known else f"pip install nanobot-{plugin_id}"
     return f"did you mean '{close[0]}'? else {install}" if close else install
 
 
@@ -496,8 +498,16 @@ class Catalogue:
 def _find(cache_dir: Path, settings: PluginsSettings) -> tuple[InstalledPlugin, ...]:
     """Return what is installed, with local files and isolated plugins."""
     local = local_plugins(settings.local, cache_dir.parent)
-    found = refuse_double_ids((*load_installed(cache_dir), *local))
+    published = Published.load(cache_dir)
+    installed = [_unless_blocked(plugin, published) for plugin in load_installed(cache_dir)]
+    found = refuse_double_ids((*installed, *local))
     return with_isolated(found, settings.isolate, cache_dir)
+
+
+def _unless_blocked(plugin: InstalledPlugin, published: Published) -> InstalledPlugin:
+    """Return `plugin`, with a problem if an index blocks its version."""
+    reason = published.block_of(plugin.distribution, plugin.version)
+    return replace(plugin, problem=f"its version is blocked: {reason}") if reason else plugin
 
 
 def described(plugin: InstalledPlugin, cache_dir: Path, *, again: bool = False) -> InstalledPlugin:

@@ -91,24 +91,44 @@ def agree(home: Path, plugins: Iterable[InstalledPlugin]) -> Consents:
     Raises:
         PluginError: the record is damaged, or cannot be written.
     """
-    consents = Consents.load(home)
     found = {
         plugin.id: frozenset(plugin.manifest.reaches)
         for plugin in plugins
         if plugin.manifest is not None
     }
-    if not found:
+    return _record(home, found, ())
+
+
+def forget(home: Path, plugin_ids: Collection[str]) -> Consents:
+    """Drop what the owner has agreed to for plugins that are removed. Blocks.
+
+    Raises:
+        PluginError: as `agree`.
+    """
+    return _record(home, {}, plugin_ids)
+
+
+def consent_file(home: Path) -> Path:
+    """Return the path of the record in nanobot's folder."""
+    return home / _FILE
+
+
+def _record(home: Path, found: Mapping[str, frozenset[str]], dropped: Collection[str]) -> Consents:
+    consents = Consents.load(home)
+    concerned = [*found, *(each for each in dropped if each in consents.agreed)]
+    if not concerned:
         return consents
     file = home / _FILE
     if consents.problem:
-        raise PluginError(min(found), consents.problem, f"restore {file}, or remove it")
-    agreed = {**consents.agreed, **found}
+        raise PluginError(min(concerned), consents.problem, f"restore {file}, or remove it")
+    kept = {key: keys for key, keys in consents.agreed.items() if key not in dropped}
+    agreed = {**kept, **found}
     text = json.dumps({key: sorted(keys) for key, keys in sorted(agreed.items())}, indent=1)
     try:
         replace_file(file, f"{text}\n")
     except OSError as error:
         reason = f"what it does cannot be recorded in {file}: {error}"
-        raise PluginError(min(found), reason, "see the message") from error
+        raise PluginError(min(concerned), reason, "see the message") from error
     return Consents(agreed)
 
 

@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +38,7 @@ from nanobot_core.plugins.manifest import (
     declared_tool,
     manifest_from_index,
 )
+from nanobot_core.plugins.published import Published
 
 if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
@@ -196,8 +196,8 @@ def _described(
         isolation = replace(isolation, remedy=remedy)
     elif not isolator[0]:
         problem = problem or "no installed plugin can run it in a process of its own"
-        known = " or ".join(_published_isolators())
-        isolation = replace(isolation, remedy=f"run python3 -m pip install {known}")
+        known = " or ".join(Published.load(cache_dir).of_kind("isolators"))
+        isolation = replace(isolation, remedy=f"run nanobot plugins add {known}")
     plugin = InstalledPlugin(
         id=plugin_id,
         target=isolator[1],
@@ -273,12 +273,6 @@ def _isolators(plugins: Iterable[InstalledPlugin]) -> Iterable[tuple[str, str]]:
         if not plugin.problem:
             for item in plugin.gives.of_kind("isolators"):
                 yield plugin.id, str(item.detail["factory"])
-
-
-def _published_isolators() -> list[str]:
-    text = resources.files("nanobot_core.plugins").joinpath("known-plugins.json").read_text("utf-8")
-    published: list[str] = json.loads(text)["isolators"]
-    return published
 
 
 def _isolation(plugin: InstalledPlugin) -> Isolation:

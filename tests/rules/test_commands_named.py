@@ -30,7 +30,10 @@ def command_findings(root: Path, known: dict[str, set[str]]) -> Iterator[str]:
 
 def _known(root: Path) -> dict[str, set[str]]:
     found = {
-        "nanobot plugins": {*typer.main.get_group(plugins.app).commands},
+        "nanobot plugins": {
+            *typer.main.get_group(plugins.app).commands,
+            *(entry.name for entry in plugins.PluginsGroup.table),
+        },
         "nanobot gateway": {*typer.main.get_group(gateway.app).commands},
         "/plugins": IN_A_CHAT,
     }

@@ -198,7 +198,7 @@ def test_a_section_of_a_known_plugin_that_is_missing_comes_with_its_package(
 
     assert "tools.exec: no installed plugin reads this section" in done.stderr
     assert "valid, with one warning" in done.stdout
-    assert "python3 -m pip install nanobot-shell" in done.stderr
+    assert "nanobot plugins add nanobot-shell" in done.stderr
 
 
 def test_values_that_the_plugin_would_take_are_no_problem(packages: Packages) -> None:

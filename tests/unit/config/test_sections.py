@@ -141,7 +141,7 @@ def test_sections_that_nobody_claims_are_found_with_the_nearest_known_one(tmp_pa
         ("error", "corn", "did you mean 'cron'?"),
         ("warning", "notes", "install the plugin that reads it, or remove it"),
         ("error", "channels.telegran", "did you mean 'channels.telegram'?"),
-        ("warning", "channels.mastodon", "run python3 -m pip install nanobot-mastodon"),
+        ("warning", "channels.mastodon", "run nanobot plugins add nanobot-mastodon"),
         ("warning", "channels.discord", IS_ORIGINAL),
         ("error", "tools.webb", "did you mean 'tools.web'?"),
         ("warning", "providers.xyz", "install the plugin that reads it, or remove it"),

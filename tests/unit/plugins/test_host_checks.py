@@ -117,9 +117,9 @@ async def test_slips_in_the_configuration_are_told(
         (
             "plugin 'telegram' does not run: the configuration names it and it is not installed; "
             "every channel message and every tool call is refused until it runs, because it may "
-            "judge them; pip install nanobot-telegram; to do without it, "
+            "judge them; run nanobot plugins add nanobot-telegram; to do without it, "
             "run nanobot plugins disable telegram"
         ),
     ]
     assert report(host, "telegram").state == "not-installed"
-    assert report(host, "telegram").remedy == "pip install nanobot-telegram"
+    assert report(host, "telegram").remedy == "run nanobot plugins add nanobot-telegram"

@@ -227,7 +227,7 @@ def test_without_an_isolator_it_is_out(place: Place, cache: Path) -> None:
     (selection,) = Catalogue(found, PluginsSettings()).selections.values()
 
     assert not selection.enabled
-    assert selection.condition.remedy == "run python3 -m pip install nanobot-mcp"
+    assert selection.condition.remedy == "run nanobot plugins add nanobot-mcp"
 
 
 def test_the_stand_in_gets_what_the_plugin_needs_and_no_more(

@@ -209,7 +209,7 @@ def test_a_named_plugin_that_is_not_installed_comes_with_the_line_that_installs_
     missing = missing_plugins([installed("files")], settings)
 
     assert [item.plugin.id for item in missing] == ["memory", "telegram", "fils"]
-    assert missing[1].condition.remedy == "pip install nanobot-telegram"
+    assert missing[1].condition.remedy == "run nanobot plugins add nanobot-telegram"
     assert "did you mean 'files'?" in missing[2].condition.remedy
 
 
