@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nanobot_core.cli.checkup import Finding, Status, check_plugins, show_findings
-from nanobot_core.cli.options import Options, agent_of, options_of, read_settings
+from nanobot_core.cli.options import (
+    Options,
+    agent_of,
+    changes_since_lock,
+    options_of,
+    read_settings,
+)
 from nanobot_core.cli.output import print_json, run_async
 from nanobot_core.errors import NoProvider
 from nanobot_core.sign_in import login_command
@@ -62,6 +68,7 @@ async def _examine(options: Options, *, fix: bool, online: bool) -> list[Finding
         *_home(loaded.home, fix=fix),
         _workspace(loaded),
         *_scripts(),
+        *_lock(loaded),
         *await _failed(loaded.home),
     ]
     if any(problem.level != "warning" for problem in loaded.findings):
@@ -161,6 +168,11 @@ def _scripts() -> Iterator[Finding]:
             f"pip uninstall {owners[0]}, then reinstall nanobot-core; until then use "
             "python -m nanobot_core",
         )
+
+
+def _lock(loaded: LoadedConfig) -> Iterator[Finding]:
+    if changes := changes_since_lock(loaded):
+        yield Finding("core", "lock", "warning", changes)
 
 
 async def _failed(home: Path) -> list[Finding]:

@@ -21,6 +21,7 @@ import typer
 
 from nanobot_core.cli.options import (
     Options,
+    changes_since_lock,
     gateway_client,
     home_of,
     load_catalogue,
@@ -112,6 +113,8 @@ def _warn(loaded: LoadedConfig) -> None:
 
     for finding in loaded.findings:
         logger.warning("{}", finding)
+    if changes := changes_since_lock(loaded):
+        logger.warning("{}", changes)
 
 
 def _leave_soon(code: int) -> None:

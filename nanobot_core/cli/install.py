@@ -214,7 +214,7 @@ def _install(work: _Work, plan: Plan, *, requirements: dict[str, str] | None = N
         _already(work, plan, requirements)
         return
     _show(work, plan)
-    _confirm_growth(work, [each for each in plan.plugins if each.news and not each.is_new])
+    _confirm_growth(work, plan.plugins)
     work.confirm("Install this?")
 
     def record() -> None:
@@ -226,6 +226,7 @@ def _install(work: _Work, plan: Plan, *, requirements: dict[str, str] | None = N
         def agree_to(plugins: Sequence[PlannedPlugin]) -> bool:
             with bar.paused():
                 _show_reach(work, plugins)
+                _confirm_growth(work, plugins)
                 return work.yes or work.ask("It did not say so before. Keep it?")
 
         todo = carry_out(
@@ -252,13 +253,13 @@ def _already(work: _Work, plan: Plan, requirements: dict[str, str] | None) -> No
 
 def _confirm_growth(work: _Work, plugins: Sequence[PlannedPlugin]) -> None:
     """Ask about what plugins do that their owner has not agreed to; --yes does not answer this."""
-    for plugin in plugins:
+    for plugin in [each for each in plugins if each.news and not each.is_new]:
         reason = f"it reaches more than you have agreed to: {', '.join(plugin.news)}"
         if not sys.stdin.isatty():
             remedy = "run it at a terminal, where you can agree; the installed version stays"
             raise InstallError(f"plugin '{plugin.id}'", reason, remedy)
         if not work.ask(f"plugin '{plugin.id}': {reason}. Agree?"):
-            fail("not confirmed; nothing has changed")
+            raise InstallError("not confirmed", "you did not agree to what it reaches")
 
 
 def _show(work: _Work, plan: Plan) -> None:

@@ -96,6 +96,18 @@ def _with_log(options: Options, loaded: LoadedConfig) -> LoadedConfig:
     return loaded
 
 
+def changes_since_lock(loaded: LoadedConfig) -> str:
+    """Return in one line how the plugins differ from ``nanobot.lock``, if there is one."""
+    from nanobot_core.install import LOCK_FILE
+
+    file = (loaded.path or loaded.home / "config.yaml").with_name(LOCK_FILE)
+    if not file.exists():
+        return ""
+    from nanobot_core.install.lock import describe_changes
+
+    return describe_changes(file)
+
+
 def home_of(ctx: Context) -> Path:
     """Return nanobot's folder, also if the configuration is invalid."""
     return read_settings(options_of(ctx)).home

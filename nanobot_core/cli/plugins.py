@@ -12,6 +12,7 @@ import typer
 from nanobot_core.cli.group import Entry, LazyGroup
 from nanobot_core.cli.options import (
     Options,
+    changes_since_lock,
     gateway_client,
     load_catalogue,
     load_settings,
@@ -221,6 +222,8 @@ def order(
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show the state of each plugin: in the running gateway, or else after starting all here."""
     reports = _running_reports(ctx) or run_async(_start_all(options_of(ctx)))
+    if changes := changes_since_lock(load_settings(options_of(ctx), lenient=True)):
+        _say(changes, aside=True)
     if as_json:
         print_json([asdict(report) for report in reports])
         return

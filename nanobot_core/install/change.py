@@ -15,7 +15,7 @@ from nanobot_core.install.installer import Installer
 from nanobot_core.install.place import UNCHANGED, Place, Step, undone_on_failure
 from nanobot_core.install.plan import Plan, PlannedPlugin, installed_distributions
 from nanobot_core.install.trial import try_start
-from nanobot_core.plugins.consent import agree
+from nanobot_core.plugins.consent import Consents, agree
 from nanobot_core.plugins.examine import examine_plugin
 from nanobot_core.plugins.index import InstalledPlugin
 from nanobot_core.plugins.metadata import normalise
@@ -70,8 +70,13 @@ def carry_out(
         _verify(plan.candidates)
         step("examining")
         examined = _examine(place, plan, ids)
+        consents = Consents.load(place.home)
         unknown = [
-            replace(each, reaches=examined[each.id].gives.capabilities)
+            replace(
+                each,
+                reaches=examined[each.id].gives.capabilities,
+                news=consents.news_of(examined[each.id]),
+            )
             for each in plan.plugins
             if each.reaches is None and each.id in examined
         ]

@@ -346,15 +346,15 @@ class Uv(Installer):
     def install(self, pins: Sequence[Pin], named: Sequence[str]) -> None:
         """Install from the cache and the local wheels; see `Installer.install`."""
         local = self.local_names()
-        remote = [pin for pin in pins if pin.name not in local]
-        if remote:
-            file = self.write_lines("remote.txt", remote)
-            self._pip_install(["--no-deps", "--no-build", "-r", file], "cannot be installed")
-        here = [pin for pin in pins if pin.name in local]
-        if here:
+        if here := [pin for pin in pins if pin.name in local]:
             links = ["--no-index", "--find-links", str(self._wheels)]
             file = self.write_lines("local.txt", here)
             self._pip_install(["--no-deps", *links, "-r", file], "cannot be installed")
+        # What is installed by now stays.
+        wanted = [pin for pin in pins if pin.name in named]
+        pinned = ["-c", self.write_lines("pins.txt", pins)]
+        file = self.write_lines("named.txt", wanted or pins)
+        self._pip_install(["--no-build", *pinned, "-r", file], "cannot be installed")
 
     def uninstall(self, names: Sequence[str]) -> None:
         """Remove distributions; see `Installer.uninstall`."""

@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from nanobot_core._version import __version__
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import InstallError
+from nanobot_core.install import LOCK_FILE
 from nanobot_core.install.candidate import Candidate, digest_of, installed_hashes
 from nanobot_core.install.plan import applicable, installed_distributions
 from nanobot_core.plugins.index import ENTRY_POINT_GROUP
 from nanobot_core.plugins.metadata import CORE, normalise
 
-LOCK_FILE: Final = "nanobot.lock"
 _MAX_NAMED: Final = 4
 
 
@@ -94,7 +94,7 @@ def write_lock(file: Path, lock: Lock) -> None:
     replace_file(file, f"{lock.model_dump_json(indent=1)}\n")
 
 
-def changes_since_lock(file: Path) -> str:
+def describe_changes(file: Path) -> str:
     """Return in one line what differs from the lock; empty if nothing does, or without a lock."""
     try:
         lock = read_lock(file)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.config.editing import add_to_list, remove_from_list
 from nanobot_core.errors import InstallError
-from nanobot_core.install.change import drop_requirement
+from nanobot_core.install.change import drop_requirement, required_name
 from nanobot_core.install.installer import Installer
 from nanobot_core.install.place import Place, Step, undone_on_failure
 from nanobot_core.install.plan import applicable, installed_distributions
@@ -59,7 +59,8 @@ def plan_removal(plugin_id: str, place: Place, loaded: LoadedConfig) -> Removal:
     installed = installed_distributions()
     by_name = normalise(plugin_id)
     is_named = not names and by_name in installed and by_name != CORE
-    if is_named and _may_have_plugins(installed[by_name]):
+    in_config = by_name in map(required_name, settings.install)
+    if is_named and (in_config or _may_have_plugins(installed[by_name])):
         names = {by_name}
     if not names:
         close = nearest(plugin_id, [each.id for each in here], limit=1)
@@ -96,6 +97,12 @@ def _refuse_needed(names: Collection[str], apart: Collection[str]) -> None:
                 raise InstallError(f"cannot remove {name}", f"{owner} requires it", remedy)
 
 
+def _is_asked_for(distribution: Distribution) -> bool:
+    """Whether its installer recorded that its user named it; uv records that of everything."""
+    is_recorded = distribution.read_text("REQUESTED") is not None
+    return is_recorded and (distribution.read_text("INSTALLER") or "").strip() != "uv"
+
+
 def _unneeded(names: Collection[str]) -> Iterator[str]:
     """Yield what only the removed distributions require, and no one has asked for."""
     installed = installed_distributions()
@@ -105,7 +112,7 @@ def _unneeded(names: Collection[str]) -> Iterator[str]:
         for requirement in applicable(lines):
             name = normalise(requirement.name)
             is_known = name in installed and name not in {*gone, CORE}
-            if not is_known or installed[name].read_text("REQUESTED") is not None:
+            if not is_known or _is_asked_for(installed[name]):
                 continue
             if all(owner in gone for owner in _requirers(name)):
                 gone.add(name)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from nanobot_core.app.application import Nanobot
 from nanobot_core.config.environment import process_environment
 from nanobot_core.config.loading import load_config
 from nanobot_core.errors import ConfigError, InstallError, PluginError
@@ -62,6 +61,8 @@ def try_start(ids: Sequence[str], config: Path | None, profile: str | None) -> l
 
 
 async def _start(question: _Question) -> dict[str, Any]:
+    from nanobot_core.app.application import Nanobot  # only the child needs it
+
     try:
         config = Path(question["config"]) if question["config"] else None
         loaded = load_config(config, profile=question["profile"] or None)

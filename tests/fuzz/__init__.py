@@ -12,6 +12,8 @@ TARGETS: Final = {
     "event_stream": "nanobot_openai",
     "message_stream": "nanobot_anthropic",
     "thoughts": "",
+    "plugin_index": "",
+    "wheel": "",
     "markdown": "",
     "webhook_request": "nanobot_webhook",
     "discord_frame": "nanobot_discord",

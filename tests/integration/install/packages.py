@@ -15,7 +15,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-LIMIT_S = 55
+LIMIT_S = 120
 TOOL = """\
 from nanobot_core import PluginFacts, on, tool
 @tool

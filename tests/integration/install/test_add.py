@@ -13,6 +13,9 @@ from tests.integration.install.packages import GATE, TOOL, Bench, Package, tool_
 
 MARKED = "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n"
 
+# Each test runs several installers.
+pytestmark = pytest.mark.timeout(240)
+
 
 def refused(bench: Bench, *arguments: str) -> str:
     """Run a command that must fail and change nothing; return its error."""

@@ -44,6 +44,9 @@ main()
 KILL = "os.kill(os.getpid(), 9)"
 NO_SPACE = "raise OSError(28, 'No space left on device', 'a file')"
 
+# Each test runs several installers.
+pytestmark = pytest.mark.timeout(240)
+
 
 def stopped(bench: Bench, at: str, action: str, arguments: Sequence[str], code: int) -> str:
     """Run a command that does `action` when it begins a step; return what it reports."""
