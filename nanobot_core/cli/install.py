@@ -184,20 +184,27 @@ def _planned(
     work: _Work, sources: Sequence[Source], *, upgrade: bool = False, lock: Lock | None = None
 ) -> Plan:
     planner = work.planner
-    try:
+    steps = ("building", "resolving and downloading")
+    with Bar(steps, shown=not work.as_json) as bar:
+        bar.step("building")
+        wheels = planner.local_wheels(sources)
         if lock is None:
-            planner.check_names(sources)
+            with bar.paused():
+                _check_names(work, planner, [*wheels, *(each.name for each in sources)])
+        bar.step("resolving and downloading")
+        return planner.plan(sources, wheels, upgrade=upgrade, lock=lock)
+
+
+def _check_names(work: _Work, planner: Planner, names: Sequence[str]) -> None:
+    """Let the owner confirm a name that resembles that of a published plugin."""
+    try:
+        planner.check_names(names)
     except InstallError as error:
         if not sys.stdin.isatty():
             raise
         warn(str(error))
         if not work.ask("Is the name right?"):
-            fail("not confirmed; nothing has changed")
-    with Bar(("building", "resolving and downloading"), shown=not work.as_json) as bar:
-        bar.step("building")
-        wheels = planner.local_wheels(sources)
-        bar.step("resolving and downloading")
-        return planner.plan(sources, wheels, upgrade=upgrade, lock=lock)
+            raise InstallError("not confirmed", "nothing has changed") from error
 
 
 def _install(work: _Work, plan: Plan, *, requirements: dict[str, str] | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -51,15 +51,14 @@ class Planner:
     def _here(self) -> tuple[InstalledPlugin, ...]:
         return self._place.plugins()
 
-    def check_names(self, sources: Sequence[Source]) -> None:
+    def check_names(self, names: Iterable[str]) -> None:
         """Refuse a name that resembles that of a published plugin.
 
         Raises:
             InstallError: as `refuse_lookalike`.
         """
-        for source in sources:
-            if source.name and source.kind != "file":
-                refuse_lookalike(source.name, self._published.plugins, self._installed)
+        for name in names:
+            refuse_lookalike(name, self._published.plugins, self._installed)
 
     def local_wheels(self, sources: Sequence[Source]) -> dict[str, Path]:
         """Return copies of the local wheels, those of folders built here, by name.

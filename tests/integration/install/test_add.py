@@ -29,6 +29,7 @@ def refused(bench: Bench, *arguments: str) -> str:
     return done.stderr
 
 
+@pytest.mark.promise(18, 25)
 def test_a_name_is_resolved_shown_installed_and_enabled(bench: Bench) -> None:
     bench.config.write_text("# mine\nplugins: {policy: listed}\n")
     bench.offer(Package(name="acme-library", code="", requires=()))
@@ -183,11 +184,11 @@ def test_what_runs_at_each_start_of_python_is_refused(bench: Bench, path: str) -
 
 
 def test_a_name_one_letter_away_from_a_published_one_is_refused(bench: Bench) -> None:
-    bench.offer(Package(name="nanobot-telegran"))
+    wheel = bench.offer(Package(name="nanobot-telegran"))
 
-    error = refused(bench, "plugins", "add", "nanobot-telegran", "--yes")
-
-    assert "did you mean 'nanobot-telegram'?" in error
+    for named in ("nanobot-telegran", str(wheel)):
+        error = refused(bench, "plugins", "add", named, "--yes")
+        assert "did you mean 'nanobot-telegram'?" in error
 
 
 def test_an_unavailable_dependency_is_named(bench: Bench) -> None:
@@ -198,6 +199,7 @@ def test_an_unavailable_dependency_is_named(bench: Bench) -> None:
     assert "acme-absent>=2" in error
 
 
+@pytest.mark.promise(19, 22)
 def test_a_plugin_for_another_core_is_refused_with_both_versions(bench: Bench) -> None:
     bench.offer(Package(name="nanobot-acme", requires=("nanobot-core>=9",)))
 
@@ -215,6 +217,7 @@ def test_an_older_version_that_fits_is_chosen(bench: Bench) -> None:
     assert "nanobot-acme 1.0 is installed" in done.stdout
 
 
+@pytest.mark.promise(19)
 def test_what_would_break_another_plugin_is_refused_with_both_requirements(bench: Bench) -> None:
     for version in ("1.0", "2.0"):
         library = Package(name="acme-library", version=version, code="", requires=())

@@ -42,6 +42,7 @@ def test_sync_names_a_folder_that_does_not_exist(bench: Bench) -> None:
     assert "no such file" in refused(bench, "plugins", "sync", "--yes")
 
 
+@pytest.mark.promise(40)
 def test_the_lock_has_names_versions_and_digests_and_differences_are_reported(
     bench: Bench,
 ) -> None:
@@ -67,6 +68,7 @@ def test_the_lock_has_names_versions_and_digests_and_differences_are_reported(
         assert "nanobot-acme 1.0 is now 2.0" in text
 
 
+@pytest.mark.promise(40)
 def test_sync_locked_restores_exactly_what_was_locked(bench: Bench) -> None:
     bench.offer(Package(name="nanobot-acme"))
     bench.nanobot("plugins", "add", "nanobot-acme", "--yes")

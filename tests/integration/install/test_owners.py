@@ -30,7 +30,8 @@ def uv_bench(bench: Bench, base: Path) -> Bench:
             shutil.copytree(entry, bench.site / entry.name)
         elif not entry.name.startswith("pip"):
             (bench.site / entry.name).symlink_to(entry)
-    shutil.rmtree(*bench.site.glob("pip-*"))
+    for info in bench.site.glob("pip-*"):
+        shutil.rmtree(info)
     bench.variables["PYTHONDONTWRITEBYTECODE"] = "1"
     (bench.prefix / ".lock").touch()
     config = bench.prefix / "pyvenv.cfg"
@@ -38,6 +39,7 @@ def uv_bench(bench: Bench, base: Path) -> Bench:
     return bench
 
 
+@pytest.mark.promise(18)
 def test_uv_installs_upgrades_locks_and_removes(uv_bench: Bench) -> None:
     uv_bench.offer(Package(name="acme-library", code="", requires=()))
     uv_bench.offer(Package(name="nanobot-acme", requires=("nanobot-core>=0.1", "acme-library")))
@@ -96,6 +98,7 @@ def write_index(file: Path, **content: object) -> None:
     file.write_text(json.dumps({"schema_version": 1, "plugins": [], "blocked": [], **content}))
 
 
+@pytest.mark.promise(39)
 def test_an_index_is_searched_and_what_it_blocks_neither_runs_nor_is_installed(
     bench: Bench,
 ) -> None:

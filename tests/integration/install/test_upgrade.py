@@ -35,6 +35,7 @@ def test_an_upgrade_shows_both_versions_and_replaces_the_plugin(bench: Bench) ->
     assert "up to date" in bench.nanobot("plugins", "upgrade", "acme", "--yes").stdout
 
 
+@pytest.mark.promise(25)
 def test_an_upgrade_that_reaches_more_needs_an_answer_that_yes_does_not_give(
     bench: Bench,
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_plugin_is_removed_with_all_that_names_it(bench: Bench) -> None:
     assert "acme" not in (bench.home / "plugins" / "consent.json").read_text()
 
 
+@pytest.mark.promise(13)
 @pytest.mark.parametrize(
     "damage",
     [

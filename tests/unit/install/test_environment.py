@@ -74,6 +74,7 @@ def test_without_pip_and_uv_the_remedy_installs_one(interpreter: Interpreter) ->
     assert "/env/bin/python -m ensurepip" in refusal(replace(interpreter, has_pip=False))
 
 
+@pytest.mark.promise(18)
 def test_a_system_wide_python_is_refused_with_the_line_for_an_image(
     interpreter: Interpreter,
 ) -> None:
