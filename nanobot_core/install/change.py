@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from packaging.version import Version
+
 from nanobot_core.config.editing import add_to_list, remove_from_list
 from nanobot_core.errors import InstallError
 from nanobot_core.install.candidate import Candidate, installed_hashes
-from nanobot_core.install.installer import Installer
+from nanobot_core.install.installer import Installer, Pin
 from nanobot_core.install.place import UNCHANGED, Place, Step, undone_on_failure
 from nanobot_core.install.plan import Plan, PlannedPlugin, installed_distributions
 from nanobot_core.install.trial import try_start
@@ -66,7 +68,8 @@ def carry_out(
         if plan.replaced:
             installer.uninstall(plan.replaced)
         installer.install(plan.pins, plan.named)
-        importlib.invalidate_caches()
+        if missing := _not_installed(plan):  # a lock has what nothing that is named requires
+            installer.install(missing, ())
         _verify(plan.candidates)
         step("examining")
         examined = _examine(place, plan, ids)
@@ -86,6 +89,16 @@ def carry_out(
         agree(place.home, examined.values())
         step("starting")
         return try_start(ids, place.given_config, place.profile) if ids else []
+
+
+def _not_installed(plan: Plan) -> list[Pin]:
+    importlib.invalidate_caches()
+    installed = installed_distributions()
+    return [
+        pin
+        for pin in plan.pins
+        if pin.name not in installed or Version(installed[pin.name].version) != Version(pin.version)
+    ]
 
 
 def _verify(candidates: Sequence[Candidate]) -> None:

@@ -110,6 +110,8 @@ class Planner:
         again = [name for name in missing if not self._is_same_build(read_wheel(wheels[name]))]
         pins += tuple(Pin(name=name, version=read_wheel(wheels[name]).version) for name in again)
         candidates = self._installer.fetch(pins)
+        if lock is not None:  # it names libraries, too
+            named = {candidate.name for candidate in candidates if candidate.plugins}
         refuse_unusable(candidates, named, self._here)
         refuse_blocked(candidates, self._published)
         refuse_conflicts(candidates, self._installed)
