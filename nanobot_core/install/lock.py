@@ -6,7 +6,7 @@ distribution, so that it is the same for a wheel and for what is installed from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Final, Literal
@@ -18,9 +18,9 @@ from nanobot_core.disk import replace_file
 from nanobot_core.errors import InstallError
 from nanobot_core.install import LOCK_FILE
 from nanobot_core.install.candidate import Candidate, digest_of, installed_hashes
-from nanobot_core.install.plan import applicable, installed_distributions
+from nanobot_core.install.plan import installed_distributions, needed_by
 from nanobot_core.plugins.index import ENTRY_POINT_GROUP
-from nanobot_core.plugins.metadata import CORE, normalise
+from nanobot_core.plugins.metadata import CORE
 
 _MAX_NAMED: Final = 4
 
@@ -62,7 +62,8 @@ def lock_path(config: Path) -> Path:
 def installed_lock() -> Lock:
     """Return a lock of what is installed now. Blocks."""
     installed = installed_distributions()
-    names = _needed_by_plugins(installed)
+    plugins = [name for name, each in installed.items() if _has_plugin(each)]
+    names = needed_by(installed, plugins) - {CORE}
     return Lock(
         core=__version__,
         distributions={name: _locked(installed[name]) for name in sorted(names)},
@@ -170,20 +171,6 @@ def _locked(distribution: Distribution) -> LockedDistribution:
     is_editable = '"editable": true' in (distribution.read_text("direct_url.json") or "")
     digest = "" if is_editable else digest_of(installed_hashes(distribution))
     return LockedDistribution(version=distribution.version, digest=digest)
-
-
-def _needed_by_plugins(installed: Mapping[str, Distribution]) -> set[str]:
-    pending = [name for name, each in installed.items() if _has_plugin(each)]
-    found: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in found or name == CORE or name not in installed:
-            continue
-        found.add(name)
-        pending += [
-            normalise(each.name) for each in applicable(tuple(installed[name].requires or ()))
-        ]
-    return found
 
 
 def _has_plugin(distribution: Distribution) -> bool:

@@ -265,15 +265,37 @@ def refuse_conflicts(
             raise InstallError("it does not fit", reason, "look for versions that fit together")
 
 
-def applicable(lines: Sequence[str]) -> Iterator[Requirement]:
-    """Yield the requirements that apply here without extras; invalid ones are left out."""
+def applicable(lines: Sequence[str], extras: Collection[str] = ()) -> Iterator[Requirement]:
+    """Yield the requirements that apply here; invalid ones are left out.
+
+    Args:
+        lines: lines of ``Requires-Dist``.
+        extras: the extras that are used.
+    """
     for line in lines:
         try:
             requirement = Requirement(line)
         except InvalidRequirement:
             continue
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
             yield requirement
+
+
+def needed_by(installed: Mapping[str, Distribution], roots: Collection[str]) -> set[str]:
+    """Return the installed distributions that `roots` require, with extras, and `roots`."""
+    pending = [(name, frozenset[str]()) for name in roots]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while pending:
+        name, extras = pair = pending.pop()
+        if pair in seen or name not in installed:
+            continue
+        seen.add(pair)
+        pending += [
+            (metadata.normalise(each.name), frozenset(each.extras))
+            for each in applicable(tuple(installed[name].requires or ()), extras)
+        ]
+    return {name for name, _ in seen}
 
 
 def _meets(requirement: Requirement, version: str) -> bool:

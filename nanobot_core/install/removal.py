@@ -11,7 +11,7 @@ from nanobot_core.errors import InstallError
 from nanobot_core.install.change import drop_requirement, required_name
 from nanobot_core.install.installer import Installer
 from nanobot_core.install.place import Place, Step, undone_on_failure
-from nanobot_core.install.plan import applicable, installed_distributions
+from nanobot_core.install.plan import applicable, installed_distributions, needed_by
 from nanobot_core.plugins.consent import forget
 from nanobot_core.plugins.index import ENTRY_POINT_GROUP, local_plugins
 from nanobot_core.plugins.metadata import CORE, normalise
@@ -103,21 +103,13 @@ def _is_asked_for(distribution: Distribution) -> bool:
     return is_recorded and (distribution.read_text("INSTALLER") or "").strip() != "uv"
 
 
-def _unneeded(names: Collection[str]) -> Iterator[str]:
-    """Yield what only the removed distributions require, and no one has asked for."""
+def _unneeded(names: Collection[str]) -> list[str]:
+    """Return what only the removed distributions require, and no one has asked for."""
     installed = installed_distributions()
-    gone, pending = set(names), sorted(names)
-    while pending:
-        lines = tuple(installed[pending.pop()].requires or ())
-        for requirement in applicable(lines):
-            name = normalise(requirement.name)
-            is_known = name in installed and name not in {*gone, CORE}
-            if not is_known or _is_asked_for(installed[name]):
-                continue
-            if all(owner in gone for owner in _requirers(name)):
-                gone.add(name)
-                pending.append(name)
-                yield name
+    concerned = needed_by(installed, names)
+    asked = {name for name in concerned - set(names) if _is_asked_for(installed[name])}
+    others = installed.keys() - concerned
+    return sorted(concerned - set(names) - needed_by(installed, {*others, *asked, CORE}))
 
 
 def carry_out_removal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import given, strategies as st
 
 from nanobot_core.errors import InstallError
 from nanobot_core.install.installer import mask
-from nanobot_core.install.plan import is_one_letter_away, refuse_lookalike
+from nanobot_core.install.plan import is_one_letter_away, needed_by, refuse_lookalike
 from nanobot_core.install.source import parse_source
 from nanobot_core.plugins.published import Published
+from tests.distributions import write_distribution
 
 WORD = st.text("abc-", min_size=2, max_size=8)
 
@@ -111,3 +113,16 @@ def test_passwords_and_queries_of_addresses_are_masked() -> None:
     text = "looked at https://me:hidden@a.example/files and http://b.example/x?token=hidden too"
 
     assert mask(text) == "looked at https://***@a.example/files and http://b.example/x?*** too"
+
+
+def test_what_a_plugin_requires_by_an_extra_of_another_distribution_is_found(
+    tmp_path: Path,
+) -> None:
+    write_distribution(tmp_path, "acme", requires=["library[socks]>=1"])
+    write_distribution(tmp_path, "library", requires=['socks; extra == "socks"', "absent"])
+    write_distribution(tmp_path, "socks", requires=["library"])
+    write_distribution(tmp_path, "other")
+    installed = {each.name: each for each in distributions(path=[str(tmp_path)])}
+
+    assert needed_by(installed, ["acme"]) == {"acme", "library", "socks"}
+    assert needed_by(installed, ["library"]) == {"library"}
