@@ -41,6 +41,11 @@ sys.argv[1:] = {arguments!r}
 from nanobot_core.cli import main
 main()
 """
+STEPS = [
+    pytest.param("installing", marks=pytest.mark.long),
+    pytest.param("examining", marks=pytest.mark.long),
+    "starting",
+]
 KILL = "os.kill(os.getpid(), 9)"
 NO_SPACE = "raise OSError(28, 'No space left on device', 'a file')"
 
@@ -63,7 +68,7 @@ def acme(bench: Bench) -> str:
     return "nanobot-acme"
 
 
-@pytest.mark.parametrize("at", ["installing", "examining", "starting"])
+@pytest.mark.parametrize("at", STEPS)
 def test_a_failure_at_each_step_is_undone(bench: Bench, acme: str, at: str) -> None:
     before = bench.digests()
 
@@ -74,7 +79,7 @@ def test_a_failure_at_each_step_is_undone(bench: Bench, acme: str, at: str) -> N
     assert not (bench.home / "installing").exists()
 
 
-@pytest.mark.parametrize("at", ["installing", "examining", "starting"])
+@pytest.mark.parametrize("at", STEPS)
 def test_a_kill_at_each_step_is_reported_and_undone_by_the_next_change(
     bench: Bench, acme: str, at: str
 ) -> None:

@@ -53,7 +53,7 @@ def test_the_lock_has_names_versions_and_digests_and_differences_are_reported(
     bench.nanobot("plugins", "lock")
     unchanged = bench.nanobot("plugins", "status").stderr
     lock = json.loads((bench.home / "nanobot.lock").read_text())
-    bench.offer(Package(name="nanobot-acme", version="2.0"))
+    bench.offer(Package(name="nanobot-acme", version="2.0", requires=()))
     bench.nanobot("plugins", "upgrade", "--yes")
     status = bench.nanobot("plugins", "status").stderr
     doctor = bench.nanobot("doctor", code=1).stdout
