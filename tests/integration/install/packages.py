@@ -137,23 +137,26 @@ def tool_manifest(name: str = "ask_acme", plugin_id: str = "acme", **facts: obje
     return json.dumps(manifest)
 
 
-def make_base(folder: Path) -> Path:
-    """Return a folder with the core, pip and hatchling as they are installed here."""
+def make_base(folder: Path, *names: str) -> Path:
+    """Return a folder with the core, pip, hatchling and `names` as they are installed here."""
     folder.mkdir()
-    pending, seen = ["nanobot-core", "pip", "hatchling", "editables"], set[str]()
+    pending = [*map(Requirement, ("nanobot-core", "pip", "hatchling", "editables", *names))]
+    seen = set[str]()
     while pending:
-        name = pending.pop()
+        wanted = pending.pop()
         try:
-            found = distribution(name)
+            found = distribution(wanted.name)
         except PackageNotFoundError:
             continue
-        if found.name in seen:
+        if str(wanted) in seen:
             continue
-        seen.add(found.name)
+        seen.add(str(wanted))
+        extras = wanted.extras or {""}
         pending += [
-            each.name
+            each
             for each in map(Requirement, found.requires or ())
-            if each.marker is None or each.marker.evaluate({"extra": ""})
+            if each.marker is None
+            or any(each.marker.evaluate({"extra": extra}) for extra in extras)
         ]
         for path in found.files or ():
             top = path.parts[0]

@@ -333,7 +333,7 @@ class Desk:
             self._is_stopping = True
             self.gateway.request_stop()
 
-    async def _end(self, life: asyncio.Task[None]) -> None:
+    async def _end(self, life: asyncio.Task[bool]) -> None:
         if self.death.came.is_set():
             life.cancel()
         self.stop()
