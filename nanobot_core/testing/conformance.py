@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ def test_plugin(
     plugin: InstalledPlugin,
     kind: str,
     tmp_path: Path,
-    record_property: Callable[[str, object], None],
+    request: pytest.FixtureRequest,
 ) -> None:
     """Fails with all findings about one kind."""
     if kind == "description":
@@ -43,8 +42,10 @@ def test_plugin(
         skipped = ""
     else:
         findings, skipped = _behaviour(plugin, kind, tmp_path)
-    facts = {"plugin": plugin.id, "distribution": plugin.distribution, "version": plugin.version}
-    record_property(PROPERTY, {**facts, "kind": kind, "findings": list(dict.fromkeys(findings))})
+    if request.config.getoption("nanobot_report"):
+        facts = {"plugin": plugin.id, "kind": kind, "findings": list(dict.fromkeys(findings))}
+        facts |= {"distribution": plugin.distribution, "version": plugin.version}
+        request.node.user_properties.append((PROPERTY, facts))
     if findings:
         pytest.fail("\n".join(dict.fromkeys(findings)), pytrace=False)
     if skipped:
