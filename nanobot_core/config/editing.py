@@ -133,7 +133,8 @@ class _Document:
         self._yaml: YAML | None = None
         self._tree = parse_source(self._text, str(path), is_json=self._is_json).tree
         self._edited: list[tuple[str, ...]] = []
-        self.root: MutableMapping[str, Any] = self._load() or {}
+        loaded = self._load()
+        self.root: MutableMapping[str, Any] = {} if loaded is None else loaded
 
     def _load(self) -> JsonObject | None:
         loaded: JsonObject | None

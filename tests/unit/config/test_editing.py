@@ -55,6 +55,19 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    "text", ["", "# nothing yet\n", "{}\n", "{}  # nothing yet\n", "---\n{}\n"]
+)
+def test_an_empty_configuration_can_be_edited(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    set_value(file, "agents.defaults.model", "x")
+    assert add_to_list(file, "plugins.disabled", "web")
+    tree = parse_source(file.read_text(), "config.yaml", is_json=False).tree
+    assert tree == {"agents": {"defaults": {"model": "x"}}, "plugins": {"disabled": ["web"]}}
+    assert ("nothing yet" in file.read_text()) is ("nothing yet" in text)
+
+
 def test_setting_a_value_changes_one_line(config: Path) -> None:
     set_value(config, "agents.defaults.max_tokens", 7)
     assert config.read_text() == YAML.replace("maxTokens: 5", "maxTokens: 7")
