@@ -259,6 +259,7 @@ async def _blocked(day: PlayedDay) -> None:
 
 
 async def _no_network(day: PlayedDay) -> None:
+    await day.delivered()
     await day.stand_in.hang_up()
     if day.stand_in.abilities.resends:
         await day.say("are you online?")
@@ -272,6 +273,7 @@ async def _no_network(day: PlayedDay) -> None:
 
 async def _silence(day: PlayedDay) -> None:
     await day.ask("can you hear me?", "You said: can you hear me?")
+    await day.delivered()
     await day.stand_in.go_silent()
     await day.say("and now?")
     day.gateway.skip_hour()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import yaml
 
 from nanobot_core.app.client import ControlClient
 from nanobot_core.messages import JsonObject, JsonValue
-from nanobot_core.testing.gateway import GatewayProcess, until
+from nanobot_core.testing.gateway import LIMIT_S, GatewayProcess, until
 from nanobot_core.testing.model_server import RecordedRequest, Reply, ScriptedCall
 from nanobot_core.testing.openai_server import OpenAIServer
 from nanobot_core.testing.stand_in import ChatFile, Person, Shown, StandIn, answers, transcript
@@ -160,6 +161,20 @@ class PlayedDay:
     async def control(self, request: str, **arguments: Any) -> JsonValue:
         """Send a request over the gateway's control socket."""
         return await ControlClient(self.home / "gateway").call(request, **arguments)
+
+    async def delivered(self) -> None:
+        """Wait until the gateway has no undelivered answer.
+
+        People see an answer before the platform has confirmed it; what is then repeated after a
+        fault can be shown twice.
+        """
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                status = await self.control("status")
+                depth = status["depth"] if isinstance(status, dict) else None
+                if isinstance(depth, dict) and not depth["outbound"]:
+                    return
+                await asyncio.sleep(0.02)
 
     async def asked(self, text: str) -> None:
         """Let Anna write, and wait until the model is asked."""

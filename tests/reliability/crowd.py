@@ -36,7 +36,7 @@ _TOOLS: Final = frozenset({"make", "send"})
 _AGAIN_S: Final = 5.0
 _BUSY_S: Final = 0.5
 _AWAY_S: Final = 1.0
-_POLL_S: Final = 0.1
+_POLL_S: Final = 0.5
 _VOICE: Final = b"OggS" + bytes(60)
 _PICTURE: Final = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
@@ -192,10 +192,10 @@ class Chat:
         return [message.text for message in answers(self.platform, self.id)]
 
     def answered(self) -> list[int]:
-        return [int(found) for text in self.texts() for found in ANSWER.findall(text)]
+        return _numbers_in(self.texts())
 
     def stops(self) -> int:
-        return sum(STOPPED in text or NOT_RUNNING in text for text in self.texts())
+        return _stops_in(self.texts())
 
     def _arrived(self, keys: Sequence[str]) -> int:
         """Return how many messages must be answered; if none is offered again, those taken."""
@@ -217,7 +217,8 @@ class Chat:
 
     def missing(self) -> Iterator[str]:
         """Yield what people still wait for."""
-        found, texts = set(self.answered()), self.texts()
+        texts = self.texts()
+        found = set(_numbers_in(texts))
         if lost := sorted(set(self.expected()) - found):
             yield f"not answered: {[(number, self.verbs.get(number, '')) for number in lost]}"
         for what, keys in ((VOICE_HEARD, self.voices), (STATUS, self.commands)):
@@ -272,6 +273,14 @@ class Chat:
                 count = sent[_content(number)]
                 if not count:
                     yield f"file {number} was not sent"
+
+
+def _numbers_in(texts: Sequence[str]) -> list[int]:
+    return [int(found) for text in texts for found in ANSWER.findall(text)]
+
+
+def _stops_in(texts: Sequence[str]) -> int:
+    return sum(STOPPED in text or NOT_RUNNING in text for text in texts)
 
 
 def _content(number: int) -> bytes:
@@ -440,8 +449,11 @@ async def _react(chat: Chat, model: CrowdModel, numbers: Iterator[int]) -> None:
     asked_s: dict[int, float] = {}
     while True:
         await asyncio.sleep(_POLL_S)
-        found, now = set(chat.answered()), time.monotonic()
-        for number, question in _questions(chat).items():
+        # Stand-ins render what is shown each time.
+        shown, now = answers(chat.platform, chat.id), time.monotonic()
+        texts = [message.text for message in shown]
+        found = set(_numbers_in(texts))
+        for number, question in _questions(shown).items():
             if number not in found and now - asked_s.get(number, 0.0) > _AGAIN_S:
                 asked_s[number] = now
                 await _allow(chat, question)
@@ -452,29 +464,30 @@ async def _react(chat: Chat, model: CrowdModel, numbers: Iterator[int]) -> None:
                 chat.edited.add(new)
                 await chat.platform.edit(chat.said[number], f"number {new}")
             chat.edits.remove(number)
-        await _stop_turns(chat, model, asked_s)
+        await _stop_turns(chat, model, asked_s, _stops_in(texts))
 
 
-async def _stop_turns(chat: Chat, model: CrowdModel, asked_s: dict[int, float]) -> None:
+async def _stop_turns(chat: Chat, model: CrowdModel, asked_s: dict[int, float], stops: int) -> None:
     """Stop what runs, also a turn that was stopped too early and began again after a kill."""
     for number in [each for each, verb in chat.verbs.items() if verb == "wait"]:
         request, now = model.unanswered.get(number), time.monotonic()
         if request is None:
             continue
-        if request.disconnected.is_set():
-            if number == chat.stopping and chat.stops() > chat.stops_before:
-                chat.stopping = None
+        if number == chat.stopping and stops > chat.stops_before:
+            # If it was stopped before it began again after a kill, the model is asked once more.
+            chat.stopping = None
+            del model.unanswered[number]
+        elif request.disconnected.is_set():
+            continue
         elif now - asked_s.get(number, 0.0) > _AGAIN_S:
             asked_s[number] = now
             await chat.write("/stop")
 
 
-def _questions(chat: Chat) -> dict[int, Shown]:
+def _questions(shown: Sequence[Shown]) -> dict[int, Shown]:
     """Return the last question for each number."""
     return {
-        int(found[1]): message
-        for message in answers(chat.platform, chat.id)
-        if (found := _QUESTION.search(message.text))
+        int(found[1]): message for message in shown if (found := _QUESTION.search(message.text))
     }
 
 

@@ -21,7 +21,7 @@ import pytest
 from nanobot_core.app.client import ControlClient
 from nanobot_core.messages import JsonObject
 from nanobot_core.testing import GatewayProcess, OpenAIServer, ScriptedModel, StandIn
-from nanobot_core.testing.gateway import gateway_environment, until
+from nanobot_core.testing.gateway import gateway_environment
 from nanobot_core.testing.model_server import Responder
 from nanobot_core.testing.playing import write_config
 from nanobot_core.testing.stand_in import transcript
@@ -107,7 +107,9 @@ def resident_mb(pid: int) -> float:
 async def all_settled(chats: Sequence[Chat], limit_s: float = SETTLE_LIMIT_S) -> None:
     """Wait until people wait for nothing."""
     try:
-        await until(lambda: all(chat.is_settled() for chat in chats), limit_s)
+        async with asyncio.timeout(limit_s):
+            while not all(chat.is_settled() for chat in chats):  # noqa: ASYNC110 - other processes
+                await asyncio.sleep(0.5)
     except TimeoutError:
         raise AssertionError("\n".join(_findings(chats))) from None
 

@@ -78,7 +78,7 @@ MODULES: Final = {
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     # Stand-ins of chat platforms, and a day of a gateway on each of them.
     # A strict service for each protocol of models; results as files for programs.
-    "testing": Size(1800, 5952),
+    "testing": Size(1800, 5970),
     "text": Size(120, 145),
     "thoughts": Size(150, 175),
     # Stored, and renewed by one process of several.

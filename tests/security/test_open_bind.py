@@ -52,7 +52,8 @@ async def _http(home: Path) -> RunStatus:
         while True:
             status = from_json(GatewayStatus, await client.call("status"))
             service = next(run for run in status.running if run.name == "http")
-            if service.last_error or list(home.glob("**/http/address")):
+            listens = service.state == "running" and list(home.glob("**/http/address"))
+            if service.last_error or listens:
                 return service
             await asyncio.sleep(0.05)
 

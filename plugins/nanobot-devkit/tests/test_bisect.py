@@ -98,6 +98,7 @@ def test_the_plugin_that_makes_a_command_fail_is_named(nanobot: Run, trees: Path
 
 @pytest.mark.promise(36)
 @pytest.mark.timeout(RUN_LIMIT_S)
+@pytest.mark.long
 def test_two_plugins_that_fail_only_together_are_named_and_untestable_runs_skipped(
     nanobot: Run, trees: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_installed(bench: Bench) -
     assert "add --yes if you have read what is shown" in error
 
 
+@pytest.mark.long
 def test_what_is_installed_already_is_not_installed_again(bench: Bench) -> None:
     wheel = bench.offer(Package(name="nanobot-acme"))
     bench.nanobot("install", str(wheel), "--yes")
@@ -73,6 +74,7 @@ def test_what_is_installed_already_is_not_installed_again(bench: Bench) -> None:
     assert bench.digests() == before
 
 
+@pytest.mark.long
 def test_a_wheel_of_the_same_version_with_other_files_replaces_the_installed_one(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_wheel_of_the_same_version_with_other_files_replaces_the_installed_one
     assert not list(bench.site.glob("*/direct_url.json"))
 
 
+@pytest.mark.long
 def test_a_folder_is_built_and_the_result_is_json(bench: Bench, tmp_path: Path) -> None:
     folder = Package(name="nanobot-acme").write(tmp_path)
 
@@ -99,6 +102,7 @@ def test_a_folder_is_built_and_the_result_is_json(bench: Bench, tmp_path: Path) 
     assert f"nanobot-acme @ file:{folder}" in bench.config.read_text()
 
 
+@pytest.mark.long
 def test_a_file_is_named_in_the_configuration_and_stays_where_it_is(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -200,6 +204,7 @@ def test_an_unavailable_dependency_is_named(bench: Bench) -> None:
 
 
 @pytest.mark.promise(19, 22)
+@pytest.mark.long
 def test_a_plugin_for_another_core_is_refused_with_both_versions(bench: Bench) -> None:
     bench.offer(Package(name="nanobot-acme", requires=("nanobot-core>=9",)))
 
@@ -208,6 +213,7 @@ def test_a_plugin_for_another_core_is_refused_with_both_versions(bench: Bench) -
     assert "nanobot-acme requires nanobot-core>=9, and nanobot-core 0.1.0 is installed" in error
 
 
+@pytest.mark.long
 def test_an_older_version_that_fits_is_chosen(bench: Bench) -> None:
     bench.offer(Package(name="nanobot-acme", version="1.0"))
     bench.offer(Package(name="nanobot-acme", version="2.0", requires=("nanobot-core>=9",)))
@@ -238,6 +244,7 @@ def test_what_would_break_another_plugin_is_refused_with_both_requirements(bench
     assert "nanobot-other 1.0 requires acme-library>=2" in error
 
 
+@pytest.mark.long
 def test_the_id_of_an_installed_plugin_is_refused_for_another_distribution(bench: Bench) -> None:
     bench.nanobot("plugins", "add", str(bench.offer(Package(name="nanobot-acme"))), "--yes")
     bench.offer(Package(name="copy-of-acme"))
@@ -247,6 +254,7 @@ def test_the_id_of_an_installed_plugin_is_refused_for_another_distribution(bench
     assert "its plugin id 'acme' is that of nanobot-acme, which is installed" in error
 
 
+@pytest.mark.long
 def test_files_of_another_distribution_are_not_overwritten(bench: Bench) -> None:
     bench.nanobot("plugins", "add", str(bench.offer(Package(name="nanobot-acme"))), "--yes")
     bench.offer(
@@ -282,6 +290,7 @@ def test_a_plugin_that_does_not_start_is_undone(bench: Bench) -> None:
     assert "no bell" in error
 
 
+@pytest.mark.long
 def test_a_plugin_that_is_not_healthy_is_undone(bench: Bench) -> None:
     health = (
         "from nanobot_core import Health\n"

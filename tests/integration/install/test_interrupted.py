@@ -107,6 +107,7 @@ def test_a_half_finished_installation_is_undone(bench: Bench, acme: str) -> None
     assert bench.digests() == before
 
 
+@pytest.mark.long
 def test_after_an_interruption_the_same_command_works(bench: Bench, acme: str) -> None:
     arguments = ["plugins", "add", acme, "--yes"]
     stopped(bench, "starting", KILL, arguments, -signal.SIGKILL)
@@ -116,7 +117,7 @@ def test_after_an_interruption_the_same_command_works(bench: Bench, acme: str) -
     assert "acme\tenabled" in bench.nanobot("plugins", "list").stdout
 
 
-@pytest.mark.parametrize("action", [NO_SPACE, KILL])
+@pytest.mark.parametrize("action", [pytest.param(NO_SPACE, marks=pytest.mark.long), KILL])
 def test_an_upgrade_that_fails_restores_the_exact_files(
     bench: Bench, acme: str, action: str
 ) -> None:
@@ -138,6 +139,7 @@ def test_an_upgrade_that_fails_restores_the_exact_files(
     assert bench.digests() == before
 
 
+@pytest.mark.long
 def test_a_removal_that_is_killed_is_undone(bench: Bench, acme: str) -> None:
     bench.nanobot("plugins", "add", acme, "--yes")
     before = bench.digests()
@@ -155,6 +157,7 @@ def test_a_removal_that_is_killed_is_undone(bench: Bench, acme: str) -> None:
     assert bench.digests() == before
 
 
+@pytest.mark.long
 def test_ctrl_c_is_undone(bench: Bench, acme: str) -> None:
     before = bench.digests()
 
@@ -163,6 +166,7 @@ def test_ctrl_c_is_undone(bench: Bench, acme: str) -> None:
     assert bench.digests() == before
 
 
+@pytest.mark.long
 def test_a_second_command_waits_for_no_one_and_says_so(bench: Bench, tmp_path: Path) -> None:
     wheel = bench.offer(Package(name="nanobot-acme", code=TOOL.format(name="ask_acme")))
     ready = tmp_path / "ready"

@@ -14,6 +14,7 @@ from tests.integration.install.test_add import refused
 pytestmark = pytest.mark.timeout(240)
 
 
+@pytest.mark.long
 def test_sync_installs_what_the_configuration_names_and_is_missing(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_the_lock_has_names_versions_and_digests_and_differences_are_reported(
 
 
 @pytest.mark.promise(40)
+@pytest.mark.long
 def test_sync_locked_restores_exactly_what_was_locked(bench: Bench) -> None:
     bench.offer(Package(name="acme-library", code="", requires=()))
     bench.offer(Package(name="nanobot-acme", requires=("acme-library",)))
@@ -89,6 +91,7 @@ def test_sync_locked_restores_exactly_what_was_locked(bench: Bench) -> None:
     }
 
 
+@pytest.mark.long
 def test_sync_locked_refuses_other_files_of_the_same_version(bench: Bench, tmp_path: Path) -> None:
     bench.offer(Package(name="nanobot-acme"))
     bench.nanobot("plugins", "add", "nanobot-acme", "--yes")

@@ -99,6 +99,7 @@ def write_index(file: Path, **content: object) -> None:
 
 
 @pytest.mark.promise(39)
+@pytest.mark.long
 def test_an_index_is_searched_and_what_it_blocks_neither_runs_nor_is_installed(
     bench: Bench,
 ) -> None:
@@ -137,6 +138,7 @@ def test_other_files_than_those_that_an_index_names_are_refused(bench: Bench) ->
     assert "its files are not those that the index names" in error
 
 
+@pytest.mark.long
 def test_a_running_gateway_uses_and_stops_what_is_added_and_removed(bench: Bench) -> None:
     bench.config.write_text("gateway: {port: 0, grace_s: 1}\n")
     bench.config.chmod(0o600)

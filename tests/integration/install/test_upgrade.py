@@ -48,6 +48,7 @@ def test_an_upgrade_that_reaches_more_needs_an_answer_that_yes_does_not_give(
     assert "it reaches more than you have agreed to: rings a bell" in error
 
 
+@pytest.mark.long
 def test_at_a_terminal_the_owner_agrees_to_more(bench: Bench) -> None:
     bench.offer(described("1.0"))
     bench.nanobot("plugins", "add", "nanobot-acme", "--yes")
@@ -65,6 +66,7 @@ def test_at_a_terminal_the_owner_agrees_to_more(bench: Bench) -> None:
     assert "acme\tenabled\t2.0" in bench.nanobot("plugins", "list").stdout
 
 
+@pytest.mark.long
 def test_an_undescribed_upgrade_that_reaches_more_is_asked_about_after_its_examination(
     bench: Bench,
 ) -> None:
@@ -102,8 +104,8 @@ def test_a_plugin_is_removed_with_all_that_names_it(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "nanobot_acme/plugin.py",
-        "nanobot_acme-1.0.dist-info/entry_points.txt",
+        pytest.param("nanobot_acme/plugin.py", marks=pytest.mark.long),
+        pytest.param("nanobot_acme-1.0.dist-info/entry_points.txt", marks=pytest.mark.long),
         "nanobot_acme-1.0.dist-info/METADATA",
     ],
 )
@@ -118,6 +120,7 @@ def test_a_broken_plugin_can_be_removed(bench: Bench, damage: str) -> None:
     assert not (bench.site / "nanobot_acme").exists()
 
 
+@pytest.mark.long
 def test_what_another_plugin_requires_is_not_removed(bench: Bench) -> None:
     bench.offer(Package(name="nanobot-acme"))
     other = Package(

@@ -183,6 +183,12 @@ class Bench:
         return [message.text for message, _ in self.recorded if message.role == "tool"]
 
 
+@pytest.fixture(autouse=True)
+def no_exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tokens be estimated: LiteLLM brings an encoding, and points tiktoken to it for good."""
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
+
+
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     made = Bench(tmp_path)
