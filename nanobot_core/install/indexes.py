@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -43,7 +43,7 @@ Specifiers = Annotated[str, Field(max_length=200), AfterValidator(_specifiers)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore", frozen=True)
 
 
 class Conformance(_Model):

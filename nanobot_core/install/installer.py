@@ -198,7 +198,7 @@ class _ReportItem(BaseModel):
 class _PipReport(BaseModel):
     """The report of ``pip install --report``, as far as it is used."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 
     install: list[_ReportItem]
 
@@ -282,7 +282,7 @@ class _Change(BaseModel):
 class _UvReport(BaseModel):
     """The output of ``uv pip install --output-format json``, as far as it is used."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 
     changes: list[_Change]
 

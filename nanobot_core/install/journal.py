@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -39,7 +39,7 @@ class _Copy(BaseModel):
         copy_name: name of its copy.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     path: Path
     copy_name: str
@@ -60,7 +60,7 @@ class _Contents(BaseModel):
         times_ns: time of the last change of folders that lists of plugins depend on.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     command: str
     python: str

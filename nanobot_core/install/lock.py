@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -33,7 +33,7 @@ class LockedDistribution(BaseModel):
         digest: digest of its files; empty for a working copy, whose files change.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     version: str
     digest: str = ""
@@ -47,7 +47,7 @@ class Lock(BaseModel):
         distributions: the plugins' distributions and all that they depend on, by name.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: Literal[1] = 1
     core: str
