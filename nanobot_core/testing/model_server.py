@@ -13,6 +13,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -260,8 +261,9 @@ class ModelServer(ABC):
             return True
         await _write(writer, head, body[: reply.stop_after_bytes], reply, chunked=streamed, end=b"")
         if reply.stop == "stall":
-            while await reader.read(1_024):
-                pass
+            with suppress(ConnectionError):  # closed, or reset
+                while await reader.read(1_024):
+                    pass
             request.disconnected.set()
         elif reply.stop == "reset":
             raw: socket.socket = writer.get_extra_info("socket")
