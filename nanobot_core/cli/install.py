@@ -81,10 +81,10 @@ class _Work:
         (stderr() if self.as_json else stdout()).print(text, markup=False, soft_wrap=True)
 
     def ask(self, question: str) -> bool:
-        """Return the answer of the owner; without a terminal there is none.
+        """Ask the owner at the terminal, and return the answer.
 
         Raises:
-            InstallError: no terminal.
+            InstallError: standard input is no terminal.
         """
         if not sys.stdin.isatty():
             remedy = "run it at a terminal, or add --yes if you have read what is shown"

@@ -166,8 +166,8 @@ class Bus(ABC):
     async def has_outbound(self, channel: str, chat_id: str) -> bool:
         """Return whether a reply to this chat is stored and not delivered.
 
-        What is shown at once, such as the beginning of an answer, waits until there is none. Always
-        False for a bus that does not know; there, it can be shown before an earlier reply.
+        The beginning of an answer and progress, which are not stored, wait until all replies are
+        delivered. A bus that does not know returns False; with it, they can overtake a reply.
         """
         return False
 

@@ -71,7 +71,7 @@ def installed_lock() -> Lock:
 
 
 def read_lock(file: Path) -> Lock | None:
-    """Return the lock, or ``None`` if there is none.
+    """Return the lock, or ``None`` if no lock was written.
 
     Raises:
         InstallError: it cannot be read, or does not have the format.

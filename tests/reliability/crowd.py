@@ -243,7 +243,7 @@ class Chat:
         if first != sorted(first) and self.has_one_session:
             yield f"in another order: {found}"
         yield from self._story_findings(story_lines, once=once)
-        yield from self._file_findings(once=once)
+        yield from self._file_findings()
 
     def _story_findings(self, story_lines: int, *, once: bool) -> Iterator[str]:
         told: dict[int, list[int]] = {}
@@ -264,7 +264,7 @@ class Chat:
             if sorted(set(lines)) != whole or (once and lines != whole):
                 yield f"story {number} has {len(lines)} of {story_lines} lines"
 
-    def _file_findings(self, *, once: bool) -> Iterator[str]:
+    def _file_findings(self) -> Iterator[str]:
         sent = Counter(
             file.content for shown in answers(self.platform, self.id) for file in shown.files
         )

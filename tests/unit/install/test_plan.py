@@ -98,7 +98,7 @@ def test_sources_are_recognised(tmp_path: Path) -> None:
         ("a b", "expected the name of a distribution"),
         ("x @ https://me:hidden@a.example/x.whl", "addresses are not supported"),
         ("https://me:hidden@a.example/x.whl", "expected the name"),
-        ("--index-url=https://x", "expected the name"),
+        ("--upgrade", "expected the name"),
     ],
 )
 def test_other_sources_are_refused_without_their_passwords(

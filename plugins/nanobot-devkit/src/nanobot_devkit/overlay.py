@@ -60,7 +60,7 @@ def find_source(target: Path) -> Source:
     """Return the plugin in a folder with a ``pyproject.toml``, or in a Python file.
 
     Raises:
-        SourceUnusable: there is none, or several.
+        SourceUnusable: the folder has no plugin, or several.
     """
     if target.suffix == ".py" and target.is_file():
         return Source(target.stem, str(target.resolve()), target.resolve())

@@ -112,7 +112,7 @@ class Roster:
         return problems
 
     def master(self, keys: Keys, user: str) -> str:
-        """Return the master key of a person that was seen first; empty if there is none."""
+        """Return the master key of a person that was seen first, or an empty text."""
         found = keys.all("SELECT master FROM users WHERE user_id = ?", user)
         return found[0][0] if found else ""
 

@@ -174,13 +174,13 @@ class Sharing:
         tried: Recent[str, float],
         pause_s: float,
         *,
-        anew: bool = False,
+        renews: bool = False,
     ) -> list[Device]:
         """Begin a session with each device that has none; return those that have a new one."""
         wanted = []
         for device in devices:
             last_s, now_s = tried.get(device.curve25519), self._clock.monotonic_s()
-            if not anew and await self._vault.run(partial(self._own.has_session, device=device)):
+            if not renews and await self._vault.run(partial(self._own.has_session, device=device)):
                 continue
             if last_s is None or now_s - last_s >= pause_s:
                 wanted.append(device)
@@ -255,7 +255,7 @@ class Sharing:
             devices = await self._vault.run(
                 partial(self._roster.with_key, user=user, curve25519=curve25519)
             )
-            begun = await self._begin_sessions(devices, self._renewed, _RENEW_PAUSE_S, anew=True)
+            begun = await self._begin_sessions(devices, self._renewed, _RENEW_PAUSE_S, renews=True)
             empty: JsonObject = {}
             await self.whisper(begun, "m.dummy", empty)
 
