@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ProviderSettings as ProviderSettings,
         Settings as Settings,
     )
+    from nanobot_core.config.secrets import MASK as MASK
     from nanobot_core.contracts.agent import (
         AgentAccess as AgentAccess,
         AgentTask as AgentTask,
@@ -58,6 +59,17 @@ if TYPE_CHECKING:
         Complete as Complete,
         Draft as Draft,
         Inbox as Inbox,
+    )
+    from nanobot_core.contracts.client import (
+        AgentClient as AgentClient,
+        Decide as Decide,
+        DirectTurn as DirectTurn,
+        EventSink as EventSink,
+        OfferedTool as OfferedTool,
+        SessionAccess as SessionAccess,
+        SessionEntry as SessionEntry,
+        SessionHit as SessionHit,
+        SessionPage as SessionPage,
     )
     from nanobot_core.contracts.context import (
         Contributed as Contributed,
@@ -93,6 +105,14 @@ if TYPE_CHECKING:
         MemoryEntry as MemoryEntry,
         MemoryScope as MemoryScope,
         MemorySpec as MemorySpec,
+    )
+    from nanobot_core.contracts.operation import (
+        Configuration as Configuration,
+        OpenQuestion as OpenQuestion,
+        Operations as Operations,
+        PluginChange as PluginChange,
+        PluginEntry as PluginEntry,
+        SettingsForm as SettingsForm,
     )
     from nanobot_core.contracts.plugin import (
         Allow as Allow,
@@ -217,14 +237,20 @@ if TYPE_CHECKING:
         IterationStarted as IterationStarted,
         MessageComposed as MessageComposed,
         MessageReceived as MessageReceived,
+        MessageSent as MessageSent,
         ModelRequested as ModelRequested,
+        NoticeGiven as NoticeGiven,
+        ProgressMade as ProgressMade,
+        RunEvent as RunEvent,
         StopReason as StopReason,
         StreamEnded as StreamEnded,
+        StreamRestarted as StreamRestarted,
         StructuredOutcome as StructuredOutcome,
         TextStreamed as TextStreamed,
         ToolBatchStarted as ToolBatchStarted,
         ToolCallFinished as ToolCallFinished,
         ToolCallProposed as ToolCallProposed,
+        ToolCallStarted as ToolCallStarted,
         ToolDefinition as ToolDefinition,
         ToolOutcome as ToolOutcome,
         ToolResultReady as ToolResultReady,
@@ -307,6 +333,7 @@ _HOMES = {
         "nanobot_core.app.structured": "NoOutput OutputInvalid",
         "nanobot_core.assignment": "Assignment Authority Delivery Requester ToolRule",
         "nanobot_core.clock": "Clock SystemClock",
+        "nanobot_core.config.secrets": "MASK",
         "nanobot_core.config.models": (
             "Budget BudgetsSettings ChannelSettings GroupSettings PluginSettings "
             "ProviderSettings Settings"
@@ -318,12 +345,19 @@ _HOMES = {
         "nanobot_core.contracts.context": (
             "Contributed ContributionHook EventHook PluginContext ToolSet"
         ),
+        "nanobot_core.contracts.client": (
+            "AgentClient Decide DirectTurn EventSink OfferedTool SessionAccess SessionEntry "
+            "SessionHit SessionPage"
+        ),
         "nanobot_core.contracts.isolation": "IsolatedPlugin IsolatorSpec",
         "nanobot_core.contracts.agent": "AgentAccess AgentTask TaskOutcome",
         "nanobot_core.contracts.login": "LoginFlow LoginPrompt ProviderLogin",
         "nanobot_core.contracts.memory": (
             "Consolidated Forgotten HistorySpan MemoryAbility MemoryBackend MemoryEntry "
             "MemoryScope MemorySpec OWNERS_MEMORY"
+        ),
+        "nanobot_core.contracts.operation": (
+            "Configuration OpenQuestion Operations PluginChange PluginEntry SettingsForm"
         ),
         "nanobot_core.contracts.plugin": (
             "Allow Applied Ask Check CheckResult CliGroup CommandCall CommandLine ContextBlock "
@@ -361,9 +395,10 @@ _HOMES = {
             "ApprovalRequested ApprovalResolved AssignmentFinished "
             "ContentReady ContextRequested DeliveryFinished ErrorRaised "
             "IterationFinished IterationStarted MessageReceived MessageComposed "
-            "MessageReceived ModelRequested StopReason StructuredOutcome TextStreamed StreamEnded "
-            "ToolBatchStarted ToolCallFinished ToolCallProposed ToolDefinition ToolOutcome "
-            "ToolResultReady ToolsOffered TurnInfo TurnOutcome TurnSource TurnStarted "
+            "MessageSent ModelRequested NoticeGiven ProgressMade RunEvent StopReason "
+            "StreamEnded StreamRestarted StructuredOutcome TextStreamed "
+            "ToolBatchStarted ToolCallFinished ToolCallProposed ToolCallStarted ToolDefinition "
+            "ToolOutcome ToolResultReady ToolsOffered TurnInfo TurnOutcome TurnSource TurnStarted "
             "UsageRecorded WorkStopped"
         ),
         "nanobot_core.folder": "Folder",

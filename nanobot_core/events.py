@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from nanobot_core.assignment import Assignment, AssignmentSource, Authority, Requester
+from nanobot_core.assignment import Assignment, AssignmentSource, Authority, Requester, ToolRule
 from nanobot_core.messages import (
     InboundMessage,
     JsonObject,
@@ -46,6 +46,8 @@ class TurnInfo:
             for none.
         is_group: the chat has more people than the sender.
         assignment: the work, if no person's message started the turn.
+        tools: what limits the tools of a program's turn.
+        folder: working folder of a program's turn instead of the workspace, or empty.
     """
 
     id: str
@@ -59,6 +61,8 @@ class TurnInfo:
     memory: str | None = None
     is_group: bool = False
     assignment: Assignment | None = None
+    tools: tuple[ToolRule, ...] = ()
+    folder: str = ""
 
     @property
     def requester(self) -> Requester:
@@ -77,7 +81,7 @@ class TurnInfo:
             session_key=self.session_key,
             authority=authority,
             is_group=self.is_group,
-            tools=(*given.requester.tools, *given.tools) if given else (),
+            tools=(*given.requester.tools, *given.tools) if given else self.tools,
         )
 
 

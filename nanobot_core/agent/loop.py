@@ -193,7 +193,9 @@ class _Run:
         """Make one model call and run the tools that it asks for; ``None`` means continue."""
         tools = self.spec.tools
         answer = await self._iterate(
-            self.form.offered(tools) if self.form else tools.get_definitions()
+            self.form.offered(tools)
+            if self.form
+            else (*tools.get_definitions(), *self.spec.caller_tools)
         )
         if self.form:
             work = self.form.work(answer.response)
@@ -203,6 +205,8 @@ class _Run:
         response = answer.response
         is_cut = response.finish_reason == "length"
         if response.tool_calls and not is_cut:
+            if self.spec.caller_tools:
+                return _Ending("".join([*self.pieces, response.content or ""]), "completed", answer)
             await self._run_tools(answer)
             await self._listen()
             return None
@@ -378,7 +382,14 @@ class _Run:
             iteration_s=tuple(self.iteration_s),
             output=found.value if found else None,
             findings=found.findings if found else (),
+            calls=self._callers_calls(answer),
         )
+
+    def _callers_calls(self, answer: ModelAnswer | None) -> tuple[ToolCall, ...]:
+        """Return the calls with which the run ended, because the caller runs them."""
+        if answer is None or not self.spec.caller_tools:
+            return ()
+        return _normalised(answer.response.tool_calls, self.call_ids, self.spec.turn.id)
 
     def _add(self, message: Message) -> None:
         self.request.append(message)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from nanobot_core.agent.results import ResultFiles
+from nanobot_core.contracts.client import EventSink, ignore_event
 from nanobot_core.contracts.provider import (
     Ability,
     ChatRequest,
@@ -16,7 +17,7 @@ from nanobot_core.contracts.provider import (
     ReasoningEffort,
 )
 from nanobot_core.contracts.tool import no_chat
-from nanobot_core.events import RunEvent, StopReason, TurnInfo
+from nanobot_core.events import StopReason, ToolDefinition, TurnInfo
 from nanobot_core.hooks.caller import Hooks
 from nanobot_core.messages import JsonObject, Message, OutboundMessage, ToolCall, Usage
 from nanobot_core.paths import PathGuard
@@ -118,10 +119,6 @@ class ModelChoices(Protocol):
         """Prepare the provider of a model in the background, while its request is being built."""
 
 
-async def ignore_event(event: RunEvent) -> None:
-    """Ignore the events of a run."""
-
-
 async def _nothing_more() -> Sequence[Message]:
     """Return no further messages."""
     return ()
@@ -136,7 +133,6 @@ async def _same_tools() -> ToolRegistry | None:
     return None
 
 
-EventSink = Callable[[RunEvent], Awaitable[None]]
 Send = Callable[[OutboundMessage], Awaitable[None]]
 Recorder = Callable[[Sequence[Message], Sequence[ToolCall]], Awaitable[None]]
 """Stores new messages; the calls are those that run next and have no result yet."""
@@ -166,6 +162,7 @@ class AgentRunSpec:
         max_parallel: calls that run at the same time.
         max_repeats: equal calls with equal results after which the call is refused.
         output: class of the object that the run ends with, or ``None`` for an answer in words.
+        caller_tools: tools that the caller runs; a call to one ends the run.
         summary_instruction: asks the model for a summary of the oldest messages.
         pending: calls of the last assistant message to run before the first model call.
         more: called between iterations; returns new messages of the user, which the run records.
@@ -191,6 +188,7 @@ class AgentRunSpec:
     max_parallel: int = 8
     max_repeats: int = 6
     output: type[BaseModel] | None = None
+    caller_tools: Sequence[ToolDefinition] = ()
     summary_instruction: str = field(default_factory=partial(packaged_text, "summary"))
     pending: Sequence[ToolCall] = ()
     more: Callable[[], Awaitable[Sequence[Message]]] = _nothing_more
@@ -231,6 +229,7 @@ class AgentRunResult:
         iteration_s: seconds of each iteration, tools included.
         output: the object, if the run had to end with one and did.
         findings: what is wrong with the answer of a run that had to end with an object.
+        calls: of `AgentRunSpec.caller_tools`, with which the run ended.
     """
 
     content: str
@@ -244,3 +243,4 @@ class AgentRunResult:
     iteration_s: tuple[float, ...] = ()
     output: BaseModel | None = None
     findings: tuple[str, ...] = ()
+    calls: tuple[ToolCall, ...] = ()

@@ -16,6 +16,7 @@ from nanobot_core.agent.instructions import Instructions
 from nanobot_core.agent.loop import AgentRunner
 from nanobot_core.agent.request import RequestBuilder
 from nanobot_core.agent.results import ResultFiles
+from nanobot_core.app.direct import DirectClient
 from nanobot_core.app.logging import configure_logging, quiet_unless_configured
 from nanobot_core.app.models import ConfiguredModels
 from nanobot_core.app.slots import create_memory, create_session_store, create_transcriber
@@ -85,6 +86,7 @@ class Nanobot:
         plugins: the plugin host; ``await plugins.register(obj)`` adds a plugin of the program.
         cool_downs: providers that are left out of chains because they failed.
         models: the configured models and presets.
+        client: the agent, for programs that people work with.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Nanobot:
         self.models: ConfiguredModels = ConfiguredModels(
             self.plugins, self.loaded, environ, spawn=self._tasks.spawn
         )
+        self.client: DirectClient = DirectClient(self._running, self.models)
         self._pipeline: TurnPipeline | None = None
         self._workspace = Folder(self.loaded.workspace)
         self._results = ResultFiles(self._workspace)

@@ -6,15 +6,16 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 from pydantic import AwareDatetime, StrictBool, TypeAdapter
 
 from nanobot_core.agent.approval import NO_ANSWER
+from nanobot_core.contracts.operation import OpenQuestion
 from nanobot_core.contracts.plugin import Ticket
 from nanobot_core.disk import replace_file
 from nanobot_core.errors import BusError
@@ -48,6 +49,9 @@ class Question:
         expires_at: afterwards the call is denied.
         allowed: the answer, or ``None`` while the question is open.
         by: who gave it.
+        tool: name of the tool.
+        arguments: of the call.
+        text: the question in one line.
     """
 
     id: str
@@ -57,6 +61,9 @@ class Question:
     expires_at: AwareDatetime
     allowed: StrictBool | None = None
     by: str = ""
+    tool: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
 
 
 class ChatApprovals:
@@ -106,6 +113,22 @@ class ChatApprovals:
             for question in self._open.values()
         )
 
+    def questions(self) -> Sequence[OpenQuestion]:
+        """Return the open questions, the oldest first."""
+        return [
+            OpenQuestion(
+                id=item.id,
+                session_key=item.session_key,
+                tool=item.tool,
+                arguments=item.arguments,
+                question=item.text,
+                digest=item.content,
+                expires_at=item.expires_at,
+            )
+            for item in self._open.values()
+            if item.allowed is None and self._left_s(item) > 0
+        ]
+
     async def close(self, session_key: str) -> None:
         """Close the questions of a session whose turn was stopped; their answers no longer count.
 
@@ -142,7 +165,7 @@ class ChatApprovals:
             The question stays open for the next process, which continues the turn; `close` ends it
             if the turn was stopped. No process continues work in another turn, `AgentAccess.work`.
         """
-        if event.turn.source != "chat" and event.turn.assignment is None:
+        if event.turn.source not in {"chat", "api"} and event.turn.assignment is None:
             return None
         if not self._owner.is_configured:
             return Ticket(False, "nobody, because no owner is configured")
@@ -172,6 +195,8 @@ class ChatApprovals:
         """Return the question to the owner, and a notice if it goes to another chat."""
         turn = event.turn
         here = (turn.channel, turn.chat_id)
+        if turn.source == "api":  # its program has no chat
+            return (_asked(event, question, chat),) if (chat := self._owner.chat) else ()
         there = here if turn.is_owner else self._owner.chat or here
         asked = _asked(event, question, there)
         if there == here:
@@ -200,6 +225,9 @@ class ChatApprovals:
             call_id=event.call.id,
             content=content,
             expires_at=self._clock.now() + timedelta(seconds=waits_s),
+            tool=event.call.name,
+            arguments=event.call.arguments,
+            text=_text_of(event),
         )
         await self._keep(question)
         return question
@@ -263,17 +291,24 @@ def _visible(text: str) -> str:
     )
 
 
+def _text_of(event: ApprovalRequested) -> str:
+    turn, lead = event.turn, ""
+    if not turn.is_owner:
+        lead = f"Guest {turn.sender_id} on {turn.channel}: "
+    elif turn.source == "api":
+        lead = f"{turn.sender_id} by {turn.channel}: "
+    if turn.assignment is not None:
+        lead += f"'{turn.assignment.label}' ({turn.source}): "
+    return _visible(lead + event.question)
+
+
 def _asked(event: ApprovalRequested, question: Question, chat: tuple[str, str]) -> OutboundMessage:
     arguments = _visible(json.dumps(event.call.arguments, indent=2, ensure_ascii=False))
     fence = "```"
     while fence in arguments:
         fence += "`"
-    turn = event.turn
-    guest = f"Guest {turn.sender_id} on {turn.channel}: " if not turn.is_owner else ""
-    if turn.assignment is not None:
-        guest += f"'{turn.assignment.label}' ({turn.source}): "
     text = (
-        f"**{_visible(guest + event.question)}**\n\n"
+        f"**{_text_of(event)}**\n\n"
         f"`{event.call.name}`\n{fence}json\n{arguments}\n{fence}\n\n"
         f"The owner answers with /approve {question.id} or /deny {question.id}."
     )

@@ -19,10 +19,11 @@ from nanobot_core.app.wire import (
     socket_address,
     write_line,
 )
+from nanobot_core.contracts.client import ignore_event
 from nanobot_core.events import TurnOutcome
 
 if TYPE_CHECKING:
-    from nanobot_core.agent.run import EventSink
+    from nanobot_core.contracts.client import EventSink
     from nanobot_core.messages import JsonObject, JsonValue
 
 CONNECT_LIMIT_S = 5.0
@@ -32,7 +33,7 @@ CHANGE_LIMIT_S = 120.0
 """Seconds that it has to load or unload plugins."""
 SILENCE_LIMIT_S = 20.0
 """Seconds of silence after which a gateway counts as hanging; a turn itself has no limit."""
-Decide = Callable[["JsonObject"], Awaitable[Literal["yes", "always", "no"]]]
+Answering = Callable[["JsonObject"], Awaitable[Literal["yes", "always", "no"]]]
 """Answers a question about a tool call, from its text, name, arguments and ``may_always``."""
 
 
@@ -84,7 +85,7 @@ class ControlClient:
             raise self._hung(seconds) from error
 
     async def turn(
-        self, arguments: JsonObject, on_event: EventSink, decide: Decide = _refuse
+        self, arguments: JsonObject, on_event: EventSink, decide: Answering = _refuse
     ) -> TurnOutcome:
         """Let the gateway answer a message.
 
@@ -99,8 +100,28 @@ class ControlClient:
         Cancellation:
             The connection is closed, which stops the turn.
         """
+        return from_json(TurnOutcome, await self.ask("turn", arguments, decide, on_event))
+
+    async def ask(
+        self,
+        do: str,
+        arguments: JsonObject,
+        decide: Answering = _refuse,
+        on_event: EventSink = ignore_event,
+    ) -> JsonValue:
+        """Send a request that takes as long as it takes, and return its result.
+
+        Args:
+            do: name of the request.
+            arguments: of the request.
+            decide: answers questions about tool calls that need the owner's approval.
+            on_event: receives the events of a turn.
+
+        Raises:
+            ControlError: as in `turn`.
+        """
         async with self._connected() as (reader, writer):
-            await write_line(writer, {"do": "turn", **arguments})
+            await write_line(writer, {"do": do, **arguments})
             while (line := await self._read(reader)) is not None and "ok" not in line:
                 if "question" in line:
                     # The number distinguishes this answer from a late one.
@@ -108,7 +129,7 @@ class ControlClient:
                     await write_line(writer, {**answer, "answer": await decide(line)})
                 elif (event := event_from_json(line)) is not None:
                     await on_event(event)
-            return from_json(TurnOutcome, _result(line))
+            return _result(line)
 
     async def _read(self, reader: asyncio.StreamReader) -> JsonObject | None:
         """Return the next line of the gateway, which sends keep-alive lines while it works."""

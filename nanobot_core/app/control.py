@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping
-from contextvars import ContextVar
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from nanobot_core.app.wire import (
 )
 from nanobot_core.contracts.plugin import Ticket
 from nanobot_core.errors import NanobotError
-from nanobot_core.hooks import specs as on
 from nanobot_core.tasks import TURN_END_S
 
 if TYPE_CHECKING:
@@ -85,6 +84,20 @@ class Connection:
             await self.send({**content, "number": self._asked})
             return await self._answer
 
+    async def decide(self, event: ApprovalRequested) -> Ticket | None:
+        """Ask the caller about a tool call."""
+        answer = await self.ask(
+            {
+                "question": event.question,
+                "name": event.call.name,
+                "arguments": event.call.arguments,
+                "may_always": event.may_always,
+                "event": asdict(event),
+            }
+        )
+        word = answer.get("answer") if answer else None
+        return Ticket(word in {"yes", "always"}, "terminal", always=word == "always")
+
     async def listen(self) -> None:
         """Receive answers until the caller disconnects.
 
@@ -105,7 +118,6 @@ class Connection:
 
 
 Handler = Callable[[Connection], Coroutine[Any, Any, "JsonValue"]]
-_connection: ContextVar[Connection] = ContextVar("control_connection")
 
 
 class ControlServer:
@@ -175,23 +187,6 @@ class ControlServer:
             os.close(self._folder_fd)
             self._folder_fd = -1
 
-    @on.choose_approval
-    async def choose_approval(self, event: ApprovalRequested) -> Ticket | None:
-        """Ask the client that started the turn over the socket."""
-        connection = _connection.get(None)
-        if connection is None:
-            return None
-        answer = await connection.ask(
-            {
-                "question": event.question,
-                "name": event.call.name,
-                "arguments": event.call.arguments,
-                "may_always": event.may_always,
-            }
-        )
-        word = answer.get("answer") if answer else None
-        return Ticket(word in {"yes", "always"}, "terminal", always=word == "always")
-
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._callers) >= MAX_CONNECTIONS:
             writer.write(_BUSY)
@@ -244,7 +239,6 @@ class ControlServer:
         if handler is None:
             msg = f"unknown request '{name}'; the gateway may have another version, restart it"
             raise ControlError(msg)
-        _connection.set(connection)
         work = self._spawn(handler(connection), name=f"control:{name}")
         self._working.add(work)
         work.add_done_callback(self._working.discard)

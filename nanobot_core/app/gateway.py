@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from nanobot_core._version import __version__
 from nanobot_core.app.approvals import ChatApprovals
+from nanobot_core.app.operations import GatewayOperations
 from nanobot_core.app.owner import OwnerNotices
 from nanobot_core.app.reloading import Load, Reloaded, Reloader, describe
 from nanobot_core.app.services import ServiceRunner
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from nanobot_core.app.application import Nanobot
+    from nanobot_core.app.direct import DirectClient
     from nanobot_core.assignment import Assignment, Requester
     from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
@@ -58,6 +60,7 @@ class Gateway:
 
     Attributes:
         ready: set while everything runs and messages are accepted.
+        operations: what an owner does with the gateway.
     """
 
     def __init__(
@@ -106,6 +109,13 @@ class Gateway:
             plugins, spawn=bot.spawn, clock=clock, on_failed=self._report_failed
         )
         self.reloader: Reloader = Reloader(bot, self.channels, self.services, load, log)
+
+        self.operations: GatewayOperations = GatewayOperations(self)
+
+    @property
+    def client(self) -> DirectClient:
+        """The agent, for programs that people work with."""
+        return self.bot.client
 
     @property
     def address(self) -> tuple[str, int]:

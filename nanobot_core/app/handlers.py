@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot_core.app.reloading import Reloaded, describe
-from nanobot_core.app.wire import ControlError, event_to_json
+from nanobot_core.app.remote import answer_sessions
+from nanobot_core.app.wire import ControlError, event_to_json, from_json
+from nanobot_core.assignment import Requester
+from nanobot_core.contracts.client import DirectTurn
 from nanobot_core.events import TurnOutcome
 from nanobot_core.ids import new_id
-from nanobot_core.messages import InboundMessage, OutboundMessage
-from nanobot_core.turns.request import TurnRequest
+from nanobot_core.messages import OutboundMessage
 
 if TYPE_CHECKING:
     from nanobot_core.app.control import Connection, Handler
@@ -40,6 +42,10 @@ def handlers(
         "restart": restart,
         "commands": partial(_commands, gateway),
         "turn": partial(_turn, gateway),
+        "tools": partial(_tools, gateway),
+        "call_tool": partial(_call_tool, gateway),
+        "models": partial(_models, gateway),
+        "sessions": partial(_sessions, gateway),
         "send": partial(_send, gateway),
         "dead_letters": partial(_dead_letters, gateway),
         "reload": partial(_reload, gateway),
@@ -84,29 +90,46 @@ async def _turn(gateway: Gateway, asked: Connection) -> JsonValue:
     if not gateway.ready.is_set():
         msg = "the gateway is starting or stopping; try again in a moment"
         raise ControlError(msg)
-    text, media, model = asked.text("text"), asked.request.get("media"), asked.request.get("model")
+    asked_by = asked.request.get("requester")
+    terminal = {"session_key": asked.text("session"), "authority": "machine"}
+    media, model = asked.request.get("media"), asked.request.get("model")
 
     async def send(event: RunEvent) -> None:
         if not isinstance(event, TurnOutcome):  # the outcome is the result
             await asked.send(event_to_json(event))
 
-    request = TurnRequest(
-        message=InboundMessage(
-            channel="cli",
-            sender_id="user",
-            chat_id="direct",
-            content=text,
-            id=new_id(),
-            is_control=gateway.bot.commands.is_control(text),
-            media=tuple(str(path) for path in media) if isinstance(media, list) else (),
-            session_key_override=asked.text("session"),
-        ),
-        source="cli",
-        on_event=send,
+    turn = DirectTurn(
+        requester=from_json(Requester, asked_by or terminal),
+        text=asked.text("text"),
+        media=tuple(str(path) for path in media) if isinstance(media, list) else (),
         model=model if isinstance(model, str) else None,
-        is_owner=True,
+        folder=str(asked.request.get("folder") or ""),
     )
-    return asdict(await gateway.bot.process_direct(request))
+    return asdict(await gateway.client.take_turn(turn, send, asked.decide))
+
+
+async def _tools(gateway: Gateway, asked: Connection) -> JsonValue:
+    requester = from_json(Requester, asked.request.get("requester"))
+    return [asdict(each) for each in await gateway.client.tools(requester)]
+
+
+async def _call_tool(gateway: Gateway, asked: Connection) -> JsonValue:
+    arguments = asked.request.get("arguments")
+    outcome = await gateway.client.call_tool(
+        from_json(Requester, asked.request.get("requester")),
+        asked.text("name"),
+        arguments if isinstance(arguments, dict) else {},
+        asked.decide if asked.request.get("decides") is True else None,
+    )
+    return asdict(outcome)
+
+
+async def _models(gateway: Gateway, _asked: Connection) -> JsonValue:
+    return list(await gateway.client.models())
+
+
+async def _sessions(gateway: Gateway, asked: Connection) -> JsonValue:
+    return await answer_sessions(gateway.client.sessions, asked.text("method"), asked.request)
 
 
 async def _send(gateway: Gateway, asked: Connection) -> JsonValue:

@@ -150,7 +150,6 @@ class GatewayRunner:
             stack.push_async_callback(bot.stop)
             _warn_of_missing_channels(bot)
             await bot.plugins.register(gateway.approvals, "approvals")
-            await bot.plugins.register(control, "control")
             await bot.plugins.register(gateway.totals, "totals")
             stack.push_async_callback(services.stop)
             services.start_missing()

@@ -6,12 +6,13 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from nanobot_core.assignment import Requester
 from nanobot_core.cli.options import Options, open_agent, running_gateway
+from nanobot_core.contracts.client import DirectTurn, ignore_event
 from nanobot_core.errors import NoProvider
-from nanobot_core.ids import new_id
-from nanobot_core.messages import InboundMessage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
     from nanobot_core.app.client import ControlClient
     from nanobot_core.cli.agent import ChatOptions
-    from nanobot_core.cli.approval import Answer
     from nanobot_core.cli.render import View
-    from nanobot_core.events import RunEvent, TurnOutcome
-    from nanobot_core.messages import JsonObject
+    from nanobot_core.contracts.client import AgentClient, Decide
+    from nanobot_core.events import TurnOutcome
 
 
 class Backend(Protocol):
@@ -53,54 +53,67 @@ class Backend(Protocol):
 @asynccontextmanager
 async def open_backend(options: Options, view: View) -> AsyncIterator[Backend]:
     """Yield the running gateway or a new agent; `view` asks about tool calls."""
-    if client := running_gateway(options):
-        yield _Gateway(client, view)
+    if control := running_gateway(options):
+        yield _Gateway(control, view)
         return
+    async with _started_agent(options) as bot:
+        yield _Local(bot, view)
+
+
+@asynccontextmanager
+async def open_client(options: Options) -> AsyncIterator[AgentClient]:
+    """Yield the agent of the running gateway or a new one, for a program of the owner's."""
+    if control := running_gateway(options):
+        from nanobot_core.app.remote import RemoteClient
+
+        yield RemoteClient(control)
+        return
+    async with _started_agent(options) as bot:
+        yield bot.client
+
+
+@asynccontextmanager
+async def _started_agent(options: Options) -> AsyncIterator[Nanobot]:
     from nanobot_core.app.workspace import sync_templates
     from nanobot_core.folder import Folder
 
     agent = open_agent(options)
     await asyncio.to_thread(sync_templates, Folder(agent.loaded.workspace))
     async with agent as bot:
-        if _has_terminal():
-            from nanobot_core.cli.approval import TerminalApproval
-
-            await bot.plugins.register(TerminalApproval(view.paused), "terminal")
-        yield _Local(bot)
+        yield bot
 
 
 def _has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+async def _answer(
+    client: AgentClient, chat_options: ChatOptions, text: str, view: View | None, asking: View
+) -> TurnOutcome:
+    turn = DirectTurn(
+        requester=Requester(session_key=chat_options.session, authority="machine"),
+        text=text,
+        model=chat_options.model,
+    )
+    decide: Decide | None = None
+    if _has_terminal():
+        from nanobot_core.cli.approval import ask
+
+        decide = partial(ask, asking.paused)
+    return await client.take_turn(turn, view.show if view else ignore_event, decide)
+
+
 class _Local:
     """An agent in this process."""
 
-    def __init__(self, bot: Nanobot) -> None:
+    def __init__(self, bot: Nanobot, view: View) -> None:
         self.bot = bot
+        self._view = view
         self.home: Path = bot.loaded.home
 
     async def answer(self, chat_options: ChatOptions, text: str, view: View | None) -> TurnOutcome:
         """See `Backend`."""
-        from nanobot_core.turns.request import TurnRequest
-
-        message = InboundMessage(
-            channel="cli",
-            sender_id="user",
-            chat_id="direct",
-            content=text,
-            id=new_id(),
-            session_key_override=chat_options.session,
-        )
-        return await self.bot.process_direct(
-            TurnRequest(
-                message=message,
-                source="cli",
-                model=chat_options.model,
-                is_owner=True,
-                on_event=view.show if view else _unseen,
-            )
-        )
+        return await _answer(self.bot.client, chat_options, text, view, self._view)
 
     async def commands(self) -> Mapping[str, str]:
         """See `Backend`."""
@@ -139,27 +152,20 @@ class _Local:
 class _Gateway:
     """The running gateway."""
 
-    def __init__(self, client: ControlClient, view: View) -> None:
-        self._client = client
+    def __init__(self, control: ControlClient, view: View) -> None:
+        from nanobot_core.app.remote import RemoteClient
+
+        self._client = RemoteClient(control)
         self._view = view
-        self.home: Path = client.folder.parent
+        self.home: Path = control.folder.parent
 
     async def answer(self, chat_options: ChatOptions, text: str, view: View | None) -> TurnOutcome:
         """See `Backend`."""
-        asked: JsonObject = {
-            "text": text,
-            "session": chat_options.session,
-            "model": chat_options.model,
-        }
-        show = view.show if view else _unseen
-        outcome = await self._client.turn(asked, show, self._decide)
-        await show(outcome)
-        return outcome
+        return await _answer(self._client, chat_options, text, view, self._view)
 
     async def commands(self) -> Mapping[str, str]:
         """See `Backend`."""
-        found = await self._client.call("commands")
-        return {name: str(text) for name, text in found.items()} if isinstance(found, dict) else {}
+        return await self._client.commands()
 
     def who(self, chat_options: ChatOptions) -> str:
         """See `Backend`."""
@@ -172,21 +178,3 @@ class _Gateway:
     def watched(self) -> AbstractAsyncContextManager[None]:
         """See `Backend`; the gateway does this for all callers."""
         return nullcontext()
-
-    async def _decide(self, question: JsonObject) -> Answer:
-        if not _has_terminal():
-            return "no"
-        from nanobot_core.cli.approval import ask
-
-        arguments = question.get("arguments")
-        return await ask(
-            self._view.paused,
-            str(question.get("question")),
-            str(question.get("name")),
-            arguments if isinstance(arguments, dict) else {},
-            may_always=question.get("may_always") is True,
-        )
-
-
-async def _unseen(_event: RunEvent) -> None:
-    """Ignore the events of a turn."""

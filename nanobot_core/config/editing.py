@@ -9,7 +9,7 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,23 @@ def set_value(path: Path, key_path: str, value: JsonValue) -> None:
     document = _Document(path)
     holder, key = document.locate(key_path)
     holder[key] = value
+    document.save()
+
+
+def change_values(path: Path, changes: Mapping[str, JsonValue]) -> None:
+    """Set the values at several key paths in one step; see `set_value`.
+
+    Args:
+        path: the file.
+        changes: key path to value; ``None`` removes what the file has there.
+    """
+    document = _Document(path)
+    for key_path, value in changes.items():
+        if value is None:
+            document.remove(key_path)
+        else:
+            holder, key = document.locate(key_path)
+            holder[key] = value
     document.save()
 
 
@@ -183,6 +200,12 @@ class _Document:
             if not isinstance(holder, MutableMapping):
                 raise self._invalid(".".join(outer[:count]), "a mapping")
         return holder, _spelling(holder, last)
+
+    def remove(self, key_path: str) -> None:
+        """Remove the value at `key_path`, if there is one."""
+        if self.has(key_path):
+            holder, key = self.locate(key_path)
+            del holder[key]
 
     def has(self, key_path: str) -> bool:
         """Whether there is a value at `key_path`."""

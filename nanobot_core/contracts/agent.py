@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from nanobot_core.assignment import Assignment
-from nanobot_core.events import StopReason, TurnOutcome
-from nanobot_core.messages import Message, Usage
+from nanobot_core.events import StopReason, ToolDefinition, TurnOutcome
+from nanobot_core.messages import Message, ToolCall, Usage
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from nanobot_core.contracts.client import EventSink
     from nanobot_core.contracts.tool import Tool
 
 
@@ -32,6 +33,8 @@ class AgentTask:
         max_iterations: model calls before the task is ended with a summary.
         max_tokens: most tokens of one answer, or ``None`` for the configured number.
         output: pydantic model of the object to end with, or ``None`` for an answer in words.
+        caller_tools: tools that the caller runs: the task ends when the model calls one, with
+             `TaskOutcome.calls`. Not together with `tools` or `output`.
     """
 
     purpose: str
@@ -41,6 +44,7 @@ class AgentTask:
     max_iterations: int = 10
     max_tokens: int | None = None
     output: type[BaseModel] | None = None
+    caller_tools: tuple[ToolDefinition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class TaskOutcome:
         usage: tokens and money of all its model calls.
         tools_used: names of the tools that were called, in order of first use.
         output: the object, if the task had to end with one and did.
+        calls: of `AgentTask.caller_tools`, with which the task ended.
+        model: model that answered last.
     """
 
     content: str
@@ -60,15 +66,23 @@ class TaskOutcome:
     usage: Usage
     tools_used: tuple[str, ...] = ()
     output: BaseModel | None = None
+    calls: tuple[ToolCall, ...] = ()
+    model: str = ""
 
 
 class AgentAccess(Protocol):
     """The agent, for plugins."""
 
-    async def run(self, task: AgentTask) -> TaskOutcome:
+    async def run(self, task: AgentTask, on_event: EventSink | None = None) -> TaskOutcome:
         """Do `task` and return its result.
 
+        Args:
+            task: the work.
+            on_event: receives the events, streamed text among them; without it the model is not
+                asked for a stream.
+
         Raises:
+            ValueError: `AgentTask.caller_tools` together with what they exclude.
             ProviderError: no model answered.
             NoProvider: no provider serves the model.
             PluginError: the provider's plugin failed.

@@ -13,6 +13,7 @@ from nanobot_core.record import dataclass
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from nanobot_core.contracts.client import AgentClient
     from nanobot_core.contracts.context import PluginContext
 
 
@@ -119,6 +120,14 @@ class CommandLine(Protocol):
         Raises:
             PluginError: it is disabled or its code fails.
             ConfigError: the configuration cannot be used.
+        """
+
+    def client(self) -> AbstractAsyncContextManager[AgentClient]:
+        """Open the agent for a program of the owner's: that of the running gateway, or a new one.
+
+        Raises:
+            ConfigError: the configuration cannot be used.
+            NanobotError: the gateway cannot be used with these options.
         """
 
     def slash(self, text: str) -> str:

@@ -16,6 +16,9 @@ from nanobot_core.record import dataclass
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
+    from nanobot_core.contracts.client import AgentClient
+    from nanobot_core.contracts.operation import Operations
+
 
 class Service(ABC):
     """Something that runs for as long as the gateway."""
@@ -48,11 +51,16 @@ class Mount:
         path: prefix, beginning with ``/``.
         app: ``package.module:name`` of a callable ``(ctx)`` that returns an ASGI application.
         access: who may call it.
+        start_limit_s: seconds from the request to the beginning of its response, the upload
+            included; ``None`` for the limit of the server.
+        max_body_bytes: size of a request's body; ``None`` for the limit of the server.
     """
 
     path: str
     app: str
     access: Literal["open", "token"] = "token"
+    start_limit_s: float | None = None
+    max_body_bytes: int | None = None
 
 
 AsgiApp: TypeAlias = Callable[
@@ -179,6 +187,14 @@ class GatewayAccess(Protocol):
 
     async def status(self) -> GatewayStatus:
         """Return the state of the gateway."""
+
+    @property
+    def client(self) -> AgentClient:
+        """The agent, for programs that people work with."""
+
+    @property
+    def operations(self) -> Operations:
+        """What an owner does with the gateway."""
 
     def commands(self) -> Mapping[str, str]:
         """Return every slash command with its summary, for the menus of channels."""

@@ -12,9 +12,10 @@ from nanobot_core.hooks.markers import HookPoint
 
 if TYPE_CHECKING:
     from nanobot_core.clock import Clock
-    from nanobot_core.contracts.plugin import ContextBlock, Decision
+    from nanobot_core.contracts.plugin import ContextBlock, Decision, Ticket
     from nanobot_core.contracts.provider import ChatRequest, LLMResponse, ModelCallRequested
     from nanobot_core.events import (
+        ApprovalRequested,
         ContentReady,
         ContextRequested,
         IterationFinished,
@@ -74,6 +75,9 @@ class AgentHook:
 
     async def rewrite_tool_result(self, event: ToolResultReady) -> ToolOutcome | None:
         """See ``on.rewrite_tool_result``."""
+
+    async def choose_approval(self, event: ApprovalRequested) -> Ticket | None:
+        """See ``on.choose_approval``."""
 
     async def after_execute_tool(self, event: ToolCallFinished) -> None:
         """See ``on.after_execute_tool``."""

@@ -46,7 +46,10 @@ KINDS = {
 }
 """Kind of contribution to the hook that gives it."""
 
-OPEN_HOOKS: dict[str, type[object]] = {"contribute_jobs": SystemJob, "contribute_triggers": Trigger}
+OPEN_HOOKS: dict[str, type[object]] = {
+    "contribute_jobs": SystemJob,
+    "contribute_triggers": Trigger,
+}
 """Contribution hooks whose items are objects, for the plugins that declare to read them."""
 
 

@@ -100,6 +100,11 @@ class Sessions:
         self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self._recent: OrderedDict[str, Session] = OrderedDict()
 
+    @property
+    def store(self) -> SessionStore:
+        """Where sessions are kept."""
+        return self._store
+
     async def open(self, key: str, *, wait_for_room: bool = False) -> Session:
         """Return the session of `key`; a new one is stored with its first message.
 

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from loguru import Logger
     from pydantic import BaseModel, SecretStr
 
+    from nanobot_core.contracts.client import AgentClient, EventSink
     from nanobot_core.contracts.context import (
         Contributed,
         ContributionHook,
         EventHook,
         PluginContext,
     )
+    from nanobot_core.contracts.operation import Operations
     from nanobot_core.contracts.service import GatewayAccess
 
     SettingsT = TypeVar("SettingsT", bound=BaseModel)
@@ -69,11 +71,20 @@ class FakeGateway:
     Args:
         address: see above; a free port of the loopback by default.
         secret: see above.
+        client: what `client` returns.
+        operations: what `operations` returns.
     """
 
     def __init__(
-        self, address: tuple[str, int] = ("127.0.0.1", 0), secret: SecretStr | None = None
+        self,
+        address: tuple[str, int] = ("127.0.0.1", 0),
+        secret: SecretStr | None = None,
+        *,
+        client: AgentClient | None = None,
+        operations: Operations | None = None,
     ) -> None:
+        self._client = client
+        self._operations = operations
         self.address: tuple[str, int] = address
         self.secret: SecretStr | None = secret
         self.current: GatewayStatus = GatewayStatus(
@@ -101,12 +112,32 @@ class FakeGateway:
         *,
         access: Literal["open", "token"] = "token",
         plugin: str = "example",
+        start_limit_s: float | None = None,
+        max_body_bytes: int | None = None,
     ) -> None:
         """Add a route; one that was mounted before counts as reloaded."""
-        mount = Mount(path=path, app=f"{plugin}:app", access=access)
+        mount = Mount(
+            path=path,
+            app=f"{plugin}:app",
+            access=access,
+            start_limit_s=start_limit_s,
+            max_body_bytes=max_body_bytes,
+        )
         self._instances[path] += 1
         route = Route(plugin=plugin, mount=mount, load=load, instance=self._instances[path])
         self.mounted.append(route)
+
+    @property
+    def client(self) -> AgentClient:
+        """What the test has given."""
+        assert self._client is not None, "give the FakeGateway a client"
+        return self._client
+
+    @property
+    def operations(self) -> Operations:
+        """What the test has given."""
+        assert self._operations is not None, "give the FakeGateway operations"
+        return self._operations
 
     async def status(self) -> GatewayStatus:
         """Return what the test has set."""
@@ -160,8 +191,8 @@ class FakeAgent:
         self.answer: Callable[[AgentTask], str | TaskOutcome] = lambda task: task.messages[-1].text
         self.budget: int = 40_000
 
-    async def run(self, task: AgentTask) -> TaskOutcome:
-        """Keep the task and answer it; its tools are not called."""
+    async def run(self, task: AgentTask, on_event: EventSink | None = None) -> TaskOutcome:
+        """Keep the task and answer it; its tools are not called, and there are no events."""
         self.tasks.append(task)
         answer = self.answer(task)
         if isinstance(answer, TaskOutcome):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nanobot_core.agent.run import ignore_event
+from nanobot_core.contracts.client import ignore_event
 from nanobot_core.errors import BusError, SessionError
 from nanobot_core.events import StopReason, TurnOutcome
 from nanobot_core.messages import InboundMessage, OutboundMessage

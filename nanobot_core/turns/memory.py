@@ -57,7 +57,9 @@ def memory_of(
         is_owner: the owner wrote it.
     """
     given = message.assignment
-    is_chats = source == "chat" if given is None else given.requester.authority != "machine"
+    is_chats = (
+        source in {"chat", "api"} if given is None else given.requester.authority != "machine"
+    )
     is_elsewhere = is_owner and not is_chats  # a terminal, or a program
     if sharing == "shared" or is_elsewhere:
         return OWNERS_MEMORY

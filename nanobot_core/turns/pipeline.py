@@ -157,6 +157,8 @@ class TurnPipeline:
             memory=memory_of(message, source, scope, is_owner=request.is_owner),
             is_group=message.is_group,
             assignment=message.assignment,
+            tools=request.tools,
+            folder=request.folder,
         )
 
     async def report_end(self, assignment: Assignment, outcome: TurnOutcome) -> None:
@@ -189,7 +191,7 @@ class TurnPipeline:
     async def _take_turn(
         self, request: TurnRequest, turn: TurnInfo, generation: Generation
     ) -> TurnOutcome:
-        started, hooks = time.perf_counter(), self._hooks_for(request, generation)
+        started, hooks = time.perf_counter(), self.hooks_for(request, generation)
         outcome = TurnOutcome(turn=turn, reply=None, stop_reason="cancelled")
         try:
             work = self._answer(request, turn, hooks, generation)
@@ -224,7 +226,8 @@ class TurnPipeline:
         async with self.locks.hold(key):
             return await self.sessions.delete(key)
 
-    def _hooks_for(self, request: TurnRequest, generation: Generation) -> Hooks:
+    def hooks_for(self, request: TurnRequest, generation: Generation) -> Hooks:
+        """Return the call points of a turn, its own hooks included."""
         hooks = generation.hooks
         for extra in request.hooks:
             hooks = hooks.extended(extra.implementations(self.clock))
@@ -327,14 +330,13 @@ class TurnPipeline:
         name = request.model or (given and given.model) or _text(session.state.metadata, "model")
         return await self.setup.models.choice(name)
 
-    async def _spec(
+    async def run_spec(
         self, turn: TurnInfo, hooks: Hooks, tools: TurnTools, choice: ModelChoice
     ) -> AgentRunSpec:
         """Return a run of the agent for a turn, without messages."""
         files = await self.setup.reach.guard_for(turn)
         spec = self.setup.run_spec(turn, hooks, await tools.offered(), files, choice)
-        given = turn.assignment
-        most = given.max_iterations if given else None
+        most = turn.assignment.max_iterations if turn.assignment else None
         return replace(
             spec,
             redact=self.redact,
@@ -344,7 +346,7 @@ class TurnPipeline:
 
     async def _run(self, work: _Turn) -> AgentRunResult:
         metadata, start, choice = work.session.state.metadata, work.start, work.choice
-        spec = await self._spec(work.info, work.hooks, work.tools, choice)
+        spec = await self.run_spec(work.info, work.hooks, work.tools, choice)
         messages = await self.setup.requests.build(
             RequestParts(
                 turn=work.info,
@@ -418,7 +420,7 @@ class TurnPipeline:
         if session.state.checkpoint is None:
             return
         calls = open_calls(session.stored)
-        spec = await self._spec(turn, hooks, tools, choice)
+        spec = await self.run_spec(turn, hooks, tools, choice)
         again = [
             call
             for call in calls

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nanobot_core.agent.shortening import room_of
 from nanobot_core.contracts.agent import AgentTask, TaskOutcome
+from nanobot_core.contracts.client import ignore_event
 from nanobot_core.events import TurnInfo, TurnOutcome
 from nanobot_core.ids import new_id
 from nanobot_core.messages import InboundMessage
@@ -18,6 +19,7 @@ from nanobot_core.turns.request import TurnRequest
 
 if TYPE_CHECKING:
     from nanobot_core.assignment import Assignment
+    from nanobot_core.contracts.client import EventSink
     from nanobot_core.turns.pipeline import TurnPipeline
 
 
@@ -33,8 +35,11 @@ class PluginTasks:
         self._plugin = plugin
         self._pipeline = pipeline
 
-    async def run(self, task: AgentTask) -> TaskOutcome:
+    async def run(self, task: AgentTask, on_event: EventSink | None = None) -> TaskOutcome:
         """Do `task`; see `AgentAccess.run`."""
+        if task.caller_tools and (task.tools or task.output):
+            msg = "a task with tools of its caller cannot have others, or end with an object"
+            raise ValueError(msg)
         pipeline = self._pipeline()
         turn = TurnInfo(
             id=new_id(),
@@ -55,8 +60,10 @@ class PluginTasks:
                 max_iterations=task.max_iterations,
                 max_tokens=task.max_tokens or spec.max_tokens,
                 output=task.output,
+                caller_tools=task.caller_tools,
                 redact=pipeline.redact,
-                stream=False,
+                stream=on_event is not None,
+                on_event=on_event or ignore_event,
             )
         )
         return TaskOutcome(
@@ -65,6 +72,8 @@ class PluginTasks:
             usage=done.usage,
             tools_used=done.tools_used,
             output=done.output,
+            calls=done.calls,
+            model=done.model,
         )
 
     async def work(self, assignment: Assignment, content: str) -> TurnOutcome:

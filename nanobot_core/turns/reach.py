@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot_core.agent.results import ResultFiles
@@ -38,8 +39,9 @@ class Reach:
 
     The owner may use the workspace; paths outside are refused under
     ``tools.restrict_to_workspace``, and need an approval otherwise. A guest may use a folder of
-    their own, and nothing else unless ``tools.guests`` allows it. Long results can be read in
-    their own session.
+    their own, and nothing else unless ``tools.guests`` allows it. A program of the owner's, such as
+    an editor, may name another folder instead of the workspace. Long results can be read in their
+    own session.
 
     Attributes:
         results: keeps long results of tools.
@@ -51,11 +53,12 @@ class Reach:
         self._protected = loaded.protected_paths
         self._media = loaded.home / "media"
         self.results: ResultFiles = results
-        self._guards: dict[tuple[str, str, str, bool], PathGuard] = {}
+        self._guards: dict[tuple[str, str, str, bool, str], PathGuard] = {}
 
     async def guard_for(self, turn: TurnInfo) -> PathGuard:
         """Return the guard for the calls of a turn; makes the folder of a guest."""
-        key = (turn.session_key, turn.channel, first_part(turn.sender_id), turn.is_owner)
+        sender = first_part(turn.sender_id)
+        key = (turn.session_key, turn.channel, sender, turn.is_owner, turn.folder)
         if (guard := self._guards.get(key)) is None:
             if len(self._guards) >= MAX_GUARDS:
                 self._guards.clear()
@@ -80,7 +83,8 @@ class Reach:
             read_roots=[self.results.folder_of(turn.session_key)],
         )
         if turn.is_owner:
-            return guard(self._workspace, restricted=self._tools.restrict_to_workspace)
+            folder = Path(turn.folder).resolve() if turn.folder else self._workspace
+            return guard(folder, restricted=self._tools.restrict_to_workspace)
         own = self._workspace
         if self._tools.guests.files != "workspace":
             name = f"{GUESTS_FOLDER}/{safe_name(f'{turn.channel}:{first_part(turn.sender_id)}')}"
@@ -123,7 +127,8 @@ class TurnTools:
 
     async def _offered_of(self, registry: ToolRegistry) -> ToolRegistry:
         # By default nothing is removed, so that not every turn checks every name.
-        is_limited = not self._turn.is_owner or self._turn.assignment is not None
+        turn = self._turn
+        is_limited = not turn.is_owner or turn.assignment is not None or bool(turn.tools)
         if is_limited or "*" not in self._rules.allow or self._rules.deny:
             names = [entry.definition.name for entry in registry if self._is_offered(entry)]
             if len(names) != len(registry):
@@ -146,6 +151,8 @@ class TurnTools:
         if not _match_any(names, rules.allow) or _match_any((*names, entry.own_name), rules.deny):
             return False
         if (given := self._turn.assignment) and not given.admits(names, [entry.own_name]):
+            return False
+        if not all(rule.admits(names, [entry.own_name]) for rule in self._turn.tools):
             return False
         if self._turn.is_owner or entry.declared.for_guests:
             return True

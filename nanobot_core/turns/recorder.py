@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nanobot_core.agent.run import EventSink
+from nanobot_core.contracts.client import EventSink
 from nanobot_core.contracts.store import Checkpoint
 from nanobot_core.errors import SessionError
 from nanobot_core.events import RunEvent, StreamRestarted, TextStreamed, TurnInfo

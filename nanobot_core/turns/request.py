@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nanobot_core.agent.run import EventSink, Send, ignore_event
+from nanobot_core.agent.run import Send
+from nanobot_core.contracts.client import EventSink, ignore_event
 from nanobot_core.contracts.tool import no_chat
 from nanobot_core.events import TurnSource
 from nanobot_core.hooks.agent_hook import AgentHook
@@ -16,6 +17,7 @@ from nanobot_core.turns.assigned import Standing, standing_by_request
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from nanobot_core.assignment import ToolRule
     from nanobot_core.turns.commands import Controls
 
 
@@ -39,6 +41,8 @@ class TurnRequest:
         is_queued: the message comes from the message queue, which keeps it until it is answered.
         more: returns new messages of the session; each is added to the turn.
         is_retried: whether the message queue hands the message out again if the turn is cancelled.
+        tools: what limits the tools besides the configuration.
+        folder: working folder instead of the workspace, absolute, or empty; not for guests.
     """
 
     message: InboundMessage
@@ -52,6 +56,8 @@ class TurnRequest:
     is_queued: bool = False
     more: Callable[[], Awaitable[Sequence[InboundMessage]]] = _no_messages
     is_retried: Callable[[], bool] = lambda: False
+    tools: tuple[ToolRule, ...] = ()
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

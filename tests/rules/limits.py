@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 24_500
+CORE: Final = 25_450
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -28,17 +28,19 @@ CLASSES: Final = 20
 OUTSIDE_CORE: Final = frozenset({"chat", "cli", "install", "testing"})
 
 MODULES: Final = {
-    "__init__": Size(250, 406),  # deprecated names are reported
+    # Deprecated names are reported; clients, operations and panels are public.
+    "__init__": Size(250, 460),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted, a run
     # can have to end with an object; failed providers cool down; who changes the beginning of
     # requests is charged for it.
     "assignment": Size(40, 60),
-    "agent": Size(1100, 2395),
+    "agent": Size(1100, 2405),
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models, within bounds of what services may list.
-    "app": Size(1500, 2915),
+    # What editors, APIs and pages need: sessions, turns and tool calls of programs, operations.
+    "app": Size(1500, 3520),
     # Restart, installation, sign-in to providers, models and their choice, local servers.
     "cli": Size(2300, 4300),
     "bus": Size(1000, 1290),  # the type of assignments is built once
@@ -48,7 +50,7 @@ MODULES: Final = {
     "chat": Size(1100, 2390),
     "clock": Size(20, 30),
     # The keys of each channel of the original that have no counterpart.
-    "config": Size(900, 1835),  # with the keys of all formats of the original
+    "config": Size(900, 1845),  # with the keys of all formats of the original
     "deprecation": Size(40, 60),
     "disk": Size(30, 62),
     "errors": Size(120, 150),
@@ -73,12 +75,12 @@ MODULES: Final = {
     # One HTTP client, event streams, errors and answers for all providers behind HTTP.
     "providers": Size(1000, 1225),
     "record": Size(60, 90),
-    "sessions": Size(600, 1007),
+    "sessions": Size(600, 1012),
     "tasks": Size(150, 174),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     # Stand-ins of chat platforms, and a day of a gateway on each of them.
     # A strict service for each protocol of models; results as files for programs.
-    "testing": Size(1800, 5970),
+    "testing": Size(1800, 6000),
     "text": Size(120, 145),
     "thoughts": Size(150, 175),
     # Stored, and renewed by one process of several.
@@ -87,7 +89,7 @@ MODULES: Final = {
     "tools": Size(600, 1070),
     # Memory; processes that share a session; answers that are objects; work without a message;
     # answers name the passages that were read.
-    "turns": Size(650, 1850),
+    "turns": Size(650, 1875),
 }
 """Modules of the core; a package counts with all its files. Every module needs an entry."""
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nanobot_core.agent.run import ignore_event
 from nanobot_core.app.client import ControlClient
 from nanobot_core.app.lock import is_running
 from nanobot_core.cli.service_file import service_file
+from nanobot_core.contracts.client import ignore_event
 from nanobot_core.events import TurnOutcome
 from tests.integration.cli.conftest import CONFIG, CommandLine
 from tests.integration.cli.terminal import LIMIT_S

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import pytest
 
 from nanobot_core import AuthenticationFailed, Nanobot
-from nanobot_core.agent.run import ignore_event
 from nanobot_core.app import client as client_module, control, wire
 from nanobot_core.app.client import ControlClient
 from nanobot_core.app.wire import ControlError
+from nanobot_core.contracts.client import ignore_event
 from nanobot_core.events import RunEvent, TextStreamed, ToolCallStarted
 from nanobot_core.messages import JsonObject
 from tests.gateways import GatewayProcess, Platform, running, turn_begun, until, write_config

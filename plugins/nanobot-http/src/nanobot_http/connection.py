@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from nanobot_core import Mount
 
 _TOO_LARGE = "the body is too large"
 
@@ -26,26 +27,33 @@ class BodyLimit:
 
     Args:
         app: reads the body, if it wants to.
+        max_bytes: limit of mounts without one of their own.
+        mount_of: returns the mount that a path falls under, or ``None``.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, max_bytes: int, mount_of: Callable[[str], Mount | None]
+    ) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._mount_of = mount_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        size = 0
+        size, mount = 0, self._mount_of(scope["path"])
+        own = mount.max_body_bytes if mount else None
+        max_bytes = self._max_bytes if own is None else own
 
         async def counted_receive() -> Message:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > self._max_bytes:
+            if size > max_bytes:
                 raise HTTPException(413, _TOO_LARGE)
             return message
 
         # That the length is a number, and not a long one, has been checked by h11.
-        if int(Headers(scope=scope).get("content-length", "0")) > self._max_bytes:
+        if int(Headers(scope=scope).get("content-length", "0")) > max_bytes:
             await PlainTextResponse(_TOO_LARGE, 413)(scope, receive, send)
         else:
             await self._app(scope, counted_receive, send)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from loguru import Logger
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from nanobot_core import PluginContext
+    from nanobot_core import Mount, PluginContext
     from nanobot_http.caller import Access
     from nanobot_http.health import RequestCounts
     from nanobot_http.settings import HttpSettings
@@ -32,7 +32,7 @@ class Gate:
         app: the application behind the gate.
         counts: learns each answer's status.
         access: knows whose requests carry the secret.
-        open_mount: returns the open mount that a path falls under, or an empty string.
+        mount_of: returns the mount that a path falls under, or ``None``.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Gate:
         settings: HttpSettings,
         counts: RequestCounts,
         access: Access,
-        open_mount: Callable[[str], str],
+        mount_of: Callable[[str], Mount | None],
     ) -> None:
         self._app = app
         self._access = access
-        self._open_mount = open_mount
+        self._mount_of = mount_of
         self._clock = ctx.clock
         self._log: Logger = ctx.logger
         self._rates = ClientRates(settings.requests_per_minute, ctx.clock)
@@ -69,10 +69,11 @@ class Gate:
             # that produces without end would block the loop, and never learn that the peer is gone.
             await asyncio.sleep(0)
 
-        limit = asyncio.timeout(self._limit_s)
+        mount = self._mount_of(scope["path"])
+        limit = asyncio.timeout((mount and mount.start_limit_s) or self._limit_s)
         try:
             async with limit:
-                await self._admit(scope, receive, watched_send)
+                await self._admit(scope, receive, watched_send, mount)
         except TimeoutError:
             if status == 0:
                 answer = PlainTextResponse("no answer in time", 503, {"connection": "close"})
@@ -89,7 +90,7 @@ class Gate:
                 _client(scope),
             )
 
-    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, send: Send, mount: Mount | None) -> None:
         """Answer a request, unless its client has sent too many for the same purpose."""
         client = _client(scope)
         if (refusal := self._refusal(scope)) is not None:
@@ -99,7 +100,8 @@ class Gate:
             wait_s = self._rates.wait_s(client, "secret")
             await (too_many(wait_s) if wait_s > 0 else self._app)(scope, receive, send)
         else:
-            caller = Caller(self._rates, client, self._open_mount(scope["path"]))
+            is_open = mount is not None and mount.access == "open"
+            caller = Caller(self._rates, client, mount.path if mount and is_open else "")
 
             async def answer(message: Message) -> None:
                 await send(caller.answered(message))

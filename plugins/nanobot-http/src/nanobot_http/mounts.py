@@ -15,7 +15,7 @@ from nanobot_http.health import OWN_SEGMENTS, UNAUTHORIZED_HEADERS
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-    from nanobot_core import AsgiApp, GatewayAccess, PluginContext, Route
+    from nanobot_core import AsgiApp, GatewayAccess, Mount, PluginContext, Route
     from nanobot_http.caller import Access
 
 RETRY_S = 30.0
@@ -34,7 +34,8 @@ class _Slot:
 
 def find_route(gateway: GatewayAccess, path: str) -> Route | None:
     """Return the mount that contains `path`, or ``None``."""
-    if path.split("/", 2)[1] in OWN_SEGMENTS:
+    # Before it is checked, a path can be anything, such as the asterisk of OPTIONS.
+    if not path.startswith("/") or path.split("/", 2)[1] in OWN_SEGMENTS:
         return None
     for route in gateway.routes():
         prefix = route.mount.path.rstrip("/")
@@ -43,10 +44,10 @@ def find_route(gateway: GatewayAccess, path: str) -> Route | None:
     return None
 
 
-def open_mount(gateway: GatewayAccess, path: str) -> str:
-    """Return the path of the open mount that contains `path`, or an empty string."""
+def find_mount(gateway: GatewayAccess, path: str) -> Mount | None:
+    """Return the mount that contains `path`, or ``None``; see `find_route`."""
     route = find_route(gateway, path)
-    return route.mount.path if route is not None and route.mount.access == "open" else ""
+    return route.mount if route else None
 
 
 class PluginMounts:

@@ -21,7 +21,7 @@ from nanobot_http.connection import MAX_HEAD_BYTES, BodyLimit, BoundedConnection
 from nanobot_http.gate import Gate
 from nanobot_http.health import HealthRoutes, RequestCounts
 from nanobot_http.listener import is_loopback, listener_url, open_listener
-from nanobot_http.mounts import PluginMounts, open_mount
+from nanobot_http.mounts import PluginMounts, find_mount
 from nanobot_http.settings import HttpSettings
 
 if TYPE_CHECKING:
@@ -118,10 +118,10 @@ class HttpService(Service):
             routes=[*health.routes(), Mount("", app=PluginMounts(gateway, access, self._ctx))],
             middleware=[
                 Middleware(
-                    Gate, self._ctx, settings, self._counts, access, partial(open_mount, gateway)
+                    Gate, self._ctx, settings, self._counts, access, partial(find_mount, gateway)
                 ),
                 Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
-                Middleware(BodyLimit, settings.max_body_bytes),
+                Middleware(BodyLimit, settings.max_body_bytes, partial(find_mount, gateway)),
             ],
         )
 

@@ -1,0 +1,216 @@
+"""GatewayOperations: what an owner does with the gateway, for plugins such as a web page."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import BaseModel, TypeAdapter
+
+from nanobot_core.app.checks import find_problems
+from nanobot_core.app.reloading import describe
+from nanobot_core.config.editing import change_values
+from nanobot_core.config.environment import process_environment, resolve_config_path
+from nanobot_core.config.loading import read_config
+from nanobot_core.config.models import Settings
+from nanobot_core.config.secrets import MASK, mask_tree
+from nanobot_core.config.tree import fold, overlay, parse_path, resolve
+from nanobot_core.contracts.operation import Configuration, OpenQuestion, PluginEntry, SettingsForm
+from nanobot_core.errors import ConfigInvalid, ConfigProblem, ConfigUnreadable
+from nanobot_core.plugins.health import QUIET_STATES
+
+if TYPE_CHECKING:
+    from nanobot_core.app.gateway import Gateway
+    from nanobot_core.contracts.bus import DeadLetter
+    from nanobot_core.contracts.operation import PluginChange
+    from nanobot_core.messages import JsonObject, JsonValue
+    from nanobot_core.plugins.catalogue import Catalogue
+
+MAX_LOG_BYTES: Final = 512 * 1024
+"""Of the end of the log that is read at once."""
+_CHANGED = "it was changed meanwhile; load the settings again and repeat the change"
+
+
+class GatewayOperations:
+    """The `Operations` of a gateway.
+
+    Args:
+        gateway: the gateway.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._configuring = asyncio.Lock()
+
+    def questions(self) -> Sequence[OpenQuestion]:
+        """Return the tool calls that wait for an approval, the oldest first."""
+        return self._gateway.approvals.questions()
+
+    async def answer_question(self, question_id: str, *, allowed: bool, by: str) -> bool:
+        """Answer a question; False if it is not open any more."""
+        return await self._gateway.approvals.resolve(question_id, allowed=allowed, by=by)
+
+    async def stop_turn(self, session_key: str) -> bool:
+        """Stop the turn of a session and the work for it."""
+        return await self._gateway.stop_turn(session_key)
+
+    async def dead_letters(self) -> Sequence[DeadLetter]:
+        """Return the messages that were given up."""
+        return await self._gateway.bus.dead_letters()
+
+    async def retry(self, letter_id: str) -> bool:
+        """Try a dead letter again."""
+        return await self._gateway.bus.revive(letter_id)
+
+    async def drop(self, letter_id: str) -> bool:
+        """Delete a dead letter."""
+        return await self._gateway.bus.drop(letter_id)
+
+    def plugins(self) -> Sequence[PluginEntry]:
+        """Return the condition of every plugin."""
+        return [
+            PluginEntry(
+                id=report.id,
+                state=report.state,
+                is_quiet=report.state in QUIET_STATES,
+                reason=report.reason,
+                remedy=report.remedy,
+                version=report.version,
+                distribution=report.distribution,
+                summary=report.summary,
+                gives=tuple(f"{kind}: {', '.join(each)}" for kind, each in report.gives.items()),
+                capabilities=tuple(report.capabilities),
+                calls=sum(hook.calls for hook in report.hooks),
+                errors=sum(hook.errors + hook.timeouts for hook in report.hooks),
+                total_s=sum(hook.total_s for hook in report.hooks),
+                blocked_s=report.costs.blocked_s,
+                tool_tokens=report.tool_tokens,
+            )
+            for report in self._gateway.bot.plugins.reports()
+        ]
+
+    async def change_plugin(self, plugin_id: str, change: PluginChange) -> str:
+        """Enable, disable or reload a plugin."""
+        words = {
+            "enable": ["enable", plugin_id],
+            "disable": ["disable", plugin_id],
+            "disable-cascade": ["disable", plugin_id, "--cascade"],
+            "reload": ["reload", plugin_id],
+        }
+        return await self._gateway.change_plugin(words[change])
+
+    async def configuration(self) -> Configuration:
+        """Return what can be configured, with the present values."""
+        file, plugins = self._file(), self._gateway.bot.plugins
+        forms = await asyncio.to_thread(lambda: tuple(self._forms(plugins.catalogue)))
+        return Configuration(
+            file=str(file), revision=await asyncio.to_thread(_revision, file), forms=forms
+        )
+
+    async def configure(self, changes: Mapping[str, JsonValue], revision: str) -> str:
+        """Change values in the configuration file, and apply them."""
+        async with self._configuring:
+            await asyncio.to_thread(partial(self._write, changes, revision))
+            return describe(await self._gateway.reloader.reload())
+
+    async def log(self, lines: int) -> Sequence[str]:
+        """Return the last lines of the log."""
+        file = self._gateway.bot.loaded.home / "logs" / "nanobot.log"
+        found = await asyncio.to_thread(_tail, file)
+        return found[-lines:] if lines > 0 else []
+
+    def _file(self) -> Path:
+        loaded = self._gateway.bot.loaded
+        return loaded.path or resolve_config_path(None, process_environment(), loaded.home)
+
+    def _forms(self, catalogue: Catalogue) -> Iterator[SettingsForm]:
+        loaded = self._gateway.bot.loaded
+        values = mask_tree(loaded.settings.model_dump(mode="json"), loaded.redactor)
+        overlay(values, loaded.masked(), {}, {})
+
+        def form(path: str, owner: str, schema: JsonObject) -> SettingsForm:
+            found, value = resolve(values, parse_path(path))
+            is_set = len(found) == len(parse_path(path)) and isinstance(value, dict)
+            start = f"{fold(path)}."
+            return SettingsForm(
+                path=path,
+                owner=owner,
+                schema=schema,
+                values=value if is_set and isinstance(value, dict) else {},
+                fixed={
+                    at: origin.source
+                    for at, origin in loaded.origins.items()
+                    if fold(at).startswith(start) and origin.source != str(loaded.path)
+                },
+            )
+
+        for name, info in Settings.model_fields.items():
+            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+                schema = TypeAdapter(info.annotation).json_schema(by_alias=False)
+                yield form(name, "", schema)
+        for selection in catalogue.selections.values():
+            manifest = selection.plugin.manifest
+            for section in manifest.settings if manifest else ():
+                yield form(section.path, selection.plugin.id, section.schema)
+
+    def _write(self, changes: Mapping[str, JsonValue], revision: str) -> None:
+        """Check the changes, and write them in one step."""
+        file, bot = self._file(), self._gateway.bot
+        if wrong := [path for path, value in changes.items() if _has_mask(value)]:
+            expected = "expected a new secret, not the mask that stands for the present one"
+            raise ConfigInvalid([ConfigProblem(path, expected) for path in wrong])
+        if _revision(file) != revision:
+            raise ConfigUnreadable(str(file), _CHANGED)
+        given = {path: value for path, value in changes.items() if value is not None}
+        loaded = read_config(bot.loaded.path, home=bot.loaded.home, overrides=given)
+        concerned = [
+            found
+            for found in find_problems(loaded, bot.plugins.catalogue)
+            if found.level == "error" and any(_is_within(found.path, path) for path in changes)
+        ]
+        if concerned:
+            raise ConfigInvalid(concerned)
+        if _revision(file) != revision:
+            raise ConfigUnreadable(str(file), _CHANGED)
+        change_values(file, changes)
+
+
+def _is_within(problem: str, path: str) -> bool:
+    """Whether a problem is about what is set at `path`, or about a section around it."""
+    problem, path = fold(problem), fold(path)
+    return f"{problem}.".startswith((f"{path}.", f"{path}[")) or f"{path}.".startswith(
+        f"{problem}."
+    )
+
+
+def _has_mask(value: JsonValue) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_mask, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_mask, value))
+    return isinstance(value, str) and MASK in value
+
+
+def _revision(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return "absent"
+    except OSError as error:
+        raise ConfigUnreadable(str(file), error.strerror or str(error)) from error
+
+
+def _tail(file: Path) -> list[str]:
+    try:
+        with file.open("rb") as opened:
+            size = opened.seek(0, os.SEEK_END)
+            opened.seek(max(0, size - MAX_LOG_BYTES))
+            lines = opened.read().decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return lines[1:] if size > MAX_LOG_BYTES else lines
