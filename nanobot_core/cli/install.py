@@ -20,9 +20,14 @@ from nanobot_core.cli.plugins import AsJson, PluginId, reload_gateway
 from nanobot_core.cli.progress import Bar
 from nanobot_core.errors import InstallError
 from nanobot_core.install.change import carry_out, enable, required_name
-from nanobot_core.install.environment import Interpreter, find_environment
+from nanobot_core.install.environment import (
+    Interpreter,
+    describe_environment,
+    find_environment,
+)
 from nanobot_core.install.indexes import refresh_indexes
 from nanobot_core.install.installer import Installer, installer_for
+from nanobot_core.install.journal import Journal
 from nanobot_core.install.lock import (
     Lock,
     installed_lock,
@@ -31,12 +36,13 @@ from nanobot_core.install.lock import (
     to_restore,
     write_lock,
 )
-from nanobot_core.install.place import Place, exclusive
+from nanobot_core.install.place import Place, exclusive, journal_folder
 from nanobot_core.install.plan import Plan, PlannedPlugin, installed_distributions
 from nanobot_core.install.planner import Planner
 from nanobot_core.install.removal import carry_out_removal, plan_removal
 from nanobot_core.install.single_file import add_file
 from nanobot_core.install.source import Source, parse_source
+from nanobot_core.plugins.index import load_installed, local_plugins
 from nanobot_core.plugins.published import Published
 from nanobot_core.record import dataclass
 
@@ -104,7 +110,11 @@ class _Work:
 
 @contextmanager
 def _work(
-    ctx: typer.Context, *arguments: str, yes: bool = False, as_json: bool = False
+    ctx: typer.Context,
+    *arguments: str,
+    yes: bool = False,
+    as_json: bool = False,
+    installs: bool = True,
 ) -> Iterator[_Work]:
     """Prepare a change of the environment; one that was interrupted is undone first.
 
@@ -113,13 +123,17 @@ def _work(
         arguments: the command of pip for the same purpose.
         yes: do not ask.
         as_json: print JSON.
+        installs: it needs an environment that can be written, because it concerns distributions.
     """
     options = options_of(ctx)
     loaded = load_settings(options, lenient=True)
     with ExitStack() as stack:
         stack.enter_context(exclusive(loaded.home))
+        here = Interpreter.running()
         place = Place(
-            environment=find_environment(Interpreter.running(), *arguments),
+            environment=(
+                find_environment(here, *arguments) if installs else describe_environment(here)
+            ),
             home=loaded.home,
             config=config_file(options),
             given_config=options.config,
@@ -155,7 +169,8 @@ def add(ctx: typer.Context, what: What, yes: Yes = False, as_json: AsJson = Fals
 
     Examples: nanobot plugins add nanobot-telegram; nanobot plugins add ./my_tool.py
     """
-    with _work(ctx, "install", *what, yes=yes, as_json=as_json) as work:
+    installs = not all(each.endswith(".py") for each in what)
+    with _work(ctx, "install", *what, yes=yes, as_json=as_json, installs=installs) as work:
         sources = [parse_source(each, Path.cwd(), work.published) for each in what]
         files = [each.path for each in sources if each.kind == "file" and each.path]
         others = [each for each in sources if each.kind != "file"]
@@ -325,7 +340,12 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Remove a plugin, however broken it is; its data and its settings stay."""
-    with _work(ctx, "uninstall", plugin_id, yes=yes, as_json=as_json) as work:
+    loaded = load_settings(options_of(ctx), lenient=True)
+    local = [each.id for each in local_plugins(loaded.settings.plugins.local, loaded.home)]
+    names = _distributions(loaded, [plugin_id])
+    pip = ("uninstall", "--yes", *(names or [plugin_id]))
+    installs = plugin_id not in local
+    with _work(ctx, *pip, yes=yes, as_json=as_json, installs=installs) as work:
         removal = plan_removal(plugin_id, work.place, work.loaded)
         names = [*removal.names, *(removal.unneeded if with_dependencies else ())]
         if names:
@@ -365,11 +385,19 @@ def upgrade(
     as_json: AsJson = False,
 ) -> None:
     """Install newer versions; one that reaches more than before needs your consent."""
-    with _work(ctx, "install", "--upgrade", *(plugin_ids or ()), yes=yes, as_json=as_json) as work:
+    names = _distributions(load_settings(options_of(ctx), lenient=True), plugin_ids or ())
+    with _work(ctx, "install", "--upgrade", *names, yes=yes, as_json=as_json) as work:
         sources = _upgradable(work, plugin_ids or [])
         if not sources:
             fail("no installed plugin can be upgraded; see nanobot plugins list")
         _install(work, _planned(work, sources, upgrade=True))
+
+
+def _distributions(loaded: LoadedConfig, ids: Sequence[str]) -> list[str]:
+    """Return the distributions of these plugins, or of all that are not working copies."""
+    here = load_installed(loaded.home / "cache")
+    chosen = [each for each in here if (each.id in ids if ids else not each.editable)]
+    return sorted({each.distribution for each in chosen})
 
 
 def _upgradable(work: _Work, ids: Sequence[str]) -> list[Source]:
@@ -394,21 +422,30 @@ def sync(
     as_json: AsJson = False,
 ) -> None:
     """Install what plugins.install names and is missing; nothing is removed."""
-    with _work(ctx, "install", "...", yes=yes, as_json=as_json) as work:
-        lock = _lock_of(work) if locked else None
-        texts = _missing(work) if lock is None else _not_as_locked(lock)
-        base = work.place.config.parent
-        sources = [parse_source(each, base, work.published) for each in texts]
-        if not sources:
-            if as_json:
-                print_json({"changes": [], "plugins": [], "todo": []})
-            work.say("nothing to install")
-            return
-        _install(work, _planned(work, sources, lock=lock))
+    options = options_of(ctx)
+    lock = _lock_of(config_file(options)) if locked else None
+    loaded = load_settings(options, lenient=True)
+    # An environment that is complete need not be writable.
+    lines = _to_install(loaded, lock)
+    if lines or Journal(journal_folder(loaded.home)).is_open:
+        with _work(ctx, "install", *lines, yes=yes, as_json=as_json) as work:
+            lines = _to_install(work.loaded, lock)  # an interrupted change is undone now
+            base = work.place.config.parent
+            if sources := [parse_source(each, base, work.published) for each in lines]:
+                _install(work, _planned(work, sources, lock=lock))
+    if lines:
+        return
+    if as_json:
+        print_json({"changes": [], "plugins": [], "todo": []})
+    (stderr() if as_json else stdout()).print("nothing to install")
 
 
-def _lock_of(work: _Work) -> Lock:
-    file = lock_path(work.place.config)
+def _to_install(loaded: LoadedConfig, lock: Lock | None) -> list[str]:
+    return _missing(loaded) if lock is None else _not_as_locked(lock)
+
+
+def _lock_of(config: Path) -> Lock:
+    file = lock_path(config)
     lock = read_lock(file)
     if lock is None:
         fail(f"there is no {file}; write it with nanobot plugins lock")
@@ -420,13 +457,13 @@ def _not_as_locked(lock: Lock) -> list[str]:
     return [f"{name}=={lock.distributions[name].version}" for name in names]
 
 
-def _missing(work: _Work) -> list[str]:
+def _missing(loaded: LoadedConfig) -> list[str]:
     """Return the lines of ``plugins.install`` that are not satisfied."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     installed = installed_distributions()
     found = []
-    for line in work.loaded.settings.plugins.install:
+    for line in loaded.settings.plugins.install:
         distribution = installed.get(required_name(line))
         if distribution is None:
             found.append(line)

@@ -98,6 +98,13 @@ def _root(
     ] = False,
 ) -> None:
     """Commands read these options from the context, see `options_of`."""
+    from nanobot_core.config.environment import (
+        process_environment,
+        provide_temporary_folder,
+        resolve_home,
+    )
+
+    provide_temporary_folder(resolve_home(process_environment()))
 
 
 def run() -> NoReturn:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PREFIX = "NANOBOT_"
 _NO_VALUES = frozenset(("NANOBOT_CONFIG", "NANOBOT_HOME", "NANOBOT_PROFILE"))
+_TEMPORARY = ("/tmp", "/var/tmp", "/usr/tmp")  # noqa: S108 - where tempfile looks, not a path to use
 CONFIG_NAMES = ("config.yaml", "config.yml", "config.json")
 
 
@@ -59,6 +60,24 @@ def named_config_path(option: Path | None, environ: Mapping[str, str]) -> Path |
     """Return the file that the command line or ``NANOBOT_CONFIG`` names, absolute, or ``None``."""
     named = option or environ.get("NANOBOT_CONFIG")
     return expand_home(named).absolute() if named else None
+
+
+def provide_temporary_folder(home: Path) -> None:
+    """Let temporary files go into `home` if no folder of the system can be written.
+
+    That is so in a container with a read-only root. It applies to child processes, too.
+    """
+    folders = (*environment(("TMPDIR", "TEMP", "TMP")).values(), *_TEMPORARY)
+    if any(os.access(folder, os.W_OK | os.X_OK) for folder in folders):
+        return
+    from nanobot_core.disk import make_folder  # costs time, and is rarely needed
+
+    folder = home / "cache" / "tmp"
+    try:
+        make_folder(folder)
+    except OSError:
+        return  # what needs it reports that
+    os.environ["TMPDIR"] = str(folder)
 
 
 def expand_home(path: str | Path) -> Path:

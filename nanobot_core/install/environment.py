@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 import sysconfig
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -109,7 +110,7 @@ def find_environment(interpreter: Interpreter, *arguments: str) -> Environment:
     Raises:
         InstallError: nothing may be installed there; the remedy is the command to use instead.
     """
-    command = shlex.join([interpreter.python, "-m", "pip", *arguments])
+    command = _command(interpreter, arguments)
     image = f"in an image, add to its Dockerfile: RUN {command}"
     if interpreter.prefix == interpreter.base_prefix:
         own = "elsewhere, install nanobot in a virtual environment (python3 -m venv FOLDER)"
@@ -121,15 +122,28 @@ def find_environment(interpreter: Interpreter, *arguments: str) -> Environment:
         reason = f"{interpreter.site} is read-only for this account"
         other = f"if another account owns it, run as that account: {command}"
         raise _refusal(interpreter, reason, f"{image}; {other}")
+    if not interpreter.has_pip and not interpreter.uv:
+        reason = "it has no pip, and uv is not on PATH"
+        ways = f"install uv, or run {shlex.quote(interpreter.python)} -m ensurepip"
+        raise _refusal(interpreter, reason, ways)
+    return describe_environment(interpreter)
+
+
+def describe_environment(interpreter: Interpreter) -> Environment:
+    """Return the environment of `interpreter`, whether or not it can be changed."""
     owner = _owner(interpreter.prefix)
     uses_uv = owner in {"uv", "uv tool"} or not interpreter.has_pip
-    if uses_uv and not interpreter.uv:
-        uses_uv = False
-        if not interpreter.has_pip:
-            reason = "it has no pip, and uv is not on PATH"
-            ways = f"install uv, or run {shlex.quote(interpreter.python)} -m ensurepip"
-            raise _refusal(interpreter, reason, ways)
-    return Environment(interpreter=interpreter, owner=owner, uses_uv=uses_uv)
+    return Environment(
+        interpreter=interpreter, owner=owner, uses_uv=uses_uv and interpreter.uv is not None
+    )
+
+
+def _command(interpreter: Interpreter, arguments: Sequence[str]) -> str:
+    """Return the command of pip, or that of uv in an environment without pip."""
+    if interpreter.has_pip:
+        return shlex.join([interpreter.python, "-m", "pip", *arguments])
+    own = [each for each in arguments if each != "--yes"]  # uv never asks
+    return shlex.join(["uv", "pip", own[0], "--python", interpreter.python, *own[1:]])
 
 
 def _refusal(interpreter: Interpreter, reason: str, remedy: str) -> InstallError:

@@ -260,9 +260,10 @@ def _first_lack(known: Mapping[str, Selection], able: Collection[str]) -> Select
         for needed, specifiers in known[plugin_id].plugin.gives.requires.items():
             other = known.get(needed)
             if other is None:
-                why, remedy = "not installed", f"install or enable '{needed}'"
+                why, remedy = "not installed", _install_remedy(needed, sorted(known))
             elif needed not in able:
-                why, remedy = f"out: {other.condition.reason}", f"install or enable '{needed}'"
+                why = f"out: {other.condition.reason}"
+                remedy = other.condition.remedy or f"enable '{needed}'"
             elif (version := other.plugin.version) and not fits(
                 version, specifiers, unreadable=False
             ):

@@ -100,3 +100,14 @@ def test_a_read_only_environment_is_refused(
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
 
     assert "is read-only for this account" in refusal(interpreter)
+
+
+def test_without_pip_the_command_is_that_of_uv(
+    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer of the system is given, because root can write everywhere."""
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    bare = replace(interpreter, has_pip=False)
+
+    with pytest.raises(InstallError, match="RUN uv pip uninstall --python /env/bin/python x"):
+        find_environment(bare, "uninstall", "--yes", "x")

@@ -270,6 +270,12 @@ def test_a_required_plugin_may_have_a_range_of_versions(requirement: str, reason
     assert reason in chosen["shop"].condition.reason
 
 
+def test_a_missing_plugin_that_another_requires_is_named_as_it_is_installed() -> None:
+    chosen = decide([installed("shop", requires=["http"])])
+
+    assert chosen["shop"].condition.remedy == "run nanobot plugins add nanobot-http"
+
+
 @pytest.mark.promise(30)
 @pytest.mark.parametrize(
     ("others", "requirement", "reason"),
