@@ -233,6 +233,7 @@ if TYPE_CHECKING:
         ContextRequested as ContextRequested,
         DeliveryFinished as DeliveryFinished,
         ErrorRaised as ErrorRaised,
+        HookCalled as HookCalled,
         IterationFinished as IterationFinished,
         IterationStarted as IterationStarted,
         MessageComposed as MessageComposed,
@@ -394,7 +395,7 @@ _HOMES = {
         "nanobot_core.events": (
             "ApprovalRequested ApprovalResolved AssignmentFinished "
             "ContentReady ContextRequested DeliveryFinished ErrorRaised "
-            "IterationFinished IterationStarted MessageReceived MessageComposed "
+            "HookCalled IterationFinished IterationStarted MessageReceived MessageComposed "
             "MessageSent ModelRequested NoticeGiven ProgressMade RunEvent StopReason "
             "StreamEnded StreamRestarted StructuredOutcome TextStreamed "
             "ToolBatchStarted ToolCallFinished ToolCallProposed ToolCallStarted ToolDefinition "

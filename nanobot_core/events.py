@@ -401,6 +401,28 @@ class UsageRecorded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HookCalled:
+    """A hook of the agent's work was called.
+
+    Attributes:
+        number: counts these events from 1; a gap means that the queue of the plugin was full.
+        hook: name of the hook.
+        revision: generation of the hook's declaration.
+        event: its argument. What `wrap_model_call` wraps is not part of it.
+        answer: what the call returned: of a chain the field as the last plugin left it, of a gate
+            the strictest answer, of one that gathers pairs of plugin and item, else ``None``.
+        error: type and message of what the call raised, or ``None``.
+    """
+
+    number: int
+    hook: str
+    revision: int
+    event: object
+    answer: object = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRestarted:
     """What was streamed of the present answer is void.
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.contracts.tool import LazyTool, Tool
     from nanobot_core.media import MediaStore
+    from nanobot_core.messages import JsonObject
     from nanobot_core.net.policy import NetworkPolicy
 
     SettingsT = TypeVar("SettingsT", bound=BaseModel)
@@ -210,6 +211,13 @@ class PluginContext(Protocol):
 
         For secrets that are not part of the settings, such as the tokens of a login. They replace
         those of the previous call with the same `name`.
+        """
+
+    def redact(self, content: JsonObject) -> JsonObject:
+        """Return a copy of `content` without secrets, to be stored or shown to a person.
+
+        Masks the secrets of the configuration and of all plugins, also those concealed, and
+        whatever a key names as one, such as ``api_key``.
         """
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:

@@ -11,7 +11,8 @@ import dataclasses
 import functools
 import inspect
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nanobot_core.contracts.plugin import Allow, Ask, Decision, Deny, Refuse, Rewrite
@@ -26,6 +27,7 @@ from nanobot_core.hooks.implementation import (
 )
 from nanobot_core.hooks.kinds import Kind
 from nanobot_core.hooks.markers import HookPoint
+from nanobot_core.hooks.watching import Watch, Watched, WatchedDetached
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.provider import LLMResponse, ModelCallRequested
     from nanobot_core.messages import InboundMessage, JsonValue, OutboundMessage, ToolCall
 
+CallerT = TypeVar("CallerT", bound="Caller")
 E = TypeVar("E")
 V = TypeVar("V")
 QUEUE_LIMIT = 1_000
@@ -260,6 +263,7 @@ class DetachedQueues:
         self._runtime = runtime
         self._waiting: dict[str, deque[_Entry]] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
+        self.numbers: Iterator[int] = count(1)
 
     def put(self, implementation: Implementation, event: object) -> None:
         """Queue a call; the oldest one is dropped when the plugin is too slow."""
@@ -309,6 +313,7 @@ class DetachedQueues:
 
 
 EventCaller = Observe[Any] | Chain[Any, Any] | First[Any, Any]
+OwnCaller = EventCaller | Watched
 CALLERS: dict[Kind, type[EventCaller]] = {
     Kind.OBSERVE: Observe,
     Kind.CHAIN: Chain,
@@ -368,6 +373,7 @@ class Hooks:
     rewrite_outbound: Chain[events.MessageComposed, OutboundMessage]
     after_delivery: Detached[events.DeliveryFinished]
     on_usage: Detached[events.UsageRecorded]
+    after_hook: Detached[events.HookCalled]
 
     def __init__(
         self,
@@ -378,13 +384,25 @@ class Hooks:
         self.implementations: dict[str, Sequence[Implementation]] = dict(implementations or {})
         self.runtime = runtime
         self.queues: DetachedQueues = queues or DetachedQueues(runtime)
-        self.own: dict[str, EventCaller] = {}
+        self.own: dict[str, OwnCaller] = {}
+        after_hook: Detached[events.HookCalled] = Detached(
+            self.implementations.get("after_hook", ()), self.queues
+        )
+        self._watch = watch = Watch(after_hook, self.queues.numbers) if after_hook else None
         for name, point in declared_hooks().items():
             found = self.implementations.get(name, ())
             if (caller := _SPECIAL.get(name) or CALLERS.get(point.kind)) is not None:
-                setattr(self, name, caller(point, found, runtime))
+                setattr(self, name, self.watched(caller(point, found, runtime)))
             elif point.kind is Kind.DETACHED:
-                setattr(self, name, Detached(found, self.queues))
+                later: Detached[Any] = Detached(found, self.queues)
+                if watch is None or name == "after_hook":
+                    setattr(self, name, later)
+                else:
+                    setattr(self, name, WatchedDetached(point, later, watch))
+
+    def watched(self, caller: CallerT) -> CallerT | Watched:
+        """Return a call point of this generation, announced if a plugin implements `after_hook`."""
+        return caller if self._watch is None else Watched(caller, self._watch)
 
     def extended(self, more: Mapping[str, Sequence[Implementation]]) -> Hooks:
         """Return the same call points with `more` implementations behind the present ones."""

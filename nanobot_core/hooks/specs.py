@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         ContextRequested,
         DeliveryFinished,
         ErrorRaised,
+        HookCalled,
         IterationFinished,
         IterationStarted,
         MessageComposed,
@@ -394,3 +395,12 @@ def after_delivery(event: DeliveryFinished) -> None:
 @declare(Kind.DETACHED, "reads what model calls cost")
 def on_usage(event: UsageRecorded) -> None:
     """A model call was made and has to be paid for."""
+
+
+@declare(Kind.DETACHED, "reads everything that the hooks of all plugins see and answer")
+def after_hook(event: HookCalled) -> None:
+    """A hook of this section, or one that a plugin declares, was called.
+
+    Not called for itself. While a plugin implements it, events are made for all hooks, also for
+    those that nothing else implements: use it for diagnosis.
+    """

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.media import MediaStore
+    from nanobot_core.messages import JsonObject
     from nanobot_core.net.policy import NetworkPolicy
 
 
@@ -273,6 +274,10 @@ class HostContext:
         """Mask `secrets` instead of those of the previous call with the same `name`."""
         self._host.conceal(f"{self.id}:{name}", secrets)
 
+    def redact(self, content: JsonObject) -> JsonObject:
+        """Return a copy of `content` without secrets."""
+        return self._host.redact(content)
+
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run `work` until it ends or the plugin stops; a failure is reported."""
         self.resources.spawn(work, name=name)
@@ -312,6 +317,7 @@ class HostFacts:
         contributed: returns what plugins contribute by a hook of another plugin.
         call: calls a hook of the plugin of an id with an event.
         conceal: masks the present secrets of an owner in all texts.
+        redact: returns a copy of data without secrets.
     """
 
     runtime: HookRuntime
@@ -328,3 +334,4 @@ class HostFacts:
     contributed: Contributions = _nothing
     call: Calls = _unanswered
     conceal: Callable[[str, Iterable[str]], None] = _conceal_nothing
+    redact: Callable[[JsonObject], JsonObject] = lambda content: content

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from nanobot_core.config.environment import environment
+from nanobot_core.config.secrets import mask_tree
 from nanobot_core.errors import ConfigError, PluginError, PluginRejected
 from nanobot_core.hooks.account import PluginCosts
 from nanobot_core.hooks.caller import Hooks, declared_hooks
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.plugin import StopCause
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.contracts.tool import LazyTool, Tool
+    from nanobot_core.messages import JsonObject
     from nanobot_core.plugins.catalogue import Catalogue
     from nanobot_core.tasks import Spawn
 
@@ -318,6 +320,7 @@ class PluginHost:
             contributed=lambda hook: self.own_hooks.contributed(hook),  # noqa: PLW0108
             call=lambda *call: self.own_hooks.call(*call),  # noqa: PLW0108
             conceal=self._conceal,
+            redact=self._redact,
         )
         return Starter(
             loaded=loaded, facts=facts, publish=self._publish, opened=self._circuit_opened
@@ -325,6 +328,9 @@ class PluginHost:
 
     def _conceal(self, owner: str, secrets: Iterable[str]) -> None:
         self.table.starter.loaded.redactor.learn_current(owner, secrets)
+
+    def _redact(self, content: JsonObject) -> JsonObject:
+        return mask_tree(content, self.table.starter.loaded.redactor)
 
     async def _withdraw(self, plugin_id: str) -> None:
         await self._stop_in_gateway(plugin_id)

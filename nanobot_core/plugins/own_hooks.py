@@ -10,7 +10,7 @@ from nanobot_core.contracts.context import Contributed
 from nanobot_core.contracts.job import SystemJob, Trigger
 from nanobot_core.errors import ConfigError, PluginError, PluginRejected
 from nanobot_core.hooks.account import Circuit
-from nanobot_core.hooks.caller import CALLERS, EventCaller
+from nanobot_core.hooks.caller import CALLERS, OwnCaller
 from nanobot_core.hooks.compilation import in_order, of_hook
 from nanobot_core.hooks.implementation import HookRuntime, Implementation
 from nanobot_core.hooks.kinds import Kind
@@ -83,7 +83,7 @@ class OwnHooks:
         with self._table.leases.joined():
             return await caller(event)
 
-    async def _caller(self, point: HookPoint[..., Any]) -> EventCaller:
+    async def _caller(self, point: HookPoint[..., Any]) -> OwnCaller:
         """Return the call point of the current generation, after starting who implements it."""
         refusing: list[Implementation] = []
         for plugin_id in list(self._implementers(point.name)):
@@ -105,9 +105,9 @@ class OwnHooks:
             closed = [e for e in refusing if of_hook(failures, e.plugin, point.name) != "open"]
             ordered = [*closed, *ordered]
         # It ends with the generation, whose plugins it calls.
-        caller = self._table.hooks.own[point.name] = CALLERS[point.kind](
-            point, ordered, self._runtime
-        )
+        hooks = self._table.hooks
+        caller = hooks.watched(CALLERS[point.kind](point, ordered, self._runtime))
+        hooks.own[point.name] = caller
         return caller
 
     def _implementers(self, hook: str) -> Iterator[str]:

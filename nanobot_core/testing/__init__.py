@@ -80,6 +80,19 @@ if TYPE_CHECKING:
         ServedProvider as ServedProvider,
         ServiceBehaviour as ServiceBehaviour,
     )
+    from nanobot_core.testing.recording import (
+        RecordedCall as RecordedCall,
+        Recording as Recording,
+        RecordingUnusable as RecordingUnusable,
+        call_line as call_line,
+        header_line as header_line,
+        read_recording as read_recording,
+    )
+    from nanobot_core.testing.replay import (
+        Replay as Replay,
+        ReplayedCall as ReplayedCall,
+        Replayer as Replayer,
+    )
     from nanobot_core.testing.responses_server import ResponsesServer as ResponsesServer
     from nanobot_core.testing.session_store import SessionStoreContract as SessionStoreContract
     from nanobot_core.testing.stand_in import (
@@ -132,6 +145,10 @@ if not TYPE_CHECKING:  # type checkers take the imports above for the list
             "playing": "PlayedDay ScriptedModel played_day",
             "plugin": "PluginContract",
             "provider": "ProviderContract ServedProvider ServiceBehaviour",
+            "recording": (
+                "RecordedCall Recording RecordingUnusable call_line header_line read_recording"
+            ),
+            "replay": "Replay ReplayedCall Replayer",
             "responses_server": "ResponsesServer",
             "session_store": "SessionStoreContract",
             "stand_in": (

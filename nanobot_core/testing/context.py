@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from nanobot_core.assignment import Assignment, Requester
 from nanobot_core.clock import Clock
+from nanobot_core.config.secrets import Redactor, mask_tree
 from nanobot_core.contracts.agent import AgentTask, TaskOutcome
 from nanobot_core.contracts.bus import BusDepth
 from nanobot_core.contracts.service import AsgiApp, GatewayStatus, Mount, Route
@@ -22,7 +23,7 @@ from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.errors import PluginRejected
 from nanobot_core.events import TurnInfo, TurnOutcome
 from nanobot_core.media import MediaStore
-from nanobot_core.messages import InboundMessage, JsonValue, Usage
+from nanobot_core.messages import InboundMessage, JsonObject, JsonValue, Usage
 from nanobot_core.net.policy import NetworkPolicy
 from nanobot_core.paths import PathGuard
 from nanobot_core.testing.clock import FakeClock
@@ -380,6 +381,11 @@ class FakePluginContext:
     def conceal(self, secrets: Iterable[str], *, name: str) -> None:
         """Keep `secrets` instead of those of the previous call with the same `name`."""
         self.concealed[name] = frozenset(secrets)
+
+    def redact(self, content: JsonObject) -> JsonObject:
+        """Mask what is concealed, and what a key names as a secret."""
+        concealed = frozenset[str]().union(*self.concealed.values())
+        return mask_tree(content, Redactor(concealed))
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run `work` until it ends or the context is left.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from nanobot_core.testing.clock import FakeClock
     from nanobot_core.testing.context import FakePluginContext
+    from nanobot_core.testing.replay import Replayer
 
 _CONFORMANCE = Path(__file__).with_name("conformance.py")
 
@@ -79,3 +80,11 @@ async def nanobot_context(
 
     async with FakePluginContext(tmp_path, clock=nanobot_clock) as context:
         yield context
+
+
+@pytest.fixture
+def nanobot_replay(tmp_path: Path) -> Replayer:
+    """What replays recorded hook calls against a plugin: see `Replayer`."""
+    from nanobot_core.testing.replay import Replayer
+
+    return Replayer(tmp_path)

@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 25_450
+CORE: Final = 25_550
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -55,9 +55,10 @@ MODULES: Final = {
     "disk": Size(30, 62),
     "errors": Size(120, 150),
     "folder": Size(150, 181),
-    "events": Size(150, 240),
-    # A single implementation that gathers takes no task; plugins declare hooks of four kinds.
-    "hooks": Size(800, 1310),
+    "events": Size(150, 246),
+    # A single implementation that gathers takes no task; plugins declare hooks of four kinds;
+    # calls are announced, to be recorded.
+    "hooks": Size(800, 1400),
     # Three ways to name a plugin, two installers, checks of wheels, undo, index and lock.
     "install": Size(1500, 1900),
     "lazy": Size(20, 30),
@@ -79,8 +80,8 @@ MODULES: Final = {
     "tasks": Size(150, 174),
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     # Stand-ins of chat platforms, and a day of a gateway on each of them.
-    # A strict service for each protocol of models; results as files for programs.
-    "testing": Size(1800, 6000),
+    # A strict service for each protocol of models; results as files for programs; recordings.
+    "testing": Size(1800, 6490),
     "text": Size(120, 145),
     "thoughts": Size(150, 175),
     # Stored, and renewed by one process of several.
@@ -111,7 +112,7 @@ PUBLIC_METHODS: Final = 15
 
 RAISED: Final[dict[tuple[str, str], int]] = {
     # One typed field for each thing that the host provides; the alternative is to pass the host.
-    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 23,
+    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 24,
     ("methods", "nanobot_core/plugins/context.py::HostContext"): 21,
     # One for each fact of a declaration.
     ("all-parameters", "nanobot_core/hooks/markers.py::HookPoint.__init__"): 9,

@@ -17,7 +17,7 @@ import typer
 
 from nanobot_core import NanobotError
 from nanobot_devkit.culprit import Names, Verdict, smallest_failing
-from nanobot_devkit.program import answer_of
+from nanobot_devkit.program import answer_of, root_options
 
 SKIP = 125
 """Exit code of a command that cannot tell, as in ``git bisect run``."""
@@ -82,7 +82,7 @@ def bisect(
 
     Example: nanobot plugins bisect -- nanobot agent -m "What time is it?"
     """
-    candidates = _candidates(_root_options(ctx))
+    candidates = _candidates(root_options(ctx))
     steps: list[Step] = []
 
     def tell(step: Step) -> None:
@@ -240,16 +240,6 @@ def _line(number: int, step: Step, names: Names) -> str:
         which = ", ".join(step.enabled)
     how = f" ({step.how})" if step.how else ""
     return f"{number}. with {which}: {step.verdict.value}{how}"
-
-
-def _root_options(ctx: typer.Context) -> list[str]:
-    """Return the options before the command that choose a configuration."""
-    given = ctx.find_root().params
-    named = [("--config", given.get("config")), ("--profile", given.get("profile"))]
-    words = [word for option, value in named if value for word in (option, str(value))]
-    words += ["--safe"] if given.get("safe") else []
-    without = given.get("without") or ()
-    return [*words, *(word for name in without for word in ("--without", str(name)))]
 
 
 def _candidates(options: Sequence[str]) -> Candidates:

@@ -47,4 +47,10 @@ def contribute_cli() -> Iterable[CliGroup]:
             app="nanobot_devkit.dev:dev",
             parent="plugins",
         ),
+        CliGroup(
+            name="record",
+            summary="Write the hook calls of a run to a file that tests replay.",
+            app="nanobot_devkit.record:record",
+            parent="plugins",
+        ),
     )
