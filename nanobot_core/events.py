@@ -23,7 +23,11 @@ from nanobot_core.text import Repaired
 
 OutputT = TypeVar("OutputT")
 TurnSource: TypeAlias = Literal["chat", "cli", "sdk", "api", AssignmentSource, "plugin"]
-"""``chat``: through the message queue from a channel. ``plugin``: an `AgentTask`, not a turn."""
+"""What started a turn.
+
+``chat``: the message queue of a channel; ``cli``: a program whose user answers questions, such as
+the terminal or an editor; ``api``: another program; ``plugin``: an `AgentTask`, not a turn.
+"""
 StopReason: TypeAlias = Literal[
     "completed", "iteration_limit", "token_limit", "budget", "repetition", "cancelled", "failed"
 ]

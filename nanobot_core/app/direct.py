@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nanobot_core.turns.pipeline import TurnPipeline
 
 TERMINAL: Final = "cli"
-"""Channel of the terminal, where interrupted calls that do no harm run again."""
+"""Channel of the terminal."""
 
 
 class DirectClient:
@@ -140,7 +140,7 @@ def _request(requester: Requester, text: str, folder: str, decide: Decide | None
             is_group=requester.is_group,
             session_key_override=requester.session_key,
         ),
-        source="cli" if requester.channel == TERMINAL else "api",
+        source="cli" if decide or requester.channel == TERMINAL else "api",
         on_event=ignore_event,
         hooks=(_Decision(decide),) if decide else (),
         is_owner=is_owner,
