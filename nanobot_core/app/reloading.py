@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -174,6 +175,8 @@ class Reloader:
         await self._channels.stop_unwanted()
         self._services.start_missing()
         self._channels.start_missing()
+        # Replaced modules and classes refer to themselves, and the interpreter rarely looks for such.
+        await asyncio.to_thread(gc.collect)
 
 
 def load_again(bot: Nanobot) -> tuple[LoadedConfig, Catalogue]:

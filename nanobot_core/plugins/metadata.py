@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from nanobot_core._version import __version__
 
@@ -81,12 +81,22 @@ def header(distribution: Distribution, name: str) -> str:
     return next(iter(_headers(distribution).get(name.lower(), ())), "")
 
 
-@lru_cache(maxsize=1_000)
+_read: WeakKeyDictionary[Distribution, Mapping[str, Sequence[str]]] = WeakKeyDictionary()
+"""Headers of the distributions of a scan, for as long as the scan has them."""
+
+
 def _headers(distribution: Distribution) -> Mapping[str, Sequence[str]]:
     """Return the headers of a distribution's metadata by their names in lower case.
 
     The module for mail takes several times as long, which is a large part of a scan.
     """
+    found = _read.get(distribution)
+    if found is None:
+        found = _read[distribution] = _parse_headers(distribution)
+    return found
+
+
+def _parse_headers(distribution: Distribution) -> Mapping[str, Sequence[str]]:
     text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
     found: dict[str, list[str]] = {}
     values: list[str] = []
