@@ -175,7 +175,7 @@ class Reloader:
         await self._channels.stop_unwanted()
         self._services.start_missing()
         self._channels.start_missing()
-        # Replaced modules and classes refer to themselves, and the interpreter rarely looks for such.
+        # Replaced modules and classes refer to themselves; the interpreter rarely looks for such.
         await asyncio.to_thread(gc.collect)
 
 
