@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         ContributionHook as ContributionHook,
         EventHook as EventHook,
         PluginContext as PluginContext,
+        PluginState as PluginState,
         ToolSet as ToolSet,
     )
     from nanobot_core.contracts.isolation import (
@@ -218,6 +219,7 @@ if TYPE_CHECKING:
         ProviderTimeout as ProviderTimeout,
         RateLimited as RateLimited,
         SessionError as SessionError,
+        StateFull as StateFull,
         ToolDenied as ToolDenied,
         ToolError as ToolError,
         ToolFailed as ToolFailed,
@@ -344,7 +346,7 @@ _HOMES = {
             "Channel ChannelCapabilities ChannelSpec Complete Draft Inbox"
         ),
         "nanobot_core.contracts.context": (
-            "Contributed ContributionHook EventHook PluginContext ToolSet"
+            "Contributed ContributionHook EventHook PluginContext PluginState ToolSet"
         ),
         "nanobot_core.contracts.client": (
             "AgentClient Decide DirectTurn EventSink OfferedTool SessionAccess SessionEntry "
@@ -389,7 +391,7 @@ _HOMES = {
             "DeliveryError HookError LimitError NameConflict NanobotError NoProvider "
             "Overloaded PluginError PluginLoadFailed PluginNotFound "
             "PluginRejected ProviderError ProviderProtocolError ProviderTimeout RateLimited "
-            "SessionError ToolDenied ToolError ToolFailed ToolInputError ToolTimeout "
+            "SessionError StateFull ToolDenied ToolError ToolFailed ToolInputError ToolTimeout "
             "Unreachable"
         ),
         "nanobot_core.events": (

@@ -11,6 +11,7 @@
     │   ├── PluginNotFound           named but not installed
     │   ├── PluginLoadFailed         its code does not import or start
     │   ├── PluginRejected           what it contributes breaks a rule
+    │   ├── StateFull                its small store has no room
     │   └── NameConflict             two plugins claim one name
     ├── InstallError                 what to install, its author, or the environment
     ├── HookError                    a failed implementation refuses its action
@@ -148,6 +149,19 @@ class PluginLoadFailed(PluginError):
 
 class PluginRejected(PluginError):
     """What a plugin contributes breaks a rule of its contract."""
+
+
+class StateFull(PluginError):
+    """The store of a plugin, `PluginContext.state`, would exceed its limit; it is unchanged."""
+
+    def __init__(self, plugin: str, wanted_bytes: int, limit_bytes: int) -> None:
+        self.wanted_bytes: int = wanted_bytes
+        self.limit_bytes: int = limit_bytes
+        super().__init__(
+            plugin,
+            f"its state would have {wanted_bytes} bytes, and {limit_bytes} is the limit",
+            "its author should keep files in ctx.data_dir instead",
+        )
 
 
 class NameConflict(PluginError):

@@ -36,6 +36,10 @@ class PrivateFileRefused(NanobotError):
         super().__init__(f"'{path}' is not used: {reason}")
 
 
+class PrivateFileDamaged(PrivateFileRefused):
+    """The content of a private file is no JSON object, or too long."""
+
+
 class PrivateFile:
     """A JSON object in a file that only its owner can read. All methods but `locked` block.
 
@@ -74,7 +78,7 @@ class PrivateFile:
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
-            raise PrivateFileRefused(self.path, "it is damaged: it holds no JSON object")
+            raise PrivateFileDamaged(self.path, "it is damaged: it holds no JSON object")
         return record
 
     def replace(self, record: JsonObject) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.service import GatewayAccess
     from nanobot_core.contracts.tool import LazyTool, Tool
     from nanobot_core.media import MediaStore
-    from nanobot_core.messages import JsonObject
-    from nanobot_core.net.policy import NetworkPolicy
+    from nanobot_core.messages import JsonObject, JsonValue
+    from nanobot_core.net.policy import NetworkPolicy, PluginHosts
 
     SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
@@ -66,6 +66,46 @@ class EventHook(Protocol[EventT_contra, AnswerT_co]):
     @property
     def unanswered(self) -> Callable[[EventT_contra], AnswerT_co]:
         """Returns the answer to an event if nothing implements the hook."""
+
+
+class PluginState(Protocol):
+    """A small store of one plugin's own, for JSON data: at most a million bytes together.
+
+    A change is complete on disk when the call returns, and after a crash the store has the values
+    before it or after it. Tasks and processes may use it at the same time. A damaged file is
+    renamed and reported, and the store begins empty. For more data, use `PluginContext.data_dir`.
+
+    All calls raise:
+        PrivateFileRefused: other accounts have access to the file.
+        OSError: it cannot be read or written.
+    """
+
+    async def get(self, key: str, default: JsonValue = None) -> JsonValue:
+        """Return the value of a key, as a copy; `default` if it has none."""
+
+    async def keys(self) -> tuple[str, ...]:
+        """Return the keys, in the order of their first values."""
+
+    async def set(self, key: str, value: JsonValue) -> None:
+        """Store a value; errors as `update`."""
+
+    async def delete(self, key: str) -> None:
+        """Remove a key; without the key, nothing happens."""
+
+    async def update(self, key: str, change: Callable[[JsonValue], JsonValue]) -> JsonValue:
+        """Replace a value by what ``change(value)`` returns, and return that.
+
+        Nothing else changes the store meanwhile, so that it can count.
+
+        Args:
+            key: what to change.
+            change: called in the event loop; gets ``None`` if the key has no value.
+
+        Raises:
+            TypeError: the value is no JSON data.
+            StateFull: the store would exceed its limit; it is unchanged.
+            TimeoutError: another process works with the store for longer than 30 seconds.
+        """
 
 
 class ToolSet(Protocol):
@@ -134,6 +174,14 @@ class PluginContext(Protocol):
     @property
     def network(self) -> NetworkPolicy:
         """The addresses that a model's requests may reach; see `nanobot_core.net`."""
+
+    @property
+    def hosts(self) -> PluginHosts:
+        """The hosts that the plugin's manifest and its settings name."""
+
+    @property
+    def state(self) -> PluginState:
+        """A small durable store of the plugin's own."""
 
     @property
     def gateway(self) -> GatewayAccess | None:

@@ -1,9 +1,9 @@
 """Network access: the addresses that a model's requests may reach, and the HTTP client for them.
 
 Also for every plugin that calls a service: failures as our errors, and ``Retry-After``. All but
-`NetworkPolicy`, `TargetRefused`, `resolve_checked` and `redirect_listener` need httpx, which the
-core does not depend on: a plugin that uses them lists ``httpx`` itself. Modules are imported on
-first use (PEP 562).
+`NetworkPolicy`, `PluginHosts`, `TargetRefused`, `resolve_checked` and `redirect_listener` need
+httpx, which the core does not depend on: a plugin that uses them lists ``httpx`` itself. Modules
+are imported on first use (PEP 562).
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from nanobot_core.lazy import lazy_names
 # Type checkers know this name; importing it from typing would cost every command milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nanobot_core.net.declared import (
+        HostNotDeclared as HostNotDeclared,
+        plugin_client as plugin_client,
+    )
     from nanobot_core.net.download import (
         BoundedResponse as BoundedResponse,
         FetchFailed as FetchFailed,
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from nanobot_core.net.policy import (
         Address as Address,
         NetworkPolicy as NetworkPolicy,
+        PluginHosts as PluginHosts,
         Resolver as Resolver,
         TargetRefused as TargetRefused,
         resolve_checked as resolve_checked,
@@ -52,9 +57,10 @@ if not TYPE_CHECKING:  # type checkers take the imports above for the list
     _HOMES, __getattr__, __dir__ = lazy_names(
         "nanobot_core.net",
         {
+            "declared": "HostNotDeclared plugin_client",
             "download": "BoundedResponse FetchFailed FetchLimits fetch unpacked_body",
             "failure": "HTTPX_ERRORS failure_of retry_after_s",
-            "policy": "Address NetworkPolicy Resolver TargetRefused resolve_checked",
+            "policy": "Address NetworkPolicy PluginHosts Resolver TargetRefused resolve_checked",
             "redirect": "RedirectListener redirect_listener",
             "transport": "GuardedTransport guarded_client",
         },

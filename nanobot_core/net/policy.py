@@ -112,6 +112,19 @@ class TargetRefused(ToolDenied):
 
 
 @dataclass(frozen=True, slots=True)
+class PluginHosts:
+    """The hosts that a plugin may reach with `plugin_client`.
+
+    Attributes:
+        declared: host names and patterns such as ``*.example.org``, from its manifest.
+        configured: hosts of addresses that the owner has written into its settings.
+    """
+
+    declared: tuple[str, ...] = ()
+    configured: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkPolicy:
     """The targets of guarded requests: public unicast addresses, and those that the owner opened.
 

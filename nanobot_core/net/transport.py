@@ -71,7 +71,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         self._policy = policy
         self._resolver = resolver
         self._has_proxy = proxy is not None
-        context = ssl_context or _default_ssl_context()
+        context = ssl_context or default_ssl_context()
         backend = GuardedBackend(None if self._has_proxy else policy, resolver)
         self._pool = open_pool(backend, context, proxy)
 
@@ -161,7 +161,7 @@ def guarded_client(
 
 
 @cache
-def _default_ssl_context() -> ssl.SSLContext:
+def default_ssl_context() -> ssl.SSLContext:
     """Made once: it reads the certificates from disk, and clients are made for single calls."""
     return httpx.create_ssl_context(trust_env=False)
 

@@ -518,6 +518,7 @@ class Starter:
             self.values(manifest),
             publish,
             variables=manifest.variables,
+            hosts=manifest.facts.hosts,
             readable_hooks=(*manifest.hookspecs, *OPEN_HOOKS.keys() & set(manifest.facts.reads)),
         )
         active = ActivePlugin(

@@ -14,15 +14,18 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from nanobot_core.clock import Clock
 from nanobot_core.contracts.tool import LazyTool, Tool
 from nanobot_core.disk import make_folder
 from nanobot_core.errors import FOREIGN_ERRORS, HookError, PluginRejected
 from nanobot_core.hooks.implementation import HookRuntime
+from nanobot_core.net.policy import PluginHosts
 from nanobot_core.plugins.manifest import ANY_VARIABLE
 from nanobot_core.record import dataclass
 from nanobot_core.tasks import TASKS_END_S
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from nanobot_core.media import MediaStore
     from nanobot_core.messages import JsonObject
     from nanobot_core.net.policy import NetworkPolicy
+    from nanobot_core.plugins.state import FileState
 
 
 class PluginResources:
@@ -153,6 +157,7 @@ class HostContext:
         *,
         variables: Collection[str] = (),
         readable_hooks: Collection[str] = (),
+        hosts: tuple[str, ...] = (),
     ) -> None:
         self.id = plugin_id
         self.version = version
@@ -166,6 +171,7 @@ class HostContext:
         self._host = host
         self._settings = settings
         self._variables = frozenset((*variables, *NETWORK_VARIABLES))
+        self._declared_hosts = hosts
         self._readable_hooks = frozenset(readable_hooks)
         self._sharing = threading.RLock()
         self._shared: dict[Callable[[PluginContext], Any], Any] = {}
@@ -177,6 +183,19 @@ class HostContext:
         from loguru import logger
 
         return logger.bind(plugin=self.id)
+
+    @property
+    def hosts(self) -> PluginHosts:
+        """The hosts that the plugin's manifest and its settings name."""
+        return PluginHosts(self._declared_hosts, configured_hosts(self._settings.values()))
+
+    @cached_property
+    def state(self) -> FileState:
+        """A small durable store of the plugin's own."""
+        # Most plugins do not use it.
+        from nanobot_core.plugins.state import STATE_FILE, FileState
+
+        return FileState(self.id, self.data_dir / STATE_FILE, self.logger)
 
     @property
     def gateway(self) -> GatewayAccess | None:
@@ -285,6 +304,26 @@ class HostContext:
     def on_dispose(self, close: Callable[[], Awaitable[None] | None]) -> None:
         """Call `close` when the plugin goes, in reverse order of registration."""
         self.resources.on_dispose(close)
+
+
+def configured_hosts(settings: Iterable[BaseModel | Mapping[str, object]]) -> frozenset[str]:
+    """Return the hosts of the addresses in `settings`, without those of default values."""
+    from pydantic import BaseModel
+
+    found: set[str] = set()
+    waiting: list[object] = list(settings)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, BaseModel):
+            waiting.append(value.model_dump(exclude_unset=True))
+        elif isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+        elif "://" in (text := str(value)):
+            with suppress(ValueError):  # not an address
+                found.add((urlsplit(text).hostname or "").rstrip("."))
+    return frozenset(found - {""})
 
 
 async def _nothing(hook: object) -> Sequence[Contributed[Any]]:

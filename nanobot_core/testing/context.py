@@ -24,8 +24,10 @@ from nanobot_core.errors import PluginRejected
 from nanobot_core.events import TurnInfo, TurnOutcome
 from nanobot_core.media import MediaStore
 from nanobot_core.messages import InboundMessage, JsonObject, JsonValue, Usage
-from nanobot_core.net.policy import NetworkPolicy
+from nanobot_core.net.policy import NetworkPolicy, PluginHosts
 from nanobot_core.paths import PathGuard
+from nanobot_core.plugins.context import configured_hosts
+from nanobot_core.plugins.state import STATE_FILE, FileState
 from nanobot_core.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -257,6 +259,8 @@ class FakePluginContext:
         gateway: the gateway, or ``None``.
         agent: keeps the tasks that the plugin gives to the agent, and answers as a test says.
         tools: keeps the tools that the plugin publishes.
+        declared_hosts: what the plugin's manifest declares; a test sets it.
+        state: the plugin's small store, as a host provides it.
         concealed: the secrets that the plugin conceals, by name.
         implementations: what implements the plugin's own hooks, by name: functions of the event
             that a test sets.
@@ -299,10 +303,12 @@ class FakePluginContext:
         self.agent: FakeAgent = FakeAgent()
         self.tools: FakeToolSet = FakeToolSet()
         self.concealed: dict[str, frozenset[str]] = {}
+        self.declared_hosts: tuple[str, ...] = ()
         self._data_dir = tmp_path.resolve() / "data" / plugin_id
         self.implementations: dict[str, Callable[[Any], Any]] = {}
         self._contributions = dict(contributions or {})
         self._settings = {} if settings is None else settings
+        self.state: FileState = FileState(plugin_id, self._data_dir / STATE_FILE, self.logger)
         self._environment = dict(environment or {})
         self._shared: dict[Callable[[PluginContext], Any], Any] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -330,6 +336,11 @@ class FakePluginContext:
             protected=self.protected_paths,
             unlisted=self.media.folder,
         )
+
+    @property
+    def hosts(self) -> PluginHosts:
+        """The hosts that the test declares, and those of addresses in the given settings."""
+        return PluginHosts(self.declared_hosts, configured_hosts([self._settings]))
 
     @property
     def prompts_dir(self) -> Path:

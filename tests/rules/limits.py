@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 25_550
+CORE: Final = 25_600
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -53,7 +53,7 @@ MODULES: Final = {
     "config": Size(900, 1856),  # with the keys of all formats of the original; temporary files
     "deprecation": Size(40, 60),
     "disk": Size(30, 62),
-    "errors": Size(120, 150),
+    "errors": Size(120, 160),
     "folder": Size(150, 181),
     "events": Size(150, 246),
     # A single implementation that gathers takes no task; plugins declare hooks of four kinds;
@@ -65,13 +65,13 @@ MODULES: Final = {
     "media": Size(80, 90),
     "messages": Size(200, 260),
     "ids": Size(5, 10),
-    "net": Size(450, 667),
+    "net": Size(450, 735),  # clients of plugins, for declared hosts,
     "paths": Size(200, 260),
     # What plugins contribute to others is checked, and their own hooks are called; a scan parses
     # little, and that once; indexes are read.
-    # Generations of hooks are compared, and deprecated hooks reported.
-    "plugins": Size(2700, 4130),
-    "private_file": Size(100, 133),
+    # Generations of hooks are compared, and deprecated hooks reported; a durable store for each.
+    "plugins": Size(2700, 4250),
+    "private_file": Size(100, 134),
     "prompts": Size(100, 110),
     # One HTTP client, event streams, errors and answers for all providers behind HTTP.
     "providers": Size(1000, 1225),
@@ -81,7 +81,7 @@ MODULES: Final = {
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     # Stand-ins of chat platforms, and a day of a gateway on each of them.
     # A strict service for each protocol of models; results as files for programs; recordings.
-    "testing": Size(1800, 6490),
+    "testing": Size(1800, 6500),
     "text": Size(120, 145),
     "thoughts": Size(150, 175),
     # Stored, and renewed by one process of several.
@@ -112,14 +112,15 @@ PUBLIC_METHODS: Final = 15
 
 RAISED: Final[dict[tuple[str, str], int]] = {
     # One typed field for each thing that the host provides; the alternative is to pass the host.
-    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 24,
-    ("methods", "nanobot_core/plugins/context.py::HostContext"): 21,
+    ("methods", "nanobot_core/contracts/context.py::PluginContext"): 26,
+    ("methods", "nanobot_core/plugins/context.py::HostContext"): 24,
     # One for each fact of a declaration.
     ("all-parameters", "nanobot_core/hooks/markers.py::HookPoint.__init__"): 9,
     # A test names the parts that it needs and leaves out the others.
     ("all-parameters", "nanobot_core/testing/context.py::FakePluginContext.__init__"): 9,
     # One for each option of the terminal.
     ("all-parameters", "plugins/nanobot-cron/src/nanobot_cron/commands.py::add"): 14,
+    ("methods", "nanobot_core/testing/context.py::FakePluginContext"): 16,
     # The contract of a bus, and `open`.
     ("methods", "nanobot_core/bus/sqlite.py::SqliteBus"): 17,
     # A contract suite has one test for each guarantee of the contract.

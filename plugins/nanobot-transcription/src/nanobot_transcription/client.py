@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 import httpx
 
-from nanobot_core import Clock, ProviderProtocolError
-from nanobot_core.net import HTTPX_ERRORS, failure_of, unpacked_body
+from nanobot_core import PluginContext, ProviderProtocolError
+from nanobot_core.net import HTTPX_ERRORS, failure_of, plugin_client, unpacked_body
 from nanobot_transcription.endpoint import Endpoint
 from nanobot_transcription.failure import failure_of_status, text_of
 from nanobot_transcription.recording import Recording
@@ -23,24 +23,24 @@ class Client:
     """Sends recordings to one endpoint. Making it takes tens of milliseconds of CPU.
 
     Args:
+        ctx: the plugin's context.
         proxy: URL of the proxy, or ``None``.
-        clock: for dates in ``Retry-After``.
     """
 
-    def __init__(self, endpoint: Endpoint, proxy: str | None, clock: Clock) -> None:
+    def __init__(self, endpoint: Endpoint, ctx: PluginContext, proxy: str | None) -> None:
         self._endpoint = endpoint
-        self._clock = clock
+        self._clock = ctx.clock
         # Loading the certificates takes 20 ms; without TLS any context will do.
         is_tls = endpoint.url.startswith("https:")
         context = httpx.create_ssl_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         headers = {"authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
-        self._http = httpx.AsyncClient(
-            verify=context,
+        self._http = plugin_client(
+            ctx,
+            ssl_context=context,
             proxy=proxy,
             headers={"accept-encoding": "identity", **headers},
             # The caller bounds the whole; a service may be silent for as long as it listens.
             timeout=httpx.Timeout(None, connect=_CONNECT_LIMIT_S),
-            trust_env=False,
         )
 
     async def send(self, recording: Recording) -> str:

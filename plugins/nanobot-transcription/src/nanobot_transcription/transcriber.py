@@ -88,7 +88,7 @@ class Transcriber(TranscriptionProvider):
     def _build_client(self, endpoint: Endpoint) -> Client:
         from nanobot_transcription.client import Client
 
-        return Client(endpoint, self._settings.proxy, self._ctx.clock)
+        return Client(endpoint, self._ctx, self._settings.proxy)
 
 
 def build_transcriber(ctx: PluginContext) -> Transcriber:
