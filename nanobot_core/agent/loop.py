@@ -45,7 +45,6 @@ from nanobot_core.text import truncate_middle
 if TYPE_CHECKING:
     from nanobot_core.agent.structured import AnswerForm, ObjectAnswer
 
-MAX_CONTINUATIONS = 3
 NO_ANSWER = "The model gave no answer, twice. Please rephrase the question or try another model."
 CONTINUE = "Continue exactly where you stopped. Do not repeat anything."
 CUT_CALL = (
@@ -211,7 +210,11 @@ class _Run:
             await self._listen()
             return None
         text = response.content or ""
-        if is_cut and (text or response.tool_calls) and self.continuations < MAX_CONTINUATIONS:
+        if (
+            is_cut
+            and (text or response.tool_calls)
+            and self.continuations < self.spec.max_continuations
+        ):
             self._ask_for_the_rest(answer)
             return None
         self.pieces.append(text)

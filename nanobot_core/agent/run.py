@@ -155,6 +155,7 @@ class AgentRunSpec:
         fallback_models: models to try, in order, when the first one fails for good.
         max_iterations: model calls before the run is ended with a summary.
         max_tokens: most tokens of one answer.
+        max_continuations: how often the model is asked for the rest of an answer that was cut off.
         context_window_tokens: size of the model's window.
         stream: ask the provider for a stream.
         tool_timeout_s: limit for tools without one of their own.
@@ -181,6 +182,7 @@ class AgentRunSpec:
     fallback_models: Sequence[str] = ()
     max_iterations: int = 200
     max_tokens: int = 8_192
+    max_continuations: int = 3
     context_window_tokens: int = 65_536
     stream: bool = True
     tool_timeout_s: float = 120.0

@@ -31,7 +31,9 @@ class AgentTask:
             and get no other files than it gives them.
         model: name of the model or preset, or ``None`` for the configured one.
         max_iterations: model calls before the task is ended with a summary.
-        max_tokens: most tokens of one answer, or ``None`` for the configured number.
+        max_tokens: most tokens of one model call, or ``None`` for the configured number.
+        continues: ask for the rest of an answer that was cut off; otherwise the task then ends with
+            the stop reason ``token_limit``.
         output: pydantic model of the object to end with, or ``None`` for an answer in words.
         caller_tools: tools that the caller runs: the task ends when the model calls one, with
              `TaskOutcome.calls`. Not together with `tools` or `output`.
@@ -45,6 +47,7 @@ class AgentTask:
     max_tokens: int | None = None
     output: type[BaseModel] | None = None
     caller_tools: tuple[ToolDefinition, ...] = ()
+    continues: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,9 +27,8 @@ class SessionLocks:
 
     Each session has a file. Its lock belongs to the process with a turn of the session, and its
     content names the process that had the last turn: if that was another one, the session is read
-    again. The system releases the lock of a process that dies. The files stay: without its content
-    every turn would read its session again, and a process that waits for the lock of a removed
-    file would not keep out one that creates the file again.
+    again. The system releases the lock of a process that dies. A file stays as long as its session:
+    without its content every turn would read the session again.
 
     Args:
         folder: has the files; created when first used.
@@ -54,16 +53,41 @@ class SessionLocks:
             SessionError: another process did not release it in time, or the file cannot be used.
         """
         async with self._order.hold(key):
+            file = await self._locked(key)
+            try:
+                self._become_last(file, key)
+                yield
+            finally:
+                os.close(file)  # releases the lock
+
+    def discard(self, key: str) -> None:
+        """Remove the file of a session that was deleted, whose lock the caller holds."""
+        with suppress(OSError):  # it does no harm
+            (self._folder / safe_name(key)).unlink()
+
+    async def _locked(self, key: str) -> int:
+        """Return the file of a session, locked."""
+        while True:
             try:
                 file = self._open(key)
             except OSError as error:
                 raise SessionError(key, f"cannot lock it: {error}") from error
             try:
                 await self._lock(file, key)
-                self._become_last(file, key)
-                yield
-            finally:
-                os.close(file)  # releases the lock
+                if self._is_present(file, key):
+                    return file
+            except BaseException:
+                os.close(file)
+                raise
+            # The session was deleted meanwhile: the lock of a removed file keeps no process out.
+            os.close(file)
+
+    def _is_present(self, file: int, key: str) -> bool:
+        try:
+            found = (self._folder / safe_name(key)).lstat()
+        except OSError:
+            return False
+        return os.path.samestat(found, os.fstat(file))
 
     def _open(self, key: str) -> int:
         path, flags = self._folder / safe_name(key), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW

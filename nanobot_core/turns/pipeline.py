@@ -224,6 +224,7 @@ class TurnPipeline:
         if self.locks.is_held(key):
             raise SessionError(key, "a turn is under way; stop it with /stop and try again")
         async with self.locks.hold(key):
+            self.locks.discard(key)
             return await self.sessions.delete(key)
 
     def hooks_for(self, request: TurnRequest, generation: Generation) -> Hooks:
@@ -283,12 +284,11 @@ class TurnPipeline:
 
     def _with_passages(self, result: AgentRunResult, session_key: str) -> AgentRunResult:
         """Return a result whose answer names the passages that plugins added to its request."""
-        passages = list[JsonValue](self.setup.requests.report.passages(session_key))
-        if not passages:
+        if not (passages := list[JsonValue](self.setup.requests.report.passages(session_key))):
             return result
         *others, answer = result.messages
-        answer = replace(answer, extra={**answer.extra, PASSAGES: passages})
-        return replace(result, messages=(*others, answer))
+        extra = {**answer.extra, PASSAGES: passages}
+        return replace(result, messages=(*others, replace(answer, extra=extra)))
 
     async def _stored_form(
         self, message: InboundMessage, turn: TurnInfo, *, is_steered: bool = False

@@ -59,6 +59,7 @@ class PluginTasks:
                 messages=task.messages,
                 max_iterations=task.max_iterations,
                 max_tokens=task.max_tokens or spec.max_tokens,
+                max_continuations=spec.max_continuations if task.continues else 0,
                 output=task.output,
                 caller_tools=task.caller_tools,
                 redact=pipeline.redact,

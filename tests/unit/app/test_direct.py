@@ -193,3 +193,26 @@ async def test_a_task_ends_with_the_calls_that_its_caller_runs(tmp_path: Path) -
     assert (outcome.stop_reason, outcome.model) == ("completed", scripted.model)
     assert scripted.provider.requests[0].tools == (SEARCH,)
     assert "TextStreamed" in seen
+
+
+@pytest.mark.parametrize(("continues", "requests"), [(True, 4), (False, 1)])
+async def test_a_task_need_not_ask_for_the_rest_of_a_cut_answer(
+    tmp_path: Path, *, continues: bool, requests: int
+) -> None:
+    cut = FakeReply(pieces=("a",), finish_reason="length")
+    scripted = ScriptedPlugin(cut, cut, cut, cut)
+    write_config(tmp_path)
+    async with running(tmp_path) as bot:
+        await bot.plugins.register(scripted, "scripted")
+        context = await bot.plugins.context_for("chatty")
+        task = AgentTask(
+            purpose="ask",
+            messages=(Message(role="user", content="count"),),
+            model=scripted.model,
+            continues=continues,
+        )
+        outcome = await context.agent.run(task)
+
+    assert outcome.stop_reason == "token_limit"
+    assert outcome.content == "a" * requests
+    assert len(scripted.provider.requests) == requests

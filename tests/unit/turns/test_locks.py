@@ -62,6 +62,29 @@ async def test_a_turn_waits_for_the_one_of_another_process(tmp_path: Path) -> No
         assert await waiting == ["a", "b"]
 
 
+async def test_a_deleted_session_leaves_no_file_and_keeps_its_order(tmp_path: Path) -> None:
+    one, other = Process(tmp_path), Process(tmp_path)
+    await one.say("a")
+
+    async with asyncio.timeout(LIMIT_S):
+        async with one.locks.hold(KEY):
+            waiting = asyncio.create_task(other.say("b"))
+            await asyncio.wait({waiting}, timeout=3 * module.WAIT_STEP_S)
+            await one.sessions.delete(KEY)
+            one.locks.discard(KEY)
+        # The other one has the lock of a removed file, which no longer keeps anyone out.
+        async with one.locks.hold(KEY):
+            session = await one.sessions.open(KEY)
+            await one.sessions.append(session, Message(role="user", content="new"))
+        assert await waiting in (["b"], ["new", "b"])
+        assert sorted(await one.say("c")) == ["b", "c", "new"]
+        async with one.locks.hold(KEY):
+            await one.sessions.delete(KEY)
+            one.locks.discard(KEY)
+
+    assert list((tmp_path / "locks").iterdir()) == []
+
+
 async def test_on_a_full_disk_each_turn_reads_the_session_again(tmp_path: Path) -> None:
     one, other = Process(tmp_path), Process(tmp_path)
     await one.say("a")
