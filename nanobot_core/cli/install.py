@@ -274,14 +274,24 @@ def _already(work: _Work, plan: Plan, requirements: dict[str, str] | None) -> No
 
 
 def _confirm_growth(work: _Work, plugins: Sequence[PlannedPlugin]) -> None:
-    """Ask about what plugins do that their owner has not agreed to; --yes does not answer this."""
-    for plugin in [each for each in plugins if each.news and not each.is_new]:
-        reason = f"it reaches more than you have agreed to: {', '.join(plugin.news)}"
-        if not sys.stdin.isatty():
-            remedy = "run it at a terminal, where you can agree; the installed version stays"
-            raise InstallError(f"plugin '{plugin.id}'", reason, remedy)
-        if not work.ask(f"plugin '{plugin.id}': {reason}. Agree?"):
-            raise InstallError("not confirmed", "you did not agree to what it reaches")
+    """Ask about what plugins do that their owner has not agreed to, and about new publishers.
+
+    --yes does not answer this.
+    """
+    for plugin in plugins:
+        if plugin.new_publisher:
+            _confirm_at_terminal(work, plugin, plugin.new_publisher, "who publishes it")
+        if plugin.news and not plugin.is_new:
+            reason = f"it reaches more than you have agreed to: {', '.join(plugin.news)}"
+            _confirm_at_terminal(work, plugin, reason, "what it reaches")
+
+
+def _confirm_at_terminal(work: _Work, plugin: PlannedPlugin, reason: str, subject: str) -> None:
+    if not sys.stdin.isatty():
+        remedy = "run it at a terminal, where you can agree; the installed version stays"
+        raise InstallError(f"plugin '{plugin.id}'", reason, remedy)
+    if not work.ask(f"plugin '{plugin.id}': {reason}. Agree?"):
+        raise InstallError("not confirmed", f"you did not agree to {subject}")
 
 
 def _show(work: _Work, plan: Plan) -> None:
@@ -295,6 +305,8 @@ def _show(work: _Work, plan: Plan) -> None:
 
 def _show_reach(work: _Work, plugins: Sequence[PlannedPlugin]) -> None:
     for plugin in plugins:
+        if plugin.publisher:
+            work.say(f"{plugin.id} ({plugin.label}) published by: {plugin.publisher}")
         if plugin.reaches is None:
             work.say(f"{plugin.id} ({plugin.label}) does not say what it reaches")
             continue

@@ -122,18 +122,27 @@ def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> None:
-    """Show all that a plugin gives, reaches and reads; it is not imported."""
-    _, catalogue = _installed(ctx)
+    """Show all that a plugin gives, reaches and reads, and its origin; it is not imported."""
+    from nanobot_core.cli.config import config_file
+    from nanobot_core.install.lock import lock_path
+    from nanobot_core.install.origin import origin_of
+
+    loaded, catalogue = _installed(ctx)
     selection = _selection(catalogue, plugin_id)
     plugin, condition = selection.plugin, selection.condition
     manifest = plugin.manifest
     reaches = manifest.capabilities if manifest else ()
+    origin = origin_of(plugin.distribution, loaded.home, lock_path(config_file(options_of(ctx))))
     if as_json:
-        facts = {**asdict(plugin), "reaches": reaches}
+        facts = {**asdict(plugin), "reaches": reaches, **asdict(origin)}
         print_json({**facts, "state": condition.state, "reason": condition.reason})
         return
     _say(f"{plugin.id} {plugin.version} ({plugin.distribution}): {plugin.summary}")
     _say(f"state: {condition.state}, {condition.reason}")
+    if origin.publisher:
+        _say(f"publisher: {origin.publisher}, as its index said")
+    if origin.digest:
+        _say(f"digest: {origin.digest}" + (f", {origin.locked}" if origin.locked else ""))
     if manifest is None:
         return
     for item in manifest.declarations:

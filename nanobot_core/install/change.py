@@ -16,6 +16,7 @@ from nanobot_core.install.candidate import Candidate, installed_hashes
 from nanobot_core.install.installer import Installer, Pin
 from nanobot_core.install.place import UNCHANGED, Place, Step, undone_on_failure
 from nanobot_core.install.plan import Plan, PlannedPlugin, installed_distributions
+from nanobot_core.install.publisher import remember_publishers
 from nanobot_core.install.trial import try_start
 from nanobot_core.plugins.consent import Consents, agree
 from nanobot_core.plugins.examine import examine_plugin
@@ -87,6 +88,7 @@ def carry_out(
             raise InstallError("not installed", "you did not agree to what it reaches")
         record()
         agree(place.home, examined.values())
+        remember_publishers(place.home, plan.publishers)
         step("starting")
         return try_start(ids, place.given_config, place.profile) if ids else []
 

@@ -158,13 +158,23 @@ def _read(source: str, base: Path) -> bytes:
     if address.scheme == "http" and address.hostname not in _LOOPBACK:
         msg = "expected https, because others could change an index on its way"
         raise ValueError(msg)
-    return _bounded(_download(source))
+    return download(source)
 
 
-def _download(url: str) -> Iterator[bytes]:
+def download(address: str | urllib.request.Request) -> bytes:
+    """Return what an address has, within limits of size and time. Blocks.
+
+    Raises:
+        OSError: there is no answer, or it redirects to an address that is not https.
+        ValueError: it is too long.
+    """
+    return _bounded(_download(address))
+
+
+def _download(address: str | urllib.request.Request) -> Iterator[bytes]:
     deadline_s = time.monotonic() + FETCH_LIMIT_S
     opener = urllib.request.build_opener(_SecureRedirects())
-    with opener.open(url, timeout=_SILENCE_S) as answer:
+    with opener.open(address, timeout=_SILENCE_S) as answer:
         # `read` would wait for a whole chunk, however slowly it comes.
         while chunk := answer.read1(_CHUNK_BYTES):
             yield chunk

@@ -12,10 +12,11 @@ import shutil
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import ClassVar, Final
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -72,6 +73,23 @@ class Request:
     alone: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release that an index offers.
+
+    Attributes:
+        name: the distribution.
+        version: its version.
+        indexes: addresses of the indexes that it may come from, best first; empty if none does.
+        sha256: of the wheel, or an empty string if it is not known.
+    """
+
+    name: str
+    version: str
+    indexes: tuple[str, ...] = ()
+    sha256: str = ""
+
+
 class Installer(ABC):
     """Installs into one environment.
 
@@ -117,6 +135,14 @@ class Installer(ABC):
 
         Raises:
             InstallError: one cannot be downloaded, or must not be installed.
+        """
+
+    @abstractmethod
+    def releases(self, pins: Sequence[Pin]) -> tuple[Release, ...]:
+        """Return where these distributions come from, after `resolve`.
+
+        Raises:
+            InstallError: the program does not say.
         """
 
     @abstractmethod
@@ -191,8 +217,18 @@ class _Metadata(BaseModel):
     version: str
 
 
+class _Archive(BaseModel):
+    hashes: dict[str, str] = {}
+
+
+class _Download(BaseModel):
+    url: str = ""
+    archive_info: _Archive = _Archive()
+
+
 class _ReportItem(BaseModel):
     metadata: _Metadata
+    download_info: _Download = _Download()
 
 
 class _PipReport(BaseModel):
@@ -205,6 +241,10 @@ class _PipReport(BaseModel):
 
 class Pip(Installer):
     """The environment's own pip."""
+
+    def __init__(self, environment: Environment, folder: Path) -> None:
+        super().__init__(environment, folder)
+        self._downloads: dict[Pin, _Download] = {}
 
     def build(self, folder: Path) -> Path:
         """Return a wheel; see `Installer.build`."""
@@ -233,7 +273,11 @@ class Pip(Installer):
             found = _PipReport.model_validate_json(report.read_bytes())
         except (OSError, ValidationError) as error:
             raise _unknown_output("pip", "22.2") from error
-        return tuple(_pin(item.metadata.name, item.metadata.version) for item in found.install)
+        pins = tuple(_pin(item.metadata.name, item.metadata.version) for item in found.install)
+        self._downloads = {
+            pin: item.download_info for pin, item in zip(pins, found.install, strict=True)
+        }
+        return pins
 
     def fetch(self, pins: Sequence[Pin]) -> tuple[Candidate, ...]:
         """Download wheels; see `Installer.fetch`."""
@@ -245,6 +289,36 @@ class Pip(Installer):
             self._pip(["download", *options, "-r", file], "cannot be downloaded", _TRY_AGAIN)
         found = {read.name: read for read in map(read_wheel, sorted(self._wheels.glob("*.whl")))}
         return _exactly(pins, found)
+
+    def releases(self, pins: Sequence[Pin]) -> tuple[Release, ...]:
+        """Return where distributions come from; see `Installer.releases`."""
+        found = {pin: self._downloads.get(pin, _Download()) for pin in pins}
+        is_remote = {pin: urlsplit(each.url).scheme in _HTTP for pin, each in found.items()}
+        indexes = self._indexes() if any(is_remote.values()) else ()
+        return tuple(
+            Release(
+                name=pin.name,
+                version=pin.version,
+                indexes=indexes if is_remote[pin] else (),
+                sha256=each.archive_info.hashes.get("sha256", ""),
+            )
+            for pin, each in found.items()
+        )
+
+    def _indexes(self) -> tuple[str, ...]:
+        """Return the indexes that pip is configured with; if none is, the one in its help."""
+        what = "cannot ask pip for its index"
+        lines = self._pip(["config", "list"], what, _TRY_AGAIN).splitlines()
+        matches = filter(None, map(_CONFIGURED.fullmatch, lines))
+        found = {match[1]: match[2] for match in matches}
+        own = _first_set(found, "index-url")
+        if not own and (named := _DEFAULT.search(self._pip(["download", "--help"], what, ""))):
+            own = [named[1]]
+        return tuple(
+            each
+            for each in (*own, *_first_set(found, "extra-index-url"))
+            if urlsplit(each).scheme in _HTTP
+        )
 
     def install(self, pins: Sequence[Pin], named: Sequence[str]) -> None:
         """Install the wheels here; see `Installer.install`."""
@@ -267,10 +341,12 @@ class Pip(Installer):
 
     def _pip(
         self, arguments: Sequence[str], what: str, remedy: str, *, own_settings: bool = True
-    ) -> None:
+    ) -> str:
         command = [self._python, "-P", "-m", "pip", *arguments]
         options = ["--quiet", "--no-input", "--disable-pip-version-check"]
-        self.run([*command, *options], what, remedy, own_settings=own_settings)
+        asks = arguments[0] == "config" or "--help" in arguments  # quiet, they would not answer
+        given = options[1:] if asks else options
+        return self.run([*command, *given], what, remedy, own_settings=own_settings)
 
 
 class _Change(BaseModel):
@@ -343,6 +419,26 @@ class Uv(Installer):
                 found[read.name] = read
         return _exactly(pins, found)
 
+    def releases(self, pins: Sequence[Pin]) -> tuple[Release, ...]:
+        """Return where distributions come from; see `Installer.releases`."""
+        file = self.write_lines("releases.txt", pins)
+        command = [self._uv, "pip", "compile", "--quiet", "--python", self._python, "--no-deps"]
+        options = ["--no-build", "--no-header", "--no-annotate", "--emit-index-annotation", file]
+        output = self.run([*command, *options], "cannot ask uv for its index", _TRY_AGAIN)
+        indexes = {
+            normalise(match[1]): match[2]
+            for match in _ANNOTATED.finditer(output)
+            if urlsplit(match[2]).scheme in _HTTP
+        }
+        return tuple(
+            Release(
+                name=pin.name,
+                version=pin.version,
+                indexes=(indexes[pin.name],) if pin.name in indexes else (),
+            )
+            for pin in pins
+        )
+
     def install(self, pins: Sequence[Pin], named: Sequence[str]) -> None:
         """Install from the cache and the local wheels; see `Installer.install`."""
         local = self.local_names()
@@ -364,6 +460,22 @@ class Uv(Installer):
     def _pip_install(self, arguments: Sequence[str], what: str) -> str:
         command = [self._uv, "pip", "install", "--python", self._python, "--no-progress"]
         return self.run([*command, *arguments], what, _TRY_AGAIN)
+
+
+_HTTP: Final = frozenset({"http", "https"})
+_CONFIGURED: Final = re.compile(r"(\S+?)='(.*)'")
+"""A line of ``pip config list``: section and name, and the value as Python writes it."""
+_SECTIONS: Final = (":env:", "download", "install", "global")
+_DEFAULT: Final = re.compile(r"--index-url <url>[^(]*\(default\s+(\S+?)\)")
+_ANNOTATED: Final = re.compile(r"^([\w.-]+)==[^\n]*\n\s+# from (\S+)$", re.MULTILINE)
+
+
+def _first_set(found: Mapping[str, str], option: str) -> list[str]:
+    """Return the addresses of an option of pip, from the section that counts."""
+    for section in _SECTIONS:
+        if value := found.get(f"{section}.{option}"):
+            return value.replace("\\n", " ").split()
+    return []
 
 
 _TRY_AGAIN: Final = "the environment is as before; correct the cause, then try again"

@@ -66,7 +66,7 @@ def installed_lock() -> Lock:
     names = needed_by(installed, plugins) - {CORE}
     return Lock(
         core=__version__,
-        distributions={name: _locked(installed[name]) for name in sorted(names)},
+        distributions={name: lock_installed(installed[name]) for name in sorted(names)},
     )
 
 
@@ -167,7 +167,8 @@ def refuse_unlocked(lock: Lock, candidates: Sequence[Candidate]) -> None:
         raise InstallError(candidate.label, reason, remedy)
 
 
-def _locked(distribution: Distribution) -> LockedDistribution:
+def lock_installed(distribution: Distribution) -> LockedDistribution:
+    """Return the entry of an installed distribution."""
     is_editable = '"editable": true' in (distribution.read_text("direct_url.json") or "")
     digest = "" if is_editable else digest_of(installed_hashes(distribution))
     return LockedDistribution(version=distribution.version, digest=digest)

@@ -14,6 +14,7 @@ from nanobot_core.disk import make_folder
 from nanobot_core.errors import InstallError, PluginError
 from nanobot_core.install import JOURNAL
 from nanobot_core.install.journal import Journal
+from nanobot_core.install.publisher import publishers_file
 from nanobot_core.plugins.consent import consent_file
 from nanobot_core.plugins.index import InstalledPlugin, load_installed
 from nanobot_core.record import dataclass
@@ -68,7 +69,12 @@ class Place:
     def own_files(self) -> tuple[Path, ...]:
         """The files of nanobot that a change may replace."""
         index = self.cache / "plugins.json"
-        return (self.config.resolve(), consent_file(self.home), index)
+        return (
+            self.config.resolve(),
+            consent_file(self.home),
+            publishers_file(self.home),
+            index,
+        )
 
 
 def interrupted_change(home: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from nanobot_core.errors import InstallError
 from nanobot_core.install.candidate import Candidate
 from nanobot_core.install.installer import Pin
+from nanobot_core.install.publisher import UNPUBLISHED, Publisher, change_of_publisher
 from nanobot_core.plugins import metadata
 from nanobot_core.plugins.index import ENTRY_POINT_GROUP, InstalledPlugin, search_path
 from nanobot_core.record import dataclass
@@ -49,6 +51,8 @@ class PlannedPlugin:
         news: what it does and its owner has not agreed to.
         is_new: no version of it is installed.
         is_asked_for: the owner named its distribution, which is not only a dependency.
+        publisher: who published it, in words; empty if it does not come from an index.
+        new_publisher: how its publisher changes, in words; empty if it does not.
     """
 
     id: str
@@ -57,6 +61,8 @@ class PlannedPlugin:
     news: tuple[str, ...]
     is_new: bool
     is_asked_for: bool
+    publisher: str = ""
+    new_publisher: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +78,7 @@ class Plan:
         plugins: plugins among them.
         wheels: names of the local wheels among them, in the order in which they were named.
         replaced: names whose installed build has the same version and must be removed first.
+        publishers: who published the distributions with plugins, by name.
     """
 
     environment: Environment
@@ -82,6 +89,7 @@ class Plan:
     plugins: tuple[PlannedPlugin, ...]
     wheels: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
+    publishers: Mapping[str, Publisher] = field(default_factory=dict)
 
 
 def installed_distributions() -> dict[str, Distribution]:
@@ -117,6 +125,8 @@ def planned_plugins(
     named: Collection[str],
     here: Sequence[InstalledPlugin],
     consents: Consents,
+    publishers: Mapping[str, Publisher],
+    remembered: Mapping[str, str],
 ) -> Iterator[PlannedPlugin]:
     """Yield the plugins of `candidates` with what they reach.
 
@@ -125,9 +135,13 @@ def planned_plugins(
         named: names that the owner asked for.
         here: the plugins that are installed.
         consents: what the owner has agreed to.
+        publishers: who published the candidates, by name.
+        remembered: who published what is installed, by name.
     """
     known = {plugin.id: plugin for plugin in here}
     for candidate in candidates:
+        publisher = publishers.get(candidate.name, UNPUBLISHED)
+        change = change_of_publisher(remembered.get(candidate.name, ""), publisher)
         for plugin in candidate.plugins:
             bundled = plugin.id in known and known[plugin.id].bundled
             after = InstalledPlugin(id=plugin.id, manifest=plugin.manifest, bundled=bundled)
@@ -138,6 +152,8 @@ def planned_plugins(
                 news=consents.news_of(after),
                 is_new=plugin.id not in known,
                 is_asked_for=candidate.name in named,
+                publisher=str(publisher) if publisher.is_from_index else "",
+                new_publisher=change,
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from nanobot_core.install.plan import (
     refuse_overwriting,
     refuse_unusable,
 )
+from nanobot_core.install.publisher import Publisher, find_publisher, load_publishers
 from nanobot_core.install.source import Source
 from nanobot_core.plugins import metadata
 from nanobot_core.plugins.consent import Consents
@@ -120,6 +121,9 @@ class Planner:
             self._refuse_other_build(candidate)
         if lock is not None:
             refuse_unlocked(lock, candidates)
+        publishers = self._publishers_of([each for each in candidates if each.plugins], wheels)
+        remembered = load_publishers(self._place.home)
+        consents = Consents.load(self._place.home)
         return Plan(
             environment=self._place.environment,
             pins=pins,
@@ -127,11 +131,30 @@ class Planner:
             named=tuple(sorted(named)),
             changes=changes_of(candidates, self._installed),
             plugins=tuple(
-                planned_plugins(candidates, named, self._here, Consents.load(self._place.home))
+                planned_plugins(candidates, named, self._here, consents, publishers, remembered)
             ),
             wheels=tuple(wheels),
             replaced=tuple(again),
+            publishers=publishers,
         )
+
+    def _publishers_of(
+        self, candidates: Sequence[Candidate], local: Collection[str]
+    ) -> dict[str, Publisher]:
+        """Return who published `candidates`, by name; local wheels were not published."""
+        pins = [
+            Pin(name=each.name, version=each.version)
+            for each in candidates
+            if each.name not in local
+        ]
+        if not pins:
+            return {}
+        try:
+            releases = self._installer.releases(pins)
+        except InstallError as error:
+            unknown = Publisher(reason=error.reason)
+            return {pin.name: unknown for pin in pins}
+        return {each.name: find_publisher(each) for each in releases}
 
     def _resolve(self, request: Request, named: set[str], lock: Lock | None) -> tuple[Pin, ...]:
         """Return what to install, with as few changes of what is installed as possible."""

@@ -12,6 +12,7 @@ from nanobot_core.install.change import drop_requirement, required_name
 from nanobot_core.install.installer import Installer
 from nanobot_core.install.place import Place, Step, undone_on_failure
 from nanobot_core.install.plan import applicable, installed_distributions, needed_by
+from nanobot_core.install.publisher import forget_publishers
 from nanobot_core.plugins.consent import forget
 from nanobot_core.plugins.index import ENTRY_POINT_GROUP, local_plugins
 from nanobot_core.plugins.metadata import CORE, normalise
@@ -156,6 +157,7 @@ def carry_out_removal(
         for name in removal.names:
             drop_requirement(place.config, name)
         forget(place.home, removal.ids)
+        forget_publishers(place.home, names)
 
 
 def _forget_in_config(place: Place, plugin_id: str, file: str) -> None:

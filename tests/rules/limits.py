@@ -59,8 +59,9 @@ MODULES: Final = {
     # A single implementation that gathers takes no task; plugins declare hooks of four kinds;
     # calls are announced, to be recorded.
     "hooks": Size(800, 1400),
-    # Three ways to name a plugin, two installers, checks of wheels, undo, index and lock.
-    "install": Size(1500, 1900),
+    # Three ways to name a plugin, two installers, checks of wheels, undo, index and lock; who
+    # published a release, and where an installed one comes from.
+    "install": Size(1500, 2100),
     "lazy": Size(20, 30),
     "media": Size(80, 90),
     "messages": Size(200, 260),

@@ -18,27 +18,6 @@ pytestmark = pytest.mark.timeout(240)
 UV = shutil.which("uv")
 
 
-@pytest.fixture
-def uv_bench(bench: Bench, base: Path) -> Bench:
-    """An environment as uv makes it, without pip."""
-    if UV is None:
-        pytest.skip("uv is not on PATH")
-    # uv sees only what is in the environment's own folder.
-    (bench.site / "base.pth").unlink()
-    for entry in base.iterdir():
-        if entry.suffix == ".dist-info":  # it does not follow links to these
-            shutil.copytree(entry, bench.site / entry.name)
-        elif not entry.name.startswith("pip"):
-            (bench.site / entry.name).symlink_to(entry)
-    for info in bench.site.glob("pip-*"):
-        shutil.rmtree(info)
-    bench.variables["PYTHONDONTWRITEBYTECODE"] = "1"
-    (bench.prefix / ".lock").touch()
-    config = bench.prefix / "pyvenv.cfg"
-    config.write_text(config.read_text() + "uv = 0.9.0\n")
-    return bench
-
-
 @pytest.mark.promise(18)
 def test_uv_installs_upgrades_locks_and_removes(uv_bench: Bench) -> None:
     uv_bench.offer(Package(name="acme-library", code="", requires=()))
