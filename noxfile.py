@@ -13,9 +13,12 @@ import sys
 import tempfile
 import time
 import tomllib
+import zipfile
+from email.parser import HeaderParser
 from pathlib import Path
 
 import nox
+from packaging.requirements import Requirement
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests"]
@@ -319,6 +322,77 @@ def wheels(session: nox.Session) -> None:
     with session.chdir(session.create_tmp()):
         session.run("nanobot", "--version")
         session.run("nanobot", "--help", silent=True)
+
+
+def newest_tag() -> str:
+    """Return the newest release that this revision contains, or an empty string."""
+    command = ("git", "describe", "--tags", "--abbrev=0", "--match", "v*")
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@nox.session
+def yesterday(session: nox.Session) -> None:
+    """Run plugins of the last release on this core, and the reverse; also: `-- REVISION`."""
+    revision = session.posargs[0] if session.posargs else newest_tag()
+    if not revision:
+        session.skip("there is no release to compare with: no tag 'v*' is reachable")
+    session.log("yesterday is %s", revision)
+    session.install("-c", "constraints.txt", "hatchling", "packaging", "pip")
+    program = ("python", "-P", str(ROOT / "tests" / "yesterday.py"))
+    with tempfile.TemporaryDirectory(prefix="nanobot-") as folder:
+        sources = Path(folder, "sources")
+        archive = f"{folder}/sources.tar"
+        session.run("git", "archive", f"--output={archive}", revision, external=True)
+        shutil.unpack_archive(archive, sources, "tar", filter="data")
+        cores, plugins = {}, {}
+        for name, root in (("yesterday", sources), ("today", ROOT)):
+            dist = Path(folder, name)
+            session.run(*program, "build", str(root), str(dist), silent=True)
+            (cores[name],) = dist.glob("nanobot_core-*.whl")
+            plugins[name] = sorted({*dist.glob("*.whl")} - {cores[name]})
+        # Its command compares, and the devkit of yesterday may know less.
+        devkit = next(each for each in plugins["today"] if "_devkit-" in each.name)
+        session.install("-c", "constraints.txt", str(cores["today"]), str(devkit))
+        for core, others in (("today", "yesterday"), ("yesterday", "today")):
+            chosen = [each for each in plugins[others] if allows(session, each, cores[core])]
+            session.run(*program, "compare", str(cores[core]), *map(str, chosen), log=False)
+            plugins[others] = [each for each in chosen if is_run(each)]
+        for core, others in (("today", "yesterday"), ("yesterday", "today")):
+            session.log("plugins of %s with the core of %s", others, core)
+            together = [str(each) for each in (cores[core], *plugins[others])]
+            # The first command finds what they require, the second replaces equal versions.
+            session.install("-c", "constraints.txt", *together)
+            session.install("--force-reinstall", "--no-deps", *together)
+            # Without compiled files, each of dozens of processes compiles what it imports.
+            session.run(*program, "work", env={"PYTHONDONTWRITEBYTECODE": None})
+
+
+def allows(session: nox.Session, plugin: Path, core: Path) -> bool:
+    """Whether the requirement of a plugin allows this core; if not, say so."""
+    version = core.name.split("-")[1]
+    with zipfile.ZipFile(plugin) as wheel:
+        (name,) = (each for each in wheel.namelist() if each.endswith(".dist-info/METADATA"))
+        lines = HeaderParser().parsestr(wheel.read(name).decode()).get_all("Requires-Dist", [])
+    found = [each for each in map(Requirement, lines) if each.name == "nanobot-core"]
+    fits = all(each.specifier.contains(version, prereleases=True) for each in found)
+    if not fits:
+        session.log("left out, because it requires another core: %s", plugin.name)
+    return fits
+
+
+def is_run(wheel: Path) -> bool:
+    """Whether `yesterday` starts the plugin in this wheel."""
+    return wheel.name.split("-")[0].removeprefix("nanobot_") in STARTED_YESTERDAY
+
+
+STARTED_YESTERDAY = frozenset(
+    (
+        *("cron", "devkit", "files", "heartbeat", "http", "memory", "message", "offline"),
+        *("openai", "shell", "skills", "subagents", "telegram", "usage", "webhook"),
+    )
+)
+"""Plugins that `yesterday` starts: those that need no account and no large library."""
 
 
 @nox.session
