@@ -115,6 +115,18 @@ if TYPE_CHECKING:
         PluginEntry as PluginEntry,
         SettingsForm as SettingsForm,
     )
+    from nanobot_core.contracts.panel import (
+        Panel as Panel,
+        PanelAction as PanelAction,
+        PanelBars as PanelBars,
+        PanelDiff as PanelDiff,
+        PanelLink as PanelLink,
+        PanelPart as PanelPart,
+        PanelRow as PanelRow,
+        PanelTable as PanelTable,
+        PanelText as PanelText,
+        PanelView as PanelView,
+    )
     from nanobot_core.contracts.plugin import (
         Allow as Allow,
         Applied as Applied,
@@ -361,6 +373,10 @@ _HOMES = {
         ),
         "nanobot_core.contracts.operation": (
             "Configuration OpenQuestion Operations PluginChange PluginEntry SettingsForm"
+        ),
+        "nanobot_core.contracts.panel": (
+            "Panel PanelAction PanelBars PanelDiff PanelLink PanelPart PanelRow PanelTable "
+            "PanelText PanelView"
         ),
         "nanobot_core.contracts.plugin": (
             "Allow Applied Ask Check CheckResult CliGroup CommandCall CommandLine ContextBlock "

@@ -26,6 +26,7 @@ _STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "error": "bold
 _CANNOT_START = frozenset({"failed", "settings-error", "quarantined"})
 _UNREAD = {
     "contribute_jobs": "runs the jobs",
+    "contribute_panels": "shows the pages",
     "contribute_triggers": "uses the triggers",
 }
 """By open hook, what a reader does with the contributions."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.isolation import IsolatorSpec
     from nanobot_core.contracts.job import SystemJob, Trigger
     from nanobot_core.contracts.memory import MemorySpec
+    from nanobot_core.contracts.panel import Panel
     from nanobot_core.contracts.plugin import (
         Applied,
         Check,
@@ -152,6 +153,14 @@ def contribute_cli() -> Iterable[CliGroup]:
 @declare(Kind.CONTRIBUTE, "answers HTTP requests")
 def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
     """Contribute HTTP applications to mount in the gateway."""
+
+
+@declare(Kind.CONTRIBUTE, "shows the owner pages")
+def contribute_panels(ctx: PluginContext) -> Iterable[Panel]:
+    """Contribute pages for the owner, plain data that a program such as nanobot-webui shows.
+
+    Such a plugin reads them with ``ctx.contributed(on.contribute_panels)``.
+    """
 
 
 @declare(Kind.CONTRIBUTE, "hears voice messages")

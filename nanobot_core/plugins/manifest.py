@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nanobot_core.contracts.job import SystemJob, Trigger
+from nanobot_core.contracts.panel import Panel
 from nanobot_core.contracts.plugin import PluginFacts
 from nanobot_core.contracts.tool import DeclaredTool
 from nanobot_core.events import ToolDefinition
@@ -49,6 +50,7 @@ KINDS = {
 OPEN_HOOKS: dict[str, type[object]] = {
     "contribute_jobs": SystemJob,
     "contribute_triggers": Trigger,
+    "contribute_panels": Panel,
 }
 """Contribution hooks whose items are objects, for the plugins that declare to read them."""
 
