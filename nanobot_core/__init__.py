@@ -222,6 +222,7 @@ if TYPE_CHECKING:
         NanobotError as NanobotError,
         NoProvider as NoProvider,
         Overloaded as Overloaded,
+        PanelError as PanelError,
         PluginError as PluginError,
         PluginLoadFailed as PluginLoadFailed,
         PluginNotFound as PluginNotFound,
@@ -405,7 +406,7 @@ _HOMES = {
             "AnswerTooLong AuthenticationFailed BadRequest BudgetExceeded BusError BusFull "
             "ChannelError ConfigError ConfigInvalid ConfigProblem ConfigUnreadable ContextTooLong "
             "DeliveryError HookError LimitError NameConflict NanobotError NoProvider "
-            "Overloaded PluginError PluginLoadFailed PluginNotFound "
+            "Overloaded PanelError PluginError PluginLoadFailed PluginNotFound "
             "PluginRejected ProviderError ProviderProtocolError ProviderTimeout RateLimited "
             "SessionError StateFull ToolDenied ToolError ToolFailed ToolInputError ToolTimeout "
             "Unreachable"

@@ -35,6 +35,7 @@
     ├── SessionError                 the session store
     ├── BusError                     the message queue
     │   └── BusFull                  too many messages wait
+    ├── PanelError                   the owner, who looks at a page of a plugin
     └── LimitError                   a budget or limit that the owner set
         └── BudgetExceeded
 
@@ -359,6 +360,10 @@ class BusFull(BusError):
         self.waiting: int = waiting
         self.limit: int = limit
         super().__init__(f"{waiting} messages are waiting, the limit is {limit}; try again later")
+
+
+class PanelError(NanobotError):
+    """A panel cannot show a view or do an action; its text says why."""
 
 
 class LimitError(NanobotError):

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import yaml
 
-from nanobot_core import Nanobot
+from nanobot_core import GatewayAccess, Nanobot, PluginContext, on
 from nanobot_core.app.client import ControlClient
 from nanobot_core.app.lock import running_pid
 from nanobot_core.app.runner import GatewayRunner
@@ -31,6 +31,22 @@ REPOSITORY = Path(__file__).parents[1]
 PLUGIN = REPOSITORY / "tests" / "strangers" / "chatty.py"
 OWNER = "7"
 Sent = dict[str, Any]
+
+
+class GatewayKeeper:
+    """A plugin that keeps the gateway it was lent."""
+
+    def __init__(self) -> None:
+        self._gateway: GatewayAccess | None = None
+
+    @on.start
+    def start(self, ctx: PluginContext) -> None:
+        self._gateway = ctx.gateway
+
+    @property
+    def gateway(self) -> GatewayAccess:
+        assert self._gateway is not None, "register it in a running gateway"
+        return self._gateway
 
 
 class Platform:
@@ -165,10 +181,13 @@ def write_config(home: Path, platform: Platform | None = None, **sections: Any) 
 
 @asynccontextmanager
 async def running(
-    home: Path, clock: Clock | None = None, *plugins: object
+    home: Path,
+    clock: Clock | None = None,
+    *plugins: object,
+    environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Nanobot]:
     """Run the gateway of `home` in this process; `plugins` join it once it is ready."""
-    loaded = load_config(home / "config.yaml", environ={}, home=home)
+    loaded = load_config(home / "config.yaml", environ=environ or {}, home=home)
     bot = Nanobot(loaded, clock=clock, environ={"PATH": os.environ["PATH"]})
     gateway, ready = GatewayRunner(bot, clock or SystemClock()), asyncio.Event()
     async with asyncio.TaskGroup() as group:

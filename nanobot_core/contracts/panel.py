@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 from typing import TypeAlias
 
+from nanobot_core.errors import PanelError
 from nanobot_core.record import dataclass
 from nanobot_core.text import Repaired
 
@@ -120,7 +121,7 @@ class PanelView:
 
 
 async def _no_action(_name: str, _subject: str) -> str:
-    return "There is no such action."
+    raise PanelError("this panel has no actions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +131,10 @@ class Panel:
     Attributes:
         id: unique in its plugin, for addresses: ``[a-z0-9-]``.
         title: a word or two for a menu, such as ``Jobs``.
-        show: returns what a view shows; the first one has the empty name. Reads only.
+        show: returns what a view shows; the first one has the empty name. Reads only. Raises
+            `PanelError` if there is no such view, or it cannot be read.
         act: does an action with a subject, and returns what was done in one sentence. Raises
-            `NanobotError` with the reason if it cannot be done.
+            `NanobotError` with the reason if it cannot be done, such as `PanelError`.
         summary: one line about the panel.
     """
 

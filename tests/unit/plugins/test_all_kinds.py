@@ -16,6 +16,8 @@ from nanobot_core import (
     LazyTool,
     MemorySpec,
     Mount,
+    Panel,
+    PanelView,
     PluginContext,
     PluginFacts,
     ProviderSpec,
@@ -51,10 +53,17 @@ async def run() -> str:
 JOB = SystemJob(id="tidy", summary="Tidies.", schedule=Every(60), run=run)
 
 
+async def show(view: str) -> PanelView:
+    return PanelView(parts=())
+
+
+PANEL = Panel(id="all", title="All", show=show)
+
+
 class Everything:
     @on.describe_plugin
     def describe_plugin(self) -> PluginFacts:
-        return PluginFacts(summary="All of it.", reads=("contribute_jobs",))
+        return PluginFacts(summary="All of it.", reads=("contribute_jobs", "contribute_panels"))
 
     @on.contribute_tools
     def contribute_tools(self, ctx: PluginContext) -> Iterable[Tool | LazyTool]:
@@ -104,6 +113,10 @@ class Everything:
     def contribute_isolators(self) -> Iterable[IsolatorSpec]:
         yield IsolatorSpec(name="box", factory=FACTORY)
 
+    @on.contribute_panels
+    def contribute_panels(self, ctx: PluginContext) -> Iterable[Panel]:
+        yield PANEL
+
     @on.contribute_jobs
     def contribute_jobs(self, ctx: PluginContext) -> Iterable[SystemJob]:
         yield JOB
@@ -122,6 +135,8 @@ async def test_one_plugin_contributes_every_kind_with_one_context(make_host: Mak
     context = await host.context_for("all")
     jobs = await context.contributed(on.contribute_jobs)
     assert [(each.plugin, each.value) for each in jobs] == [("all", JOB)]
+    panels = await context.contributed(on.contribute_panels)
+    assert [(each.plugin, each.value) for each in panels] == [("all", PANEL)]
 
 
 @pytest.mark.promise(5)

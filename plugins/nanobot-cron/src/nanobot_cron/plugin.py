@@ -18,7 +18,14 @@ from nanobot_core import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
-    from nanobot_core import AssignmentFinished, PluginContext, Trigger, TurnStarted, WorkStopped
+    from nanobot_core import (
+        AssignmentFinished,
+        Panel,
+        PluginContext,
+        Trigger,
+        TurnStarted,
+        WorkStopped,
+    )
     from nanobot_cron.message_trigger import Watchers
 
 
@@ -85,6 +92,13 @@ class CronPlugin:
                 app="nanobot_cron.commands:app",
             ),
         )
+
+    @on.contribute_panels
+    def contribute_panels(self, ctx: PluginContext) -> Iterable[Panel]:
+        """Contribute the page with the jobs."""
+        from nanobot_cron.panel import jobs_panel
+
+        return (jobs_panel(ctx),)
 
     @on.contribute_checks
     def contribute_checks(self) -> Iterable[Check]:

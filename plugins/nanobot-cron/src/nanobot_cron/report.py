@@ -58,7 +58,7 @@ class Reporter:
 
     def added(self, job: Job) -> str:
         """Return a confirmation of a new job: its schedule, next runs and recipient."""
-        lines = [f"Added job {job.id} '{job.title}': {self._when(job.schedule)}."]
+        lines = [f"Added job {job.id} '{job.title}': {self.when(job.schedule)}."]
         runs = upcoming(job.schedule, self.now, 3, timezone=self.zone)
         if runs and not isinstance(job.schedule, At):
             label = "Next run" if len(runs) == 1 else "Next runs"
@@ -111,7 +111,7 @@ class Reporter:
             "plugin": None,
             "enabled": job.enabled,
             "schedule": job.schedule.model_dump(mode="json", exclude={"options"}),
-            "when": self._when(job.schedule),
+            "when": self.when(job.schedule),
             "message": job.message,
             "deliver": job.delivery,
             "chat": _chat(job.requester),
@@ -127,11 +127,12 @@ class Reporter:
             "name": entry.job.summary,
             "plugin": entry.plugin,
             "enabled": entry.enabled,
-            "when": self._system_when(entry),
+            "when": self.system_when(entry),
             **_state_json(entry.state, enabled=entry.enabled),
         }
 
-    def _when(self, schedule: Schedule) -> str:
+    def when(self, schedule: Schedule) -> str:
+        """Return when a job runs, in words."""
         if not isinstance(schedule, On):
             return describe(schedule, self.zone)
         found = self.triggers.get(schedule.trigger)
@@ -143,7 +144,7 @@ class Reporter:
     def _answer(self, job: Job) -> str:
         if job.delivery == "never":
             return "No chat gets the answer; the history of the job keeps it."
-        chat = self._recipient(job.requester)
+        chat = self.recipient(job.requester)
         if job.requester.channel in WITHOUT_CHAT:
             if self.owners_chat is None:
                 return (
@@ -157,19 +158,20 @@ class Reporter:
     def _line(self, job: Job) -> str:
         planned = job.schedule.at if isinstance(job.schedule, At) else None
         state = self._state(job.state, enabled=job.enabled, said=planned)
-        facts = [self._when(job.schedule), *state]
-        answers = "none" if job.delivery == "never" else self._recipient(job.requester)
+        facts = [self.when(job.schedule), *state]
+        answers = "none" if job.delivery == "never" else self.recipient(job.requester)
         return f"- **{job.title}** (`{job.id}`): {'; '.join(facts)}; answers to {answers}"
 
     def _system_line(self, entry: SystemEntry) -> str:
         facts = [
-            self._system_when(entry),
+            self.system_when(entry),
             *self._state(entry.state, enabled=entry.enabled),
             f"of plugin {entry.plugin}",
         ]
         return f"- **{entry.job.summary}** (`{entry.job.id}`): {'; '.join(facts)}"
 
-    def _system_when(self, entry: SystemEntry) -> str:
+    def system_when(self, entry: SystemEntry) -> str:
+        """Return when the job of a plugin runs, in words."""
         wanted = entry.job.schedule
         if wanted is None:
             return "switched off in the settings"
@@ -177,7 +179,8 @@ class Reporter:
             return describe(Cron(expression=wanted.expression, timezone=wanted.timezone), self.zone)
         return describe(Every(seconds=wanted.seconds, anchor=self.now), self.zone)
 
-    def _recipient(self, requester: Requester) -> str:
+    def recipient(self, requester: Requester) -> str:
+        """Return the chat that gets the answers to a person's job."""
         is_here = (requester.channel, requester.chat_id) == self.here
         return "this chat" if is_here else _chat(requester)
 
@@ -194,12 +197,16 @@ class Reporter:
             facts.append(f"{state.failures} failures in a row")
         return facts
 
-    def _run(self, run: Run) -> str:
-        took = "" if run.duration_s is None else f", {run.duration_s:.1f} s"
+    def run_cells(self, run: Run) -> tuple[str, str, str, str]:
+        """Return time, status, seconds, and answer or reason of a run; empty if there is none."""
         until = f" to {self.local(run.until)}" if run.until else ""
+        took = "" if run.duration_s is None else f"{run.duration_s:.1f}"
         said = as_label(run.error or run.answer, _MAX_ERROR)
-        why = f": {said}" if said else ""
-        return f"- {self.local(run.started_at or run.slot)}{until}: {run.status}{took}{why}"
+        return f"{self.local(run.started_at or run.slot)}{until}", run.status, took, said
+
+    def _run(self, run: Run) -> str:
+        time, status, took, said = self.run_cells(run)
+        return f"- {time}: {status}{f', {took} s' if took else ''}{f': {said}' if said else ''}"
 
 
 def run_as_json(run: Run) -> JsonObject:

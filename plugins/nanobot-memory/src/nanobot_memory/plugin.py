@@ -17,7 +17,7 @@ from nanobot_core import (
 )
 
 if TYPE_CHECKING:
-    from nanobot_core import PluginContext, SystemJob
+    from nanobot_core import Panel, PluginContext, SystemJob
 
 
 @on.describe_plugin
@@ -92,6 +92,14 @@ def contribute_cli() -> Iterable[CliGroup]:
             app="nanobot_memory.commands:app",
         ),
     )
+
+
+@on.contribute_panels
+def contribute_panels(ctx: PluginContext) -> Iterable[Panel]:
+    """Contribute the page with the memory files and their versions."""
+    from nanobot_memory.panel import memory_panel
+
+    return (memory_panel(ctx),)
 
 
 @on.contribute_checks

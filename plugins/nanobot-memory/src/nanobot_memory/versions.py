@@ -50,6 +50,10 @@ class EditedMeanwhile(ValueError):
     """A person has changed the same lines since Dream has read them."""
 
 
+REFUSALS = (VersionUnknown, RestoreConflict, RepositoryDamaged, DreamBusy, EditedMeanwhile)
+"""Why `revert` changes nothing."""
+
+
 def paths_of(files: MemoryFiles) -> frozenset[str]:
     """Return the paths of the files whose versions are kept, topic files included. Blocks."""
     return frozenset(str(files.path_of(name)) for name in (*files.names, *files.topics()))
@@ -127,22 +131,46 @@ def show_log(files: MemoryFiles, name: str = "", *, command: str = "/dream-") ->
         name: the beginning of a version's hash.
         command: what ``log`` and ``restore`` are called with.
     """
-    repository = Repository(files.root)
     try:
-        return _show_log(files, repository, name, command)
+        return _show_log(files, name, command)
     except (VersionUnknown, RepositoryDamaged) as error:
         return f"{error}."
 
 
-def _show_log(files: MemoryFiles, repository: Repository, name: str, command: str) -> str:
+def versions_of(files: MemoryFiles, limit: int) -> list[Version]:
+    """Return the newest changes of a memory, the newest first. Blocks.
+
+    Raises:
+        RepositoryDamaged: they cannot be read.
+    """
+    repository = Repository(files.root)
+    return repository.log(limit, _scope_paths(files, repository))
+
+
+def show_diff(files: MemoryFiles, name: str) -> tuple[Version, str]:
+    """Return one change and the beginning of its diff. Blocks.
+
+    Args:
+        name: the beginning of a version's hash; empty for the newest change of Dream.
+
+    Raises:
+        VersionUnknown: no version has this name, or it belongs to another memory.
+        RepositoryDamaged: it cannot be read.
+    """
+    repository = Repository(files.root)
+    version = _find(files, repository, name)
+    diff = repository.diff(version)
+    if len(diff) > _MAX_DIFF_CHARS:
+        diff = f"{diff[:_MAX_DIFF_CHARS]}\n[… {len(diff) - _MAX_DIFF_CHARS:,} more characters]"
+    return version, diff
+
+
+def _show_log(files: MemoryFiles, name: str, command: str) -> str:
     if name:
-        version = _find(files, repository, name)
-        diff = repository.diff(version)
-        if len(diff) > _MAX_DIFF_CHARS:
-            diff = f"{diff[:_MAX_DIFF_CHARS]}\n[… {len(diff) - _MAX_DIFF_CHARS:,} more characters]"
+        version, diff = show_diff(files, name)
         fence = "~" * (1 + max(map(len, ["~~", *re.findall("~+", diff)])))
         return f"{_line(version)}\n\n{fence}diff\n{diff}\n{fence}"
-    versions = repository.log(_SHOWN, _scope_paths(files, repository))
+    versions = versions_of(files, _SHOWN)
     if not versions:
         return "The memory files have not changed yet."
     lines = "\n".join(f"- {_line(version)}" for version in versions)
@@ -150,6 +178,19 @@ def _show_log(files: MemoryFiles, repository: Repository, name: str, command: st
 
 
 def restore(files: MemoryFiles, name: str, now: datetime) -> str:
+    """Revert one change and return a report in Markdown, also if nothing was reverted. Blocks.
+
+    Args:
+        name: the beginning of a version's hash; empty for the newest change of Dream.
+        now: the time.
+    """
+    try:
+        return revert(files, name, now)
+    except REFUSALS as error:
+        return f"Nothing was reverted: {error}."
+
+
+def revert(files: MemoryFiles, name: str, now: datetime) -> str:
     """Revert one change and return a report in Markdown. Blocks.
 
     Later changes of other lines and files stay. The history entries that the change came from are
@@ -158,31 +199,28 @@ def restore(files: MemoryFiles, name: str, now: datetime) -> str:
     Args:
         name: the beginning of a version's hash; empty for the newest change of Dream.
         now: the time.
+
+    Raises:
+        REFUSALS: nothing was changed; the text says why.
     """
     repository = Repository(files.root)
-    try:
-        with dream_lock(files):
-            finish_pending(files, now)
-            keep_edits(files, now)
-            version = _find(files, repository, name)
-            contents = repository.reverted(version, lambda path: read_path(files, path))
-            changes = {
-                path: FileChange(before=read_path(files, path), after=data)
-                for path, data in contents.items()
-            }
-            state, entries = load_state(files), _entries(version)
-            if entries is not None:
-                reason = f"the change {version.id[:7]} was reverted"
-                aside = Aside(first=entries[0], last=entries[1], reason=reason)
-                state = state.model_copy(update={"aside": (*state.aside, aside)})
-            message = f"restore: revert {version.id[:7]}\n\nReverts: {version.id}\n"
-            pending = Pending(changes=changes, message=message, cursor=None, state=state)
-            made = apply(files, pending, now)
-    except (
-        *(VersionUnknown, RestoreConflict, RepositoryDamaged),
-        *(DreamBusy, EditedMeanwhile),
-    ) as error:
-        return f"Nothing was reverted: {error}."
+    with dream_lock(files):
+        finish_pending(files, now)
+        keep_edits(files, now)
+        version = _find(files, repository, name)
+        contents = repository.reverted(version, lambda path: read_path(files, path))
+        changes = {
+            path: FileChange(before=read_path(files, path), after=data)
+            for path, data in contents.items()
+        }
+        state, entries = load_state(files), _entries(version)
+        if entries is not None:
+            reason = f"the change {version.id[:7]} was reverted"
+            aside = Aside(first=entries[0], last=entries[1], reason=reason)
+            state = state.model_copy(update={"aside": (*state.aside, aside)})
+        message = f"restore: revert {version.id[:7]}\n\nReverts: {version.id}\n"
+        pending = Pending(changes=changes, message=message, cursor=None, state=state)
+        made = apply(files, pending, now)
     if made is None:
         return f"Nothing was reverted: the files are as they were before {version.id[:7]}."
     again = (

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         LLMResponse,
         ModelCallRequested,
         ModelRequested,
+        Panel,
         PluginContext,
         TurnInfo,
         TurnOutcome,
@@ -59,6 +60,13 @@ class UsagePlugin(TurnLog):
                 app="nanobot_usage.commands:usage",
             ),
         )
+
+    @on.contribute_panels
+    def contribute_panels(self, ctx: PluginContext) -> Iterable[Panel]:
+        """Contribute the page with tokens and cost."""
+        from nanobot_usage.panel import usage_panel
+
+        return (usage_panel(ctx),)
 
     @on.start
     async def start(self, ctx: PluginContext) -> None:

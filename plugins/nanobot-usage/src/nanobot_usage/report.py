@@ -29,8 +29,8 @@ async def answer_usage(ctx: PluginContext, call: CommandCall) -> str:
     today, session, models = await asyncio.to_thread(_read, ctx, call.turn.session_key)
     budgets = ctx.settings(BudgetsSettings)
     lines = [
-        f"- Today: {render_spent(today)}{_render_budget(budgets.day)}",
-        f"- This session: {render_spent(session)}{_render_budget(budgets.session)}",
+        f"- Today: {render_spent(today)}{render_budget(budgets.day)}",
+        f"- This session: {render_spent(session)}{render_budget(budgets.session)}",
         *(f"- {line.key} today: {render_spent(line.spent)}{_unpriced(line)}" for line in models),
     ]
     return "Usage:\n\n" + "\n".join(lines)
@@ -42,18 +42,19 @@ def render_spent(spent: Spent) -> str:
     return f"{spent.tokens:,} tokens{money}"
 
 
-def _read(ctx: PluginContext, session: str) -> tuple[Spent, Spent, list[Line]]:
-    day = ctx.clock.now().date().isoformat()
-    with closing(UsageStore(ctx.data_dir)) as store:
-        return store.total("day", day), store.total("session", session), store.lines("model", day)
-
-
-def _render_budget(budget: Budget) -> str:
+def render_budget(budget: Budget) -> str:
+    """Return a budget in parentheses; empty if none is set."""
     limits = [
         *([f"{budget.tokens:,} tokens"] if budget.tokens is not None else []),
         *([f"${budget.usd:g}"] if budget.usd is not None else []),
     ]
     return f" (budget {' and '.join(limits)})" if limits else ""
+
+
+def _read(ctx: PluginContext, session: str) -> tuple[Spent, Spent, list[Line]]:
+    day = ctx.clock.now().date().isoformat()
+    with closing(UsageStore(ctx.data_dir)) as store:
+        return store.total("day", day), store.total("session", session), store.lines("model", day)
 
 
 def _unpriced(line: Line) -> str:
