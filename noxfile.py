@@ -345,7 +345,7 @@ def yesterday(session: nox.Session) -> None:
         archive = f"{folder}/sources.tar"
         session.run("git", "archive", f"--output={archive}", revision, external=True)
         shutil.unpack_archive(archive, sources, "tar", filter="data")
-        cores, plugins = {}, {}
+        cores, plugins, failed = {}, {}, []
         for name, root in (("yesterday", sources), ("today", ROOT)):
             dist = Path(folder, name)
             session.run(*program, "build", str(root), str(dist), silent=True)
@@ -356,7 +356,10 @@ def yesterday(session: nox.Session) -> None:
         session.install("-c", "constraints.txt", str(cores["today"]), str(devkit))
         for core, others in (("today", "yesterday"), ("yesterday", "today")):
             chosen = [each for each in plugins[others] if allows(session, each, cores[core])]
-            session.run(*program, "compare", str(cores[core]), *map(str, chosen), log=False)
+            try:
+                session.run(*program, "compare", str(cores[core]), *map(str, chosen), log=False)
+            except nox.command.CommandFailed:
+                failed.append(f"comparison of plugins of {others} with the core of {core}")
             plugins[others] = [each for each in chosen if is_run(each)]
         for core, others in (("today", "yesterday"), ("yesterday", "today")):
             session.log("plugins of %s with the core of %s", others, core)
@@ -364,8 +367,13 @@ def yesterday(session: nox.Session) -> None:
             # The first command finds what they require, the second replaces equal versions.
             session.install("-c", "constraints.txt", *together)
             session.install("--force-reinstall", "--no-deps", *together)
-            # Without compiled files, each of dozens of processes compiles what it imports.
-            session.run(*program, "work", env={"PYTHONDONTWRITEBYTECODE": None})
+            try:
+                # Without compiled files, each of dozens of processes compiles what it imports.
+                session.run(*program, "work", env={"PYTHONDONTWRITEBYTECODE": None})
+            except nox.command.CommandFailed:
+                failed.append(f"work of plugins of {others} with the core of {core}")
+        if failed:
+            session.error(f"failed: {'; '.join(failed)}")
 
 
 def allows(session: nox.Session, plugin: Path, core: Path) -> bool:
