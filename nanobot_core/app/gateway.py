@@ -28,6 +28,7 @@ from nanobot_core.events import WorkStopped
 from nanobot_core.messages import InboundMessage
 from nanobot_core.plugins.health import QUIET_STATES
 from nanobot_core.plugins.loader import make_object
+from nanobot_core.plugins.manifest import known_fields
 from nanobot_core.turns.running import RunningTurns
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class Gateway:
         found = [
             Route(
                 plugin=plugin,
-                mount=(mount := Mount(**declaration.detail)),
+                mount=(mount := Mount(**known_fields(Mount, declaration.detail))),
                 load=partial(self._load, plugin, mount),
                 instance=self.bot.plugins.table.replaced(plugin),
             )

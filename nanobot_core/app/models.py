@@ -18,6 +18,7 @@ from nanobot_core.contracts.provider import LLMProvider, ModelInfo, ProviderSpec
 from nanobot_core.errors import FOREIGN_ERRORS, NoProvider, PluginRejected
 from nanobot_core.plugins.examine import settings_model
 from nanobot_core.plugins.loader import make_object
+from nanobot_core.plugins.manifest import known_fields
 from nanobot_core.providers.match import ProviderMatch, ProviderRow, match_provider
 from nanobot_core.sign_in import read_sign_in, token_file
 
@@ -306,6 +307,6 @@ def spec_from(detail: JsonObject) -> ProviderSpec:
         key: tuple(tuple(item) if isinstance(item, list) else item for item in value)
         if isinstance(value, list)
         else value
-        for key, value in detail.items()
+        for key, value in known_fields(ProviderSpec, detail).items()
     }
     return ProviderSpec(**fields)  # type: ignore[arg-type]  # created from a ProviderSpec when the manifest was built

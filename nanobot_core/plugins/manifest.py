@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -85,6 +85,20 @@ class Declaration:
     name: str
     summary: str = ""
     detail: dict[str, Any] = field(default_factory=dict)
+
+
+def known_fields(specification: type, detail: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those values of a declaration's detail that a specification has fields for.
+
+    A plugin can be built with another release of the core that its range allows, whose
+    specifications have other fields; they have defaults.
+
+    Args:
+        specification: a dataclass, such as ``Mount``.
+        detail: what the manifest says.
+    """
+    names = {each.name for each in dataclasses.fields(specification)}
+    return {name: value for name, value in detail.items() if name in names}
 
 
 @dataclass(frozen=True, slots=True)

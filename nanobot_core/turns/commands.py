@@ -20,6 +20,7 @@ from nanobot_core.events import TurnInfo
 from nanobot_core.plugins.health import QUIET_STATES
 from nanobot_core.plugins.host import PluginHost
 from nanobot_core.plugins.loader import load_object
+from nanobot_core.plugins.manifest import known_fields
 from nanobot_core.sessions.session import Session, Sessions
 from nanobot_core.text import nearest
 from nanobot_core.turns.memory import SessionMemory
@@ -160,7 +161,7 @@ class Commands:
         return f"Unknown command /{name}. Did you mean /{close[0]}? /help lists all commands."
 
     async def _run(self, plugin: str, detail: dict[str, Any], call: CommandCall) -> str:
-        command = SlashCommand(**detail)
+        command = SlashCommand(**known_fields(SlashCommand, detail))
         if command.owner_only and not call.is_owner:
             return f"/{command.name} is for the owner only."
         context = await self._host.context_for(plugin)

@@ -483,3 +483,34 @@ def test_enable_says_that_a_plugin_does_not_import(packages: Packages) -> None:
 
     assert "it cannot run yet: " in done.stderr
     assert "no_such_module" in done.stderr
+
+
+LATER = """
+def sing(ctx, call):
+    return "la"
+
+@on.contribute_commands
+def contribute_commands(ctx):
+    from nanobot_core import SlashCommand
+    return [SlashCommand(name="sing", summary="s", handler="nanobot_later.plugin:sing")]
+
+@on.contribute_providers
+def contribute_providers(ctx):
+    from nanobot_core import ProviderSpec
+    return [ProviderSpec(name="later", factory="a:b")]
+"""
+
+
+def test_specifications_with_fields_of_another_release_are_understood(packages: Packages) -> None:
+    packages.add("later", LATER)
+    file = packages.folder / "nanobot_later" / "nanobot-plugin.json"
+    manifest = json.loads(file.read_text())
+    for declaration in manifest["declarations"]:
+        declaration["detail"]["of_a_later_release"] = True
+    file.write_text(json.dumps(manifest))
+
+    providers = packages.nanobot("providers", "list")
+    sung = packages.nanobot("agent", "-m", "/sing")
+
+    assert "later" in providers.stdout
+    assert "la" in sung.stdout.split()
