@@ -122,6 +122,7 @@ RAISED: Final[dict[tuple[str, str], int]] = {
     # One for each option of the terminal.
     ("all-parameters", "plugins/nanobot-cron/src/nanobot_cron/commands.py::add"): 14,
     ("methods", "nanobot_core/testing/context.py::FakePluginContext"): 16,
+    ("all-parameters", "plugins/nanobot-api/src/nanobot_api/commands.py::add"): 9,
     # The contract of a bus, and `open`.
     ("methods", "nanobot_core/bus/sqlite.py::SqliteBus"): 17,
     # A contract suite has one test for each guarantee of the contract.
