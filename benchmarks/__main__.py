@@ -23,6 +23,7 @@ NAMES = (
     "throughput",
     "bus",
     "gateway",
+    "api",
     "tokens",
 )
 SCALE_OF_LONG = 5

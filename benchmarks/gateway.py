@@ -83,7 +83,7 @@ def _asked(rounds: int) -> Iterator[Row]:
         _configure(home)
         environment = environment_of(home)
         command, floor = nanobot_command("agent", "-m", "hello"), program("httpx_once", server.url)
-        with _running(nanobot_command("gateway"), environment):
+        with running(nanobot_command("gateway"), environment):
             ours, bare = interleave(
                 rounds,
                 lambda: shoot(command, environment, server),
@@ -107,9 +107,9 @@ def _loaded(rounds: int) -> Iterator[Row]:
         def ours() -> tuple[float, float]:
             for folder in ("gateway", "workspace/sessions"):
                 shutil.rmtree(home / folder, ignore_errors=True)
-            with _running(nanobot_command("gateway"), environment) as process:
+            with running(nanobot_command("gateway"), environment) as process:
                 assert process.stdout is not None
-                return float(process.stdout.readline()), _largest_mb(process.pid)
+                return float(process.stdout.readline()), largest_mb(process.pid)
 
         def pooled() -> float:
             command = program("many_httpx", server.url, str(SESSIONS), str(MESSAGES))
@@ -145,7 +145,7 @@ def _configure(home: Path, **channels: Mapping[str, object]) -> None:
 
 def _idle(command: Sequence[str], environment: Mapping[str, str]) -> Idle:
     started_s = time.perf_counter()
-    with _running(command, environment) as process:
+    with running(command, environment) as process:
         ready_ms = (time.perf_counter() - started_s) * 1e3
         time.sleep(1)  # what is put off until after the start is no part of idleness
         before_s = _cpu_s(process.pid)
@@ -155,7 +155,7 @@ def _idle(command: Sequence[str], environment: Mapping[str, str]) -> Idle:
 
 
 @contextmanager
-def _running(
+def running(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a server for the block, which begins when the server prints that it is ready."""
@@ -200,7 +200,8 @@ def _cpu_s(pid: int) -> float:
     return sum(int(thread.read_text("ascii").split()[0]) for thread in threads) / 1e9
 
 
-def _largest_mb(pid: int) -> float:
+def largest_mb(pid: int) -> float:
+    """Return the largest resident set of a running process, in units of 1,000,000 bytes."""
     return _status_mb(pid, "VmHWM")
 
 
