@@ -91,7 +91,8 @@ class ControlClient:
 
         Args:
             arguments: ``text``, ``session``, ``model``, ``media``.
-            on_event: receives the events of the turn.
+            on_event: receives the events of the turn; a call begins when it has received its
+                `ToolCallStarted`.
             decide: answers questions about tool calls that need the owner's approval.
 
         Raises:
@@ -121,14 +122,23 @@ class ControlClient:
             ControlError: as in `turn`.
         """
         async with self._connected() as (reader, writer):
-            await write_line(writer, {"do": do, **arguments})
-            while (line := await self._read(reader)) is not None and "ok" not in line:
-                if "question" in line:
-                    # The number distinguishes this answer from a late one.
-                    answer: JsonObject = {"number": line.get("number")}
-                    await write_line(writer, {**answer, "answer": await decide(line)})
-                elif (event := event_from_json(line)) is not None:
-                    await on_event(event)
+            await write_line(writer, {"do": do, "confirms": True, **arguments})
+            try:
+                async with asyncio.TaskGroup() as questions:
+                    open_questions: list[asyncio.Task[None]] = []
+                    while (line := await self._read(reader)) is not None and "ok" not in line:
+                        if "question" in line:
+                            # Events arrive, and the end is noticed, while a person thinks.
+                            answering = _answer(writer, line, decide)
+                            open_questions.append(questions.create_task(answering))
+                        elif (event := event_from_json(line)) is not None:
+                            await on_event(event)
+                            if "number" in line:
+                                await write_line(writer, {"number": line["number"]})
+                    for question in open_questions:
+                        question.cancel()
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from errors
             return _result(line)
 
     async def _read(self, reader: asyncio.StreamReader) -> JsonObject | None:
@@ -174,6 +184,11 @@ class ControlClient:
             raise ControlError(msg) from error
         finally:
             writer.close()
+
+
+async def _answer(writer: asyncio.StreamWriter, line: JsonObject, decide: Answering) -> None:
+    # The number distinguishes this answer from a late one.
+    await write_line(writer, {"number": line.get("number"), "answer": await decide(line)})
 
 
 def _absent() -> ControlError:

@@ -50,7 +50,7 @@ class Connection:
         self._writing = asyncio.Lock()
         self._asking = asyncio.Lock()
         self._asked = 0
-        self._answer: asyncio.Future[JsonObject | None] | None = None
+        self._answers: dict[int, asyncio.Future[JsonObject | None]] = {}
         self._is_gone = False
 
     def text(self, name: str) -> str:
@@ -71,30 +71,38 @@ class Connection:
             await write_line(self._writer, content)
 
     async def ask(self, content: JsonObject) -> JsonObject | None:
-        """Ask the caller and return the answer; ``None`` if it has disconnected.
+        """Send something that the caller answers; return the answer.
 
-        An answer has the number of its question, so that a late one does not answer the next
-        question.
+        An answer has the number of what it answers, so that a late one does not answer something
+        else.
+
+        Returns:
+            ``None`` if the caller has disconnected.
         """
-        async with self._asking:
-            if self._is_gone:
-                return None
-            self._asked += 1
-            self._answer = asyncio.get_running_loop().create_future()
-            await self.send({**content, "number": self._asked})
-            return await self._answer
+        if self._is_gone:
+            return None
+        self._asked += 1
+        number = self._asked
+        answer: asyncio.Future[JsonObject | None] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        try:
+            await self.send({**content, "number": number})
+            return await answer
+        finally:
+            del self._answers[number]
 
     async def decide(self, event: ApprovalRequested) -> Ticket | None:
-        """Ask the caller about a tool call."""
-        answer = await self.ask(
-            {
-                "question": event.question,
-                "name": event.call.name,
-                "arguments": event.call.arguments,
-                "may_always": event.may_always,
-                "event": asdict(event),
-            }
-        )
+        """Ask the caller about a tool call, one question at a time."""
+        async with self._asking:
+            answer = await self.ask(
+                {
+                    "question": event.question,
+                    "name": event.call.name,
+                    "arguments": event.call.arguments,
+                    "may_always": event.may_always,
+                    "event": asdict(event),
+                }
+            )
         word = answer.get("answer") if answer else None
         return Ticket(word in {"yes", "always"}, "terminal", always=word == "always")
 
@@ -106,15 +114,13 @@ class Connection:
         """
         try:
             while (line := await read_line(self._reader)) is not None:
-                if line.get("number") == self._asked:
-                    self._settle(line)
+                number = line.get("number")
+                if isinstance(number, int) and (answer := self._answers.get(number)):
+                    _settle(answer, line)
         finally:
             self._is_gone = True
-            self._settle(None)
-
-    def _settle(self, answer: JsonObject | None) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(answer)
+            for answer in self._answers.values():
+                _settle(answer, None)
 
 
 Handler = Callable[[Connection], Coroutine[Any, Any, "JsonValue"]]
@@ -256,6 +262,11 @@ class ControlServer:
         if not hearing.cancelled() and (error := hearing.exception()) is not None:
             raise error
         raise ConnectionResetError
+
+
+def _settle(answer: asyncio.Future[JsonObject | None], line: JsonObject | None) -> None:
+    if not answer.done():
+        answer.set_result(line)
 
 
 def _refusal(reason: str) -> JsonObject:

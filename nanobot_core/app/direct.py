@@ -59,7 +59,10 @@ class DirectClient:
             is_control=pipeline.commands.is_control(turn.text),
         )
         request = replace(request, message=message, model=turn.model, on_event=on_event)
-        return await pipeline.process(request)
+        outcome = await pipeline.process(request)
+        if message.is_control:  # the pipeline answers it without events
+            await on_event(outcome)
+        return outcome
 
     async def tools(self, requester: Requester) -> Sequence[OfferedTool]:
         """Return the tools that the requester may call."""

@@ -12,7 +12,7 @@ from nanobot_core.app.remote import answer_sessions
 from nanobot_core.app.wire import ControlError, event_to_json, from_json
 from nanobot_core.assignment import Requester
 from nanobot_core.contracts.client import DirectTurn
-from nanobot_core.events import TurnOutcome
+from nanobot_core.events import ToolCallStarted, TurnOutcome
 from nanobot_core.ids import new_id
 from nanobot_core.messages import OutboundMessage
 
@@ -95,7 +95,12 @@ async def _turn(gateway: Gateway, asked: Connection) -> JsonValue:
     media, model = asked.request.get("media"), asked.request.get("model")
 
     async def send(event: RunEvent) -> None:
-        if not isinstance(event, TurnOutcome):  # the outcome is the result
+        if isinstance(event, TurnOutcome):
+            return  # the outcome is the result
+        if isinstance(event, ToolCallStarted) and asked.request.get("confirms") is True:
+            # An editor reads the files as they are before the call.
+            await asked.ask(event_to_json(event))
+        else:
             await asked.send(event_to_json(event))
 
     turn = DirectTurn(

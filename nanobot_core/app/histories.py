@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from nanobot_core.contracts.client import SessionEntry, SessionHit, SessionPage
+from nanobot_core.contracts.store import SessionSummary
 from nanobot_core.errors import SessionError
 from nanobot_core.text import shorten
 from nanobot_core.turns.model_command import KEY as MODEL
+from nanobot_core.turns.recorder import FOLDER
 
 if TYPE_CHECKING:
-    from nanobot_core.contracts.store import SessionSummary, StoredSession
+    from nanobot_core.contracts.store import StoredSession
     from nanobot_core.messages import Message
     from nanobot_core.turns.pipeline import TurnPipeline
 
@@ -69,7 +71,7 @@ class Histories:
         entry = (
             _entry(summary, stored)
             if summary
-            else SessionEntry(key=key, updated_at=stored.state.updated_at)
+            else _entry(SessionSummary(key=key, updated_at=stored.state.updated_at, size=0), stored)
         )
         model = stored.state.metadata.get(MODEL)
         return SessionPage(
@@ -151,7 +153,8 @@ def _entry(summary: SessionSummary, stored: StoredSession | None) -> SessionEntr
     entry = SessionEntry(key=summary.key, updated_at=summary.updated_at, size=summary.size)
     if stored is None:  # deleted meanwhile
         return entry
-    title = stored.state.metadata.get(TITLE)
+    title, folder = stored.state.metadata.get(TITLE), stored.state.metadata.get(FOLDER)
+    entry = replace(entry, folder=folder if isinstance(folder, str) else "")
     if isinstance(title, str) and title:
         return replace(entry, title=title, is_titled=True)
     said = stored.messages[-1].text if stored.messages else ""

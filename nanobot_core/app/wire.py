@@ -132,7 +132,8 @@ def _made(wanted: Any, content: Any) -> Any:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+    # The alias names itself, in modules that do not import it; what it stands for stays as it is.
+    return get_type_hints(kind, localns={"JsonValue": object})
 
 
 def socket_address(folder: Path, folder_fd: int) -> str:

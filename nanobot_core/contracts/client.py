@@ -75,6 +75,8 @@ class SessionEntry:
         title: its title, or the beginning of its newest message.
         is_titled: whether a person gave it the title.
         size: bytes of its file.
+        folder: working folder of its newest turn that had one of its own, see `DirectTurn`; else
+            empty.
     """
 
     key: str
@@ -82,6 +84,7 @@ class SessionEntry:
     title: str = ""
     is_titled: bool = False
     size: int = 0
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +183,8 @@ class AgentClient(Protocol):
 
         Args:
             turn: the message.
-            on_event: receives the events.
+            on_event: receives the events; a tool call begins when it has received the
+                `ToolCallStarted`.
             decide: asked about tool calls that need an approval; without it the owner is asked
                 in a chat, or where questions are answered in the gateway.
 

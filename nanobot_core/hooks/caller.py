@@ -405,11 +405,16 @@ class Hooks:
         return caller if self._watch is None else Watched(caller, self._watch)
 
     def extended(self, more: Mapping[str, Sequence[Implementation]]) -> Hooks:
-        """Return the same call points with `more` implementations behind the present ones."""
-        joined = {
-            name: (*self.implementations.get(name, ()), *more.get(name, ()))
-            for name in {*self.implementations, *more}
-        }
+        """Return the same call points with `more` implementations behind the present ones.
+
+        Where the first answer counts they come first: the program that runs a turn answers for its
+        user, before a plugin that answers for all turns.
+        """
+        joined: dict[str, Sequence[Implementation]] = dict(self.implementations)
+        for name, added in more.items():
+            present = self.implementations.get(name, ())
+            is_first = declared_hooks()[name].kind is Kind.FIRST
+            joined[name] = (*added, *present) if is_first else (*present, *added)
         return Hooks(self.runtime, joined, self.queues)
 
 

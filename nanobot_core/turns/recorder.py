@@ -10,7 +10,7 @@ from nanobot_core.contracts.client import EventSink
 from nanobot_core.contracts.store import Checkpoint
 from nanobot_core.errors import SessionError
 from nanobot_core.events import RunEvent, StreamRestarted, TextStreamed, TurnInfo
-from nanobot_core.messages import Message, ToolCall
+from nanobot_core.messages import JsonObject, Message, ToolCall
 from nanobot_core.sessions.history import align, storable, unknown_outcome
 from nanobot_core.sessions.session import SUMMARY
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from nanobot_core.agent.run import Compaction
     from nanobot_core.sessions.session import Session, Sessions
 
+FOLDER = "folder"
+"""Where the metadata of a session names the working folder of its newest turn with one."""
 STORED_RESULT_CHARS = 4_000
 INTERRUPTED = "[The turn was stopped here.]"
 
@@ -43,6 +45,7 @@ class TurnRecorder:
     ) -> None:
         self._sessions = sessions
         self._session = session
+        self._folder = turn.folder
         self._checkpoint = Checkpoint(turn_id=turn.id)
         self._on_event = on_event
         self._redact = redact
@@ -128,12 +131,20 @@ class TurnRecorder:
                 *self._unstored,
                 *stored,
                 checkpoint=checkpoint,
+                metadata=self._with_folder(),
                 # The queue forgets the message when the turn has ended, also when it failed.
                 wait_for_room=self._waits_for_room and bool(self._unstored),
             )
         finally:
             if self._session.stored is not before:  # also if it was stored and then cancelled
                 self._unstored = ()
+
+    def _with_folder(self) -> JsonObject | None:
+        """Return the metadata with the turn's folder; ``None`` if there is nothing to change."""
+        metadata = self._session.state.metadata
+        if not self._folder or metadata.get(FOLDER) == self._folder:
+            return None
+        return {**metadata, FOLDER: self._folder}
 
     def _redacted(self, message: Message) -> Message:
         # Results of tools and messages of users are redacted before the model reads them.
