@@ -1,0 +1,1 @@
+"""nanobot in editors that speak the Agent Client Protocol."""

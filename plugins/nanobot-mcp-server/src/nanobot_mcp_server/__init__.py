@@ -1,0 +1,1 @@
+"""Serves the tools of nanobot's plugins to other agents, as an MCP server."""
