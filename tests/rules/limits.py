@@ -58,7 +58,7 @@ MODULES: Final = {
     "events": Size(150, 246),
     # A single implementation that gathers takes no task; plugins declare hooks of four kinds;
     # calls are announced, to be recorded.
-    "hooks": Size(800, 1400),
+    "hooks": Size(800, 1405),
     # Three ways to name a plugin, two installers, checks of wheels, undo, index and lock; who
     # published a release, and where an installed one comes from.
     "install": Size(1500, 2100),
