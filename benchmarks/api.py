@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from benchmarks.child import environment_of, nanobot_command, program, run_child
-from benchmarks.gateway import largest_mb, running
+from benchmarks.child import ChildError, environment_of, nanobot_command, program, run_child
+from benchmarks.gateway import POLL_S, largest_mb, running
 from benchmarks.measure import Row, compare, interleave, single
 from benchmarks.server import model_server, nanobot_home
 
-ROUNDS = 3
-CLIENTS, REQUESTS = 100, 300
-_PORT_FILE = "plugins/http/address"
+ROUNDS = 1
+CLIENTS, REQUESTS = 100, 100
+_ADDRESS_FILE = "plugins/http/address"
+_LISTEN_LIMIT_S = 30.0
 
 
 def rows(scale: int) -> Iterator[Row]:
@@ -25,7 +27,7 @@ def rows(scale: int) -> Iterator[Row]:
         key = _configure(home)
         environment = environment_of(home)
         with running(nanobot_command("gateway"), environment) as process:
-            url = (home / _PORT_FILE).read_text("utf-8").strip()
+            url = _address(home)
 
             def streamed(clients: int) -> Mapping[str, float]:
                 command = program("many_streams", url, key, str(clients), str(REQUESTS))
@@ -42,6 +44,17 @@ def rows(scale: int) -> Iterator[Row]:
             [figures[title] for figures in one],
         )
     yield single(f"{CLIENTS} streaming clients, resident", "MB", [resident_mb])
+
+
+def _address(home: Path) -> str:
+    """Return the base URL of the server, which may listen only after the gateway is ready."""
+    file, end_s = home / _ADDRESS_FILE, time.monotonic() + _LISTEN_LIMIT_S
+    while not (file.exists() and file.read_text("utf-8")):
+        if time.monotonic() > end_s:
+            msg = f"the HTTP server did not listen within {_LISTEN_LIMIT_S:g} seconds"
+            raise ChildError(msg)
+        time.sleep(POLL_S)
+    return file.read_text("utf-8").strip()
 
 
 def _figures(output: str) -> dict[str, float]:
