@@ -82,9 +82,7 @@ class Gateway:
             bot.spawn, bot.loaded.settings.agents.max_concurrent_turns
         )
         self.outbox: Outbox = Outbox(bus, lambda: plugins.hooks, bot.redact)
-        self.owner: OwnerNotices = OwnerNotices(
-            folder / "owner.json", self.outbox, lambda: bot.loaded.settings.owner
-        )
+        self.owner: OwnerNotices = OwnerNotices(folder / "owner.json", self.outbox, self._owners)
         self.approvals: ChatApprovals = ChatApprovals(
             folder / "approvals.json",
             self.outbox,
@@ -276,6 +274,17 @@ class Gateway:
             ),
             *(f"provider {each.provider}: {each}" for each in self.bot.cool_downs.current()),
             *(f"a damaged file is kept as {file}" for file in damaged_files(self.bot.loaded.home)),
+        ]
+
+    def _owners(self) -> Sequence[str]:
+        """Return who the owner is: by the configuration, and on channels that check it."""
+        return [
+            *self.bot.loaded.settings.owner,
+            *(
+                f"{channel.name}:{owner_id}"
+                for _, channel in self.bot.plugins.declared("channels")
+                if (owner_id := channel.detail.get("owner_id"))
+            ),
         ]
 
     async def _load(self, plugin: str, mount: Mount) -> AsgiApp:

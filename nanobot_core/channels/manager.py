@@ -146,11 +146,13 @@ class ChannelManager:
         Raises:
             BusError: the list of approved senders cannot be read.
         """
-        if message.channel not in self._wanted():
+        if (found := self._wanted().get(message.channel)) is None:
             return False
         # The channel may not have started yet, or may have failed.
         section = self._loaded().settings.section(f"channels.{message.channel}") or {}
         known = {key: value for key, value in section.items() if key in ACCESS_KEYS}
+        if owner_id := found[1].detail.get("owner_id"):
+            known.setdefault("allow_from", [owner_id])
         settings = ChannelSettings.model_validate(known)
         addressed = replace(message, is_addressed=True)
         return await verdict_on(addressed, settings, self._ports.pairing) == "admitted"
@@ -203,12 +205,14 @@ class ChannelManager:
         """Return plugin and declaration of each enabled channel by name."""
         settings = self._loaded().settings
 
-        def is_enabled(name: str) -> bool:
-            section = settings.section(f"channels.{name}")
-            return section is not None and section.get("enabled", True) is True
+        def is_enabled(channel: Declaration) -> bool:
+            section = settings.section(f"channels.{channel.name}")
+            if section is None:
+                return bool(channel.detail.get("owner_id"))
+            return section.get("enabled", True) is True
 
         declared = self._host.declared("channels")
-        return uncontested("channel", [found for found in declared if is_enabled(found[1].name)])
+        return uncontested("channel", [found for found in declared if is_enabled(found[1])])
 
     def _start_one(self, name: str, plugin: str, factory: str) -> None:
         async def attempt() -> None:

@@ -158,9 +158,13 @@ class ChannelSpec:
         factory: ``package.module:name`` of a callable ``(ctx)`` that returns a `Channel`.
         summary: one line for ``nanobot channels status``.
         secrets: settings keys that hold secrets.
+        owner_id: a sender id with which only the owner writes, because the plugin has checked who
+            it is; empty if ``owner`` in the configuration says who the owner is. With it, the
+            channel also runs without a section.
     """
 
     name: str
     factory: str
     summary: str = ""
     secrets: tuple[str, ...] = ()
+    owner_id: str = ""

@@ -183,6 +183,8 @@ class Manifest:
             words = points[hook].reaches if hook in points else f"takes part in '{hook}'"
             if words:
                 found[hook] = words
+        if any(item.detail.get("owner_id") for item in self.of_kind("channels")):
+            found["owner_id"] = "decides by itself that someone is the owner"
         for hook in self.critical:
             found[CRITICAL + hook] = f"stops what its '{hook}' cannot process"
         for name in self.variables:

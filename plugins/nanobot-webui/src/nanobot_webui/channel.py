@@ -1,0 +1,64 @@
+"""The channel behind the page."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from nanobot_core import Channel, ChannelCapabilities, DeliveryError
+from nanobot_webui.settings import CHANNEL
+
+if TYPE_CHECKING:
+    from nanobot_core import Inbox, OutboundMessage, PluginContext
+
+
+class Door:
+    """Open while the channel receives; get it with ``ctx.shared(Door)``.
+
+    Attributes:
+        inbox: where messages go; ``None`` while the channel does not run.
+    """
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self.inbox: Inbox | None = None
+
+
+class WebChannel(Channel):
+    """Takes what the page sends while it runs, and shows replies."""
+
+    name = CHANNEL
+    capabilities = ChannelCapabilities(
+        max_message_chars=1_000_000,
+        markdown="markdown",
+        buttons=True,
+        media=("image", "audio", "video", "file"),
+    )
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self._door = ctx.shared(Door)
+        self._stopped = asyncio.Event()
+
+    async def start(self, inbox: Inbox) -> None:
+        """Take messages until cancelled or stopped."""
+        if self._stopped.is_set():
+            return
+        self._door.inbox = inbox
+        inbox.alive()
+        try:
+            await self._stopped.wait()
+        finally:
+            if self._door.inbox is inbox:
+                self._door.inbox = None
+
+    async def stop(self) -> None:
+        """Stop receiving and sending."""
+        self._stopped.set()
+
+    async def send(self, message: OutboundMessage) -> None:
+        """Show a reply.
+
+        Raises:
+            DeliveryError: the channel has stopped, or the reply cannot be stored.
+        """
+        if self._stopped.is_set():
+            raise DeliveryError(CHANNEL, "the channel has stopped", retryable=True)

@@ -1,0 +1,88 @@
+"""What proves the owner: one-time codes from the terminal, and the password."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from nanobot_webui.settings import WebSettings
+
+if TYPE_CHECKING:
+    from nanobot_core import PluginContext
+
+CODE_LIFE_S: Final = 60.0
+MAX_CODES: Final = 8
+MAX_TRIES: Final = 5
+"""Wrong attempts a minute, of all clients together."""
+_MINUTE_S: Final = 60.0
+
+
+class TooManyTries(Exception):
+    """Too many wrong attempts; `wait_s` seconds until the next one."""
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s: float = wait_s
+        super().__init__("too many wrong attempts")
+
+
+class Codes:
+    """Issues codes and checks proofs. Codes are kept hashed and in memory: a restart ends them."""
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self._clock = ctx.clock
+        self._settings = ctx.settings(WebSettings)
+        self._codes: dict[str, float] = {}
+        self._wrong: deque[float] = deque(maxlen=MAX_TRIES)
+
+    @property
+    def has_password(self) -> bool:
+        """Whether a password is set."""
+        return self._settings.password is not None
+
+    def issue(self) -> str:
+        """Return a new code of 256 bits, which is valid once and for `CODE_LIFE_S` seconds."""
+        code = secrets.token_urlsafe(32)
+        while len(self._codes) >= MAX_CODES:
+            del self._codes[next(iter(self._codes))]
+        self._codes[_hashed(code)] = self._clock.monotonic_s() + CODE_LIFE_S
+        return code
+
+    def redeem(self, code: str) -> bool:
+        """Whether `code` is valid; it is not afterwards.
+
+        Raises:
+            TooManyTries: there were too many wrong attempts.
+        """
+        self._check_tries()
+        ends_s = self._codes.pop(_hashed(code), 0.0)
+        return self._noted(self._clock.monotonic_s() < ends_s)
+
+    def accepts_password(self, given: str) -> bool:
+        """Whether `given` is the password.
+
+        Raises:
+            TooManyTries: there were too many wrong attempts.
+        """
+        self._check_tries()
+        password = self._settings.password
+        expected = password.get_secret_value() if password else ""
+        is_same = hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+        return self._noted(bool(expected) and is_same)
+
+    def _check_tries(self) -> None:
+        if len(self._wrong) == MAX_TRIES:
+            wait_s = self._wrong[0] + _MINUTE_S - self._clock.monotonic_s()
+            if wait_s > 0:
+                raise TooManyTries(wait_s)
+
+    def _noted(self, is_right: bool) -> bool:
+        if not is_right:
+            self._wrong.append(self._clock.monotonic_s())
+        return is_right
+
+
+def _hashed(code: str) -> str:
+    return hashlib.sha256(code.encode(errors="replace")).hexdigest()
