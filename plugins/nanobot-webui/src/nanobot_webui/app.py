@@ -13,9 +13,11 @@ from starlette.routing import Route
 
 from nanobot_core import NanobotError
 from nanobot_webui.access import Logins, cookie_name
+from nanobot_webui.chat import Chat
 from nanobot_webui.desk import desk_routes
 from nanobot_webui.headers import SafeHeaders
 from nanobot_webui.pages import Pages, render
+from nanobot_webui.setup import Setup
 from nanobot_webui.signing import Signing
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def build_app(ctx: PluginContext) -> Starlette:
 
 def routes(ctx: PluginContext) -> list[Route]:
     """Return all routes but those of static files."""
-    return [*Signing(ctx).routes(), *desk_routes(ctx)]
+    return [*Signing(ctx).routes(), *Chat(ctx).routes(), *Setup(ctx).routes(), *desk_routes(ctx)]
 
 
 class Site:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from typing import TYPE_CHECKING
 
-from nanobot_core import Channel, ChannelCapabilities, DeliveryError
+from nanobot_core import Channel, ChannelCapabilities, DeliveryError, SessionError
+from nanobot_webui.access import Logins
+from nanobot_webui.live import Live
 from nanobot_webui.settings import CHANNEL
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ class WebChannel(Channel):
 
     def __init__(self, ctx: PluginContext) -> None:
         self._door = ctx.shared(Door)
+        self._live = ctx.shared(Live)
+        self._logins = ctx.shared(Logins)
         self._stopped = asyncio.Event()
 
     async def start(self, inbox: Inbox) -> None:
@@ -51,8 +56,9 @@ class WebChannel(Channel):
                 self._door.inbox = None
 
     async def stop(self) -> None:
-        """Stop receiving and sending."""
+        """Stop receiving and sending, and end the streams, so that the server can stop."""
         self._stopped.set()
+        self._logins.end_streams()
 
     async def send(self, message: OutboundMessage) -> None:
         """Show a reply.
@@ -62,3 +68,7 @@ class WebChannel(Channel):
         """
         if self._stopped.is_set():
             raise DeliveryError(CHANNEL, "the channel has stopped", retryable=True)
+        try:
+            await self._live.show(message)
+        except (sqlite3.Error, SessionError) as error:
+            raise DeliveryError(CHANNEL, f"it cannot be kept: {error}", retryable=True) from error

@@ -17,7 +17,16 @@ from nanobot_core import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nanobot_core import PluginContext
+    from nanobot_core import (
+        ApprovalResolved,
+        PluginContext,
+        TextStreamed,
+        ToolBatchStarted,
+        ToolCallFinished,
+        TurnOutcome,
+        TurnStarted,
+    )
+    from nanobot_webui.live import Live
 
 
 class WebPlugin:
@@ -87,3 +96,48 @@ class WebPlugin:
     def start(self, ctx: PluginContext) -> None:
         """Keep the context for the hooks that watch turns."""
         self._ctx = ctx
+
+    @on.before_turn
+    async def before_turn(self, event: TurnStarted) -> None:
+        """Show that a message is being answered."""
+        if live := self._live:
+            await live.begin(event)
+
+    @on.on_stream
+    async def on_stream(self, event: TextStreamed) -> None:
+        """Show what was written."""
+        if live := self._live:
+            await live.write(event)
+
+    @on.before_execute_tools
+    async def before_execute_tools(self, event: ToolBatchStarted) -> None:
+        """Show tool calls that begin."""
+        if live := self._live:
+            await live.call(event)
+
+    @on.after_execute_tool
+    async def after_execute_tool(self, event: ToolCallFinished) -> None:
+        """Show the result of a tool call."""
+        if live := self._live:
+            await live.finish_call(event)
+
+    @on.after_approval
+    def after_approval(self, event: ApprovalResolved) -> None:
+        """Remove the card of a question."""
+        if live := self._live:
+            live.resolve(event)
+
+    @on.after_turn
+    async def after_turn(self, event: TurnOutcome) -> None:
+        """Show the stored messages of a turn."""
+        if live := self._live:
+            await live.end(event)
+
+    @property
+    def _live(self) -> Live | None:
+        """What follows turns; ``None`` outside a gateway."""
+        if self._ctx is None or self._ctx.gateway is None:
+            return None
+        from nanobot_webui.live import Live
+
+        return self._ctx.shared(Live)

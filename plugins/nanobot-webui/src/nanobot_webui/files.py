@@ -1,0 +1,210 @@
+"""Files of a chat: uploads in pieces, and downloads by id."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, JSONResponse
+
+from nanobot_core import MediaTooLarge, finish_in_thread
+from nanobot_webui.access import TOKEN_HEADER, check_token, read_body
+from nanobot_webui.pages import visible
+from nanobot_webui.settings import WebSettings
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from nanobot_core import MediaStore, PluginContext
+
+PIECE_BYTES: Final = 1024 * 1024
+MAX_UPLOADS: Final = 20
+"""Uploads under way; the oldest one ends when there are more."""
+MAX_NAME_CHARS: Final = 4_096
+_UPLOAD: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_FILE: Final = re.compile(r"[0-9a-f]{16}")
+_ATTACHED: Final = "Attached file: "
+_INLINE: Final = (
+    ("image/png", b"\x89PNG\r\n\x1a\n"),
+    ("image/jpeg", b"\xff\xd8\xff"),
+    ("image/gif", b"GIF8"),
+    ("audio/ogg", b"OggS"),
+    ("audio/flac", b"fLaC"),
+    ("audio/mpeg", b"ID3"),
+    ("audio/mpeg", b"\xff\xfb"),
+)
+"""Types that a browser shows on the page, by how files of them begin; not by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file of a message, as a page shows it.
+
+    Attributes:
+        id: names it in ``/web/files``.
+        name: its name.
+        kind: ``image``, ``audio`` or ``file``.
+    """
+
+    id: str
+    name: str
+    kind: str
+
+
+class Files:
+    """Uploads and downloads; get it with ``ctx.shared(Files)``.
+
+    Downloads come from the media store only, by the random name of a file's folder.
+    """
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self._media: MediaStore = ctx.media
+        self._folder = ctx.data_dir / "uploads"
+        self._limit = ctx.settings(WebSettings).max_upload_bytes
+        self._clock = ctx.clock
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._done: dict[str, str] = {}
+
+    async def upload(self, request: Request) -> Response:
+        """Add a piece to an upload: ``id``, ``at``, ``size``, ``name``, and the bytes as the body.
+
+        The answer names the bytes that have arrived, so that an upload goes on where it broke off;
+        with the last piece it names the ``file``. A piece that comes twice changes nothing.
+        """
+        check_token(request, request.headers.get(TOKEN_HEADER, ""))
+        query = request.query_params
+        upload, name = query.get("id", ""), query.get("name", "")[:MAX_NAME_CHARS]
+        at, size = _number(query.get("at", "")), _number(query.get("size", ""))
+        if not _UPLOAD.fullmatch(upload) or at < 0 or size < 0:
+            raise HTTPException(400, "expected id (a UUID), at and size")
+        if size > self._limit:
+            raise HTTPException(413, f"files may have at most {self._limit:,} bytes")
+        piece = await read_body(request, PIECE_BYTES)
+        async with self._locks.setdefault(upload, asyncio.Lock()):
+            if (file := self._done.get(upload)) is not None:
+                return JSONResponse({"at": size, "file": file})
+            try:
+                have = await finish_in_thread(lambda: self._append(upload, at, piece, size))
+                if have < size:
+                    return JSONResponse({"at": have})
+                return JSONResponse({"at": have, "file": await self._keep(upload, name)})
+            except MediaTooLarge as error:
+                raise HTTPException(413, str(error)) from error
+            except OSError as error:
+                reason = f"the file cannot be stored: {error.strerror or type(error).__name__}"
+                raise HTTPException(507, reason) from error
+
+    async def download(self, request: Request) -> Response:
+        """Return a file. Everything but pictures and audio is an attachment, never a page."""
+        path = await asyncio.to_thread(self.path_of, request.query_params.get("id", ""))
+        if path is None:
+            raise HTTPException(404, "this file does not exist any more")
+        kind = await asyncio.to_thread(_type_of, path)
+        place = "inline" if kind else "attachment"
+        return FileResponse(
+            path,
+            media_type=kind or "application/octet-stream",
+            headers={
+                "content-disposition": f"{place}; filename*=utf-8''{quote(path.name, safe='')}",
+                "content-security-policy": "default-src 'none'; sandbox",
+                "cache-control": "private, max-age=3600",
+            },
+        )
+
+    def path_of(self, file_id: str) -> Path | None:
+        """Return the file of an id, or ``None``. Blocks."""
+        if not _FILE.fullmatch(file_id):
+            return None
+        folder = self._media.folder / file_id
+        try:
+            found = [file for file in folder.iterdir() if file.is_file() and not file.is_symlink()]
+        except OSError:
+            return None
+        return found[0] if len(found) == 1 else None
+
+    def attachment(self, path: str) -> Attachment | None:
+        """Return a file of the media store as a page shows it, or ``None``. Blocks."""
+        file = Path(path)
+        if file.parent.parent != self._media.folder or self.path_of(file.parent.name) != file:
+            return None
+        kind = (_type_of(file) or "file").partition("/")[0]
+        return Attachment(file.parent.name, visible(file.name), kind)
+
+    def split(self, text: str) -> tuple[str, list[Attachment]]:
+        """Return the text of a stored message without the files at its end, and these. Blocks."""
+        files: list[Attachment] = []
+        paragraphs = text.split("\n\n")
+        while paragraphs and paragraphs[-1].startswith(_ATTACHED):
+            found = self.attachment(paragraphs[-1].removeprefix(_ATTACHED))
+            if found is None:
+                break
+            files.insert(0, found)
+            paragraphs.pop()
+        return "\n\n".join(paragraphs), files
+
+    def _append(self, upload: str, at: int, piece: bytes, size: int) -> int:
+        """Write a piece at the end of what has arrived, and return how much has."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = self._folder / upload
+        have = part.stat().st_size if part.exists() else 0
+        if not part.exists():
+            parts = sorted(self._folder.iterdir(), key=lambda each: each.stat().st_mtime)
+            for old in parts[: max(0, len(parts) - MAX_UPLOADS + 1)]:
+                old.unlink(missing_ok=True)
+        if at == have and have + len(piece) <= size:
+            with part.open("ab") as file:
+                file.write(piece)
+            have += len(piece)
+        return have
+
+    async def _keep(self, upload: str, name: str) -> str:
+        part = self._folder / upload
+        path = await self._media.save(name or "file", _pieces(part), max_bytes=self._limit)
+        await finish_in_thread(lambda: part.unlink(missing_ok=True))
+        while len(self._done) >= MAX_UPLOADS:
+            oldest = next(iter(self._done))
+            del self._done[oldest]
+            self._locks.pop(oldest, None)
+        self._done[upload] = path.parent.name
+        return path.parent.name
+
+    def discard(self) -> None:
+        """Delete the uploads that are not complete. Blocks."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+async def _pieces(part: Path) -> AsyncIterator[bytes]:
+    with await asyncio.to_thread(part.open, "rb") as file:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) <= 12 else -1
+
+
+def _type_of(path: Path) -> str:
+    """Return the type of a file that may be shown on the page, else an empty string."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError:
+        return ""
+    if head[:4] == b"RIFF" and head[8:12] in (b"WEBP", b"WAVE"):
+        return "image/webp" if head[8:12] == b"WEBP" else "audio/wav"
+    if head[4:8] == b"ftyp" and head[8:11] == b"M4A":
+        return "audio/mp4"
+    return next((kind for kind, start in _INLINE if head.startswith(start)), "")
+
+
+def attachments(files: Files, paths: Sequence[str]) -> list[Attachment]:
+    """Return those of `paths` that a page can show. Blocks."""
+    return [found for path in paths if (found := files.attachment(path))]

@@ -1,0 +1,370 @@
+"""What is not stored yet: messages that wait, answers that are being written, open questions."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from markupsafe import Markup
+
+from nanobot_webui.events import Events
+from nanobot_webui.markdown import to_blocks
+from nanobot_webui.notices import Notice, Notices
+from nanobot_webui.settings import CHANNEL
+from nanobot_webui.transcript import LIVE, ToolLine, Transcript, shortened, shown_json
+
+if TYPE_CHECKING:
+    from nanobot_core import (
+        ApprovalResolved,
+        GatewayAccess,
+        JsonObject,
+        JsonValue,
+        Message,
+        OpenQuestion,
+        OutboundMessage,
+        PluginContext,
+        TextStreamed,
+        ToolBatchStarted,
+        ToolCallFinished,
+        TurnOutcome,
+        TurnStarted,
+    )
+
+INBOUND: Final = "web-"
+"""Begins the id of a message from the page; the UUID of the page follows."""
+FINAL: Final = ":final"
+APPROVAL: Final = "approval:"
+_PAGE: Final = 200
+_PER_ITERATION: Final = 10_000
+_TOOLS_AT: Final = 5_000
+MAX_WAITING: Final = 1_000
+
+
+@dataclass(slots=True, kw_only=True)
+class _Answer:
+    """What one model call of a turn has written, and how much of it the pages have."""
+
+    text: str = ""
+    thoughts: str = ""
+    shown: list[Markup] = field(default_factory=list)
+    is_behind: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Turn:
+    """A turn under way.
+
+    Attributes:
+        start: number of stored messages at its beginning.
+        elements: by id, in the order in which they first came.
+    """
+
+    id: str
+    start: int
+    said: str
+    place: int
+    answers: dict[int, _Answer] = field(default_factory=dict)
+    lines: dict[str, ToolLine] = field(default_factory=dict)
+    elements: dict[str, JsonObject] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    uuid: str
+    session: str
+    text: str
+    element: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """The part of a session that is not stored yet.
+
+    Attributes:
+        event: id of the last event that it contains.
+        start: number of stored messages before it; ``None`` for all.
+        elements: in order.
+        is_busy: a turn is under way.
+    """
+
+    event: str
+    start: int | None
+    elements: Sequence[JsonObject]
+    is_busy: bool
+
+
+class Live:
+    """Follows the turns of all sessions, and tells the pages; get it with ``ctx.shared(Live)``.
+
+    An event replaces whole elements by their ids: applying it twice changes nothing. A stored
+    answer replaces the elements of its turn.
+    """
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self._ctx = ctx
+        self._events = ctx.shared(Events)
+        self._transcript = ctx.shared(Transcript)
+        self._notices = ctx.shared(Notices)
+        self._turns: dict[str, _Turn] = {}
+        self._said: dict[str, _Said] = {}
+        self._asked_in: dict[str, str] = {}
+        self._places = itertools.count(LIVE)
+        # Rendering happens in threads; the events of one session must not overtake each other.
+        self._order = asyncio.Lock()
+
+    async def expect(self, uuid: str, session: str, text: str) -> bool:
+        """Show a message that is about to be stored; False if it is shown already."""
+        async with self._order:
+            if uuid in self._said:
+                return False
+            element = await asyncio.to_thread(
+                partial(self._transcript.said, uuid, next(self._places), text, is_waiting=True)
+            )
+            while len(self._said) >= MAX_WAITING:
+                del self._said[next(iter(self._said))]
+            self._said[uuid] = _Said(uuid, session, text, element)
+            self._tell(session, [element])
+            return True
+
+    def withdraw(self, uuid: str) -> None:
+        """Remove a message that was not stored."""
+        if said := self._said.pop(uuid, None):
+            self._tell(said.session, drop=[f"u-{uuid}"])
+
+    async def begin(self, event: TurnStarted) -> None:
+        """Show that a message is being answered."""
+        key = event.turn.session_key
+        async with self._order:
+            page = await self._gateway.client.sessions.page(key, limit=1)
+            inbound = event.message.inbound_id or ""
+            uuid = inbound.removeprefix(INBOUND) if inbound.startswith(INBOUND) else event.turn.id
+            turn = _Turn(
+                id=event.turn.id,
+                start=page.total if page else 0,
+                said=uuid,
+                place=next(self._places),
+            )
+            known = self._said.get(uuid)
+            place = int(str(known.element["place"])) if known else turn.place
+            turn.place = next(self._places)
+            said = await asyncio.to_thread(
+                partial(self._transcript.said, uuid, place, event.message.text, is_waiting=False)
+            )
+            self._said[uuid] = _Said(uuid, key, event.message.text, said)
+            live = await asyncio.to_thread(self._transcript.live, turn.id, turn.place)
+            turn.elements[str(live["id"])] = live
+            self._turns[key] = turn
+            self._tell(key, [said, live], busy=True, sessions=True)
+
+    async def write(self, event: TextStreamed) -> None:
+        """Add text to the answer of a turn."""
+        turn = self._turn(event.turn.session_key, event.turn.id)
+        if turn is None:
+            return
+        answer = turn.answers.setdefault(event.iteration, _Answer())
+        answer.text += event.text
+        answer.thoughts += event.reasoning
+        answer.is_behind = True
+        async with self._order:
+            # What came while this waited has been shown by the first who waited.
+            if answer.is_behind and self._turn(event.turn.session_key, turn.id):
+                answer.is_behind = False
+                await self._paint(event.turn.session_key, turn, event.iteration, answer)
+
+    async def _paint(self, key: str, turn: _Turn, iteration: int, answer: _Answer) -> None:
+        parent, base = f"t-{turn.id}", iteration * _PER_ITERATION
+        name = f"{parent}-{iteration}"
+        blocks = await asyncio.to_thread(to_blocks, answer.text)
+        put: list[JsonObject] = []
+        if answer.thoughts:
+            thoughts = partial(
+                self._transcript.thoughts, f"{name}-th", parent, base, shortened(answer.thoughts)
+            )
+            put.append(await asyncio.to_thread(thoughts))
+        for number, html in enumerate(blocks[: _TOOLS_AT - 1], 1):
+            if number > len(answer.shown) or answer.shown[number - 1] != html:
+                key_of = f"{name}-b{number}"
+                put.append(self._transcript.block(key_of, parent, base + number, html))
+        drop = [f"{name}-b{number}" for number in range(len(blocks) + 1, len(answer.shown) + 1)]
+        answer.shown = list(blocks)
+        for gone in drop:
+            turn.elements.pop(gone, None)
+        turn.elements |= {str(each["id"]): each for each in put}
+        self._tell(key, put, drop)
+
+    async def call(self, event: ToolBatchStarted) -> None:
+        """Show tool calls that begin."""
+        turn = self._turn(event.turn.session_key, event.turn.id)
+        if turn is None:
+            return
+        for call in event.calls:
+            number = len(turn.lines)
+            turn.lines[call.id] = ToolLine(
+                id=f"t-{turn.id}-c{number}",
+                place=event.iteration * _PER_ITERATION + _TOOLS_AT + number,
+                name=call.name,
+                arguments=shown_json(call.arguments, call.unparsed),
+            )
+        async with self._order:
+            lines = [turn.lines[call.id] for call in event.calls if call.id in turn.lines]
+            self._show_lines(event.turn.session_key, turn, lines)
+
+    async def finish_call(self, event: ToolCallFinished) -> None:
+        """Show the result of a tool call."""
+        turn = self._turn(event.turn.session_key, event.turn.id)
+        if turn is None or (line := turn.lines.get(event.call.id)) is None:
+            return
+        turn.lines[event.call.id] = line = replace(
+            line,
+            result=shortened(event.result.text),
+            is_error=event.result.is_error,
+            origin=event.result.origin or "",
+            seconds=event.duration_s,
+        )
+        async with self._order:
+            if self._turn(event.turn.session_key, turn.id):
+                self._show_lines(event.turn.session_key, turn, [line])
+
+    def _show_lines(self, key: str, turn: _Turn, lines: Sequence[ToolLine]) -> None:
+        put = [self._transcript.tool(line, f"t-{turn.id}") for line in lines]
+        turn.elements |= {str(each["id"]): each for each in put}
+        self._tell(key, put)
+
+    async def end(self, outcome: TurnOutcome) -> None:
+        """Replace the elements of a turn by its stored messages."""
+        key = outcome.turn.session_key
+        async with self._order:
+            turn = self._turn(key, outcome.turn.id)
+            if turn is None:
+                return
+            page = await self._gateway.client.sessions.page(key, limit=_PAGE)
+            messages = list(page.messages) if page else []
+            first = page.first_index if page else 0
+            new = messages[max(0, turn.start - first) :]
+            put = await asyncio.to_thread(self._transcript.stored, max(first, turn.start), new)
+            del self._turns[key]
+            drop = [f"t-{turn.id}", *self._stored(turn, new)]
+            self._tell(key, put, drop, busy=False, sessions=True)
+
+    def _stored(self, turn: _Turn, messages: Sequence[Message]) -> list[str]:
+        """Forget the messages that are stored now, and return the ids of their elements."""
+        uuids = [turn.said] + [
+            message.inbound_id.removeprefix(INBOUND)
+            for message in messages
+            if message.inbound_id and message.inbound_id.startswith(INBOUND)
+        ]
+        for uuid in uuids:
+            self._said.pop(uuid, None)
+        return [f"u-{uuid}" for uuid in uuids]
+
+    async def show(self, message: OutboundMessage) -> None:
+        """Show what is sent to a chat of the page; what is in the history is shown from there.
+
+        Raises:
+            sqlite3.Error: it cannot be kept.
+            SessionError: the history cannot be read.
+        """
+        key, name = f"{CHANNEL}:{message.chat_id}", message.idempotency_key
+        if name.startswith(APPROVAL) and (question := self._question(name[len(APPROVAL) :])):
+            self._asked_in[question.id] = key
+            async with self._order:
+                card = partial(self._transcript.question, question, next(self._places))
+                self._tell(key, [await asyncio.to_thread(card)])
+            return
+        page = await self._gateway.client.sessions.page(key, limit=_PAGE)
+        inbound = name.removesuffix(FINAL) if name.endswith(FINAL) else ""
+        if page and inbound and _is_answered(page.messages, inbound) and not message.media:
+            return
+        uuid, text = inbound.removeprefix(INBOUND), message.content
+        said = self._said.get(uuid)
+        if said and said.text.startswith("/"):
+            text = f"`{said.text.splitlines()[0].replace('`', '')}`\n\n{text}"
+        notice = await self._notices.add(
+            Notice(
+                id=name or f"{key} {self._ctx.clock.now().isoformat()}",
+                session=key,
+                after=page.total if page else 0,
+                text=text,
+                media=message.media,
+            )
+        )
+        async with self._order:
+            element = await asyncio.to_thread(self._transcript.notice, notice)
+            is_over = said is not None and not self._is_in_turn(uuid)
+            if is_over:
+                del self._said[uuid]
+            self._tell(key, [element], [f"u-{uuid}"] if is_over else [], sessions=True)
+
+    def resolve(self, event: ApprovalResolved) -> None:
+        """Remove the card of a question that was answered or has expired."""
+        key = self._asked_in.pop(event.id, event.turn.session_key)
+        self._tell(key, drop=[f"a-{event.id}"])
+
+    def picture(self, key: str) -> Picture:
+        """Return what is not stored of a session. Nothing is awaited, so that no event is lost."""
+        turn = self._turns.get(key)
+        questions = [
+            self._transcript.question(each, LIVE * 2 + number)
+            for number, each in enumerate(self._gateway.operations.questions())
+            if self._asked_in.get(each.id, each.session_key) == key
+        ]
+        said = [each.element for each in self._said.values() if each.session == key]
+        return Picture(
+            event=self._events.last,
+            start=turn.start if turn else None,
+            elements=[*said, *(turn.elements.values() if turn else ()), *questions],
+            is_busy=turn is not None,
+        )
+
+    def announce_sessions(self) -> None:
+        """Tell the pages that the list of sessions has changed."""
+        self._events.add({"sessions": True})
+
+    @property
+    def _gateway(self) -> GatewayAccess:
+        gateway = self._ctx.gateway
+        if gateway is None:
+            msg = "the page runs in a gateway only"
+            raise RuntimeError(msg)
+        return gateway
+
+    def _turn(self, key: str, turn_id: str) -> _Turn | None:
+        turn = self._turns.get(key)
+        return turn if turn and turn.id == turn_id else None
+
+    def _is_in_turn(self, uuid: str) -> bool:
+        return any(turn.said == uuid for turn in self._turns.values())
+
+    def _question(self, question_id: str) -> OpenQuestion | None:
+        questions = self._gateway.operations.questions()
+        return next((each for each in questions if each.id == question_id), None)
+
+    def _tell(
+        self,
+        key: str,
+        put: Sequence[JsonObject] = (),
+        drop: Sequence[str] = (),
+        *,
+        busy: bool | None = None,
+        sessions: bool = False,
+    ) -> None:
+        data: dict[str, JsonValue] = {"s": key, "put": list(put), "drop": list(drop)}
+        if busy is not None:
+            data["busy"] = busy
+        if sessions:
+            data["sessions"] = True
+        self._events.add(data)
+
+
+def _is_answered(messages: Sequence[Message], inbound_id: str) -> bool:
+    """Whether a message and its answer are in the history."""
+    is_after = False
+    for message in messages:
+        is_after = is_after or message.inbound_id == inbound_id
+        if is_after and message.role == "assistant" and not message.tool_calls:
+            return True
+    return False
