@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
+from nanobot_core import shorten
 from nanobot_webui.events import Events
 from nanobot_webui.markdown import to_blocks
 from nanobot_webui.notices import Notice, Notices
@@ -42,6 +43,7 @@ _PAGE: Final = 200
 _PER_ITERATION: Final = 10_000
 _TOOLS_AT: Final = 5_000
 MAX_WAITING: Final = 1_000
+MAX_TITLE_CHARS: Final = 60
 
 
 @dataclass(slots=True, kw_only=True)
@@ -249,6 +251,15 @@ class Live:
             del self._turns[key]
             drop = [f"t-{turn.id}", *self._stored(turn, new)]
             self._tell(key, put, drop, busy=False, sessions=True)
+        if not turn.start and new and outcome.turn.channel == CHANNEL:
+            # By itself, because it waits until no turn of the session is under way.
+            self._ctx.spawn(self._entitle(key, new[0].text), name=f"title:{key}")
+
+    async def _entitle(self, key: str, text: str) -> None:
+        """Call a new session by the first message."""
+        title = shorten(" ".join(text.split()), MAX_TITLE_CHARS)
+        if title and await self._gateway.client.sessions.set_title(key, title):
+            self.announce_sessions()
 
     def _stored(self, turn: _Turn, messages: Sequence[Message]) -> list[str]:
         """Forget the messages that are stored now, and return the ids of their elements."""
@@ -269,6 +280,8 @@ class Live:
             SessionError: the history cannot be read.
         """
         key, name = f"{CHANNEL}:{message.chat_id}", message.idempotency_key
+        if message.kind in ("progress", "tool_hint"):
+            return  # the page shows the work itself
         if name.startswith(APPROVAL) and (question := self._question(name[len(APPROVAL) :])):
             self._asked_in[question.id] = key
             async with self._order:

@@ -12,6 +12,7 @@ async function signIn(proof) {
       body: JSON.stringify(proof),
     });
     if (response.ok) {
+      await response.json();
       location.replace("/");
       return;
     }

@@ -4,6 +4,7 @@ const scroller = /** @type {HTMLElement} */ (document.getElementById("scroller")
 const newer = /** @type {HTMLButtonElement} */ (document.getElementById("newer"));
 let follows = true;
 let last = 0;
+let touched = -Infinity;
 
 export function toEnd() {
   follows = true;
@@ -32,14 +33,19 @@ export function startScrolling() {
   scroller.addEventListener(
     "scroll",
     () => {
-      // Only moving up is the reader's wish; text that grows moves the end away, not the reader.
-      if (scroller.scrollTop < last - 2) follows = false;
+      // Only the reader's own moving up counts; text that comes and goes moves things too.
+      if (scroller.scrollTop < last - 2 && performance.now() - touched < 1_000) follows = false;
       last = scroller.scrollTop;
     },
     { passive: true },
   );
+  for (const name of ["wheel", "touchmove", "keydown", "pointerdown"]) {
+    scroller.addEventListener(name, () => (touched = performance.now()), { passive: true });
+  }
   newer.addEventListener("click", toEnd);
-  new ResizeObserver(() => follows && toEnd()).observe(scroller);
+  const sizes = new ResizeObserver(() => follows && toEnd());
+  sizes.observe(scroller);
+  sizes.observe(/** @type {HTMLElement} */ (document.getElementById("log")));
   window.visualViewport?.addEventListener("resize", () => {
     document.documentElement.style.setProperty("--seen", `${window.visualViewport?.height}px`);
     if (follows) toEnd();
