@@ -20,9 +20,7 @@ POLICY: Final = "for rules of an owner; the cookbook shows it"
 UNUSED: Final = {
     "admit_message": POLICY,
     "after_delivery": POLICY,
-    "before_execute_tools": PROGRAM,
     "contribute_stores": "the core has a session store and two buses",
-    "on_stream": PROGRAM,
     "on_stream_end": PROGRAM,
     "rewrite_inbound": POLICY,
     "rewrite_outbound": POLICY,

@@ -41,7 +41,7 @@ class WebPlugin:
         return PluginFacts(
             requires=("http",),
             capabilities=(
-                "gives whoever signs in by the terminal's link or the password the owner's rights",
+                "gives a browser with the terminal's link or the password the rights of the owner",
             ),
         )
 

@@ -16,10 +16,12 @@ from nanobot_webui.pages import render
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from nanobot_core import GatewayAccess, PluginContext
+    from nanobot_core import GatewayAccess, JsonValue, PluginContext
 
 _PROVIDER: Final = re.compile(r"[a-z][a-z0-9_-]{0,40}")
 MAX_KEY_CHARS: Final = 1_000
+OFFLINE: Final = "offline"
+"""The provider that needs no key."""
 
 
 class Setup:
@@ -79,15 +81,17 @@ class Setup:
 
     async def _providers(self) -> dict[str, bool]:
         """Return the services that take a key, and whether they have one."""
-        found: dict[str, bool] = {}
-        for form in (await self._gateway.operations.configuration()).forms:
-            section, _, name = form.path.partition(".")
-            properties = form.schema.get("properties")
-            if section != "providers" or not name or not isinstance(properties, dict):
-                continue
-            if "apiKey" in properties or "api_key" in properties:
-                found[name] = bool(form.values.get("api_key") or form.values.get("apiKey"))
-        return found
+        operations = self._gateway.operations
+        forms = (await operations.configuration()).forms
+        values = next((form.values for form in forms if form.path == "providers"), {})
+        names = {
+            name
+            for plugin in operations.plugins()
+            for kind, _, listed in (line.partition(": ") for line in plugin.gives)
+            if kind == "providers"
+            for name in listed.split(", ")
+        }
+        return {name: _has_key(values.get(name)) for name in names - {OFFLINE}}
 
     @property
     def _gateway(self) -> GatewayAccess:
@@ -95,3 +99,7 @@ class Setup:
             msg = "the page runs in a gateway only"
             raise RuntimeError(msg)
         return self._ctx.gateway
+
+
+def _has_key(section: JsonValue) -> bool:
+    return isinstance(section, dict) and bool(section.get("api_key") or section.get("apiKey"))

@@ -1,0 +1,230 @@
+"""A gateway with the page, a scripted model behind it, and a browser before it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from nanobot_core.testing import OpenAIServer, ScriptedModel
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+LIMIT_S = 20.0
+_WATCH = """
+addEventListener("securitypolicyviolation", (event) =>
+  console.error(`blocked: ${event.violatedDirective} ${event.blockedURI}`));
+window.hacked = () => console.error("hacked");
+"""
+
+
+def until(holds: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    """Wait for what happens in another process."""
+    ends_s = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < ends_s, "it did not happen in time"
+        time.sleep(0.05)
+
+
+class Model:
+    """A model service in a thread of its own.
+
+    Attributes:
+        script: what it answers.
+    """
+
+    def __init__(self) -> None:
+        self.script = ScriptedModel()
+        self._loop = asyncio.new_event_loop()
+        self._server = OpenAIServer(default=self.script)
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def gate(self) -> tuple[asyncio.Event, Callable[[], None]]:
+        """Return a gate for a `Reply`, and what opens it."""
+        event = asyncio.Event()
+        return event, lambda: self._loop.call_soon_threadsafe(event.set) and None
+
+    def __enter__(self) -> Model:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._server.__aenter__(), self._loop).result(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        left = self._server.__aexit__(None, None, None)
+        asyncio.run_coroutine_threadsafe(left, self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@dataclass
+class Site:
+    """A running gateway.
+
+    Attributes:
+        home: nanobot's folder.
+        model: what its model answers.
+    """
+
+    home: Path
+    model: Model
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of its commands."""
+        home = str(self.home)
+        return {"HOME": str(self.home.parent), "NANOBOT_HOME": home, "PATH": os.environ["PATH"]}
+
+    @property
+    def url(self) -> str:
+        return (self.home / "plugins/http/address").read_text("utf-8").strip()
+
+    def command(self, *words: str) -> str:
+        """Run ``nanobot`` and return what it prints."""
+        done = subprocess.run(
+            [sys.executable, "-m", "nanobot_core", *words],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    def link(self) -> str:
+        """Return a link that signs in."""
+        found = re.search(r"http://\S+#code=\S+", self.command("web", "--no-open"))
+        assert found
+        return found[0]
+
+    def cookie(self) -> dict[str, str]:
+        """Sign in without a browser and return the cookie."""
+        code = self.link().partition("#code=")[2]
+        answer = httpx.post(f"{self.url}/login", json={"code": code}, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.cookies)
+
+    def start(self) -> None:
+        """Start the gateway and wait until it answers."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "nanobot_core", "gateway"],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        address = self.home / "plugins/http/address"
+        until(address.exists)
+        until(self._is_ready)
+
+    def _is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health/ready", trust_env=False).is_success
+        except (httpx.TransportError, OSError, httpx.UnsupportedProtocol):
+            return False
+
+    def kill(self) -> None:
+        """End the gateway as a power failure does."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            (self.home / "plugins/http/address").unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A gateway for all tests of a module."""
+    pytest.importorskip("nanobot_openai")
+    pytest.importorskip("nanobot_files")
+    home = tmp_path_factory.mktemp("page") / "home"
+    home.mkdir(mode=0o700)
+    with Model() as model:
+        config: dict[str, Any] = {
+            "gateway": {"port": 0},
+            "agents": {"defaults": {"model": "custom/m"}},
+            "providers": {"custom": {"api_base": model.url}},
+            "channels": {"web": {"password": "correct horse battery", "rate_limit": 10_000}},
+            "tools": {"approval": [{"tool": "write_file", "action": "ask"}]},
+        }
+        config["gateway"]["http"] = {"requests_per_minute": 100_000}
+        (home / "config.json").write_text(json.dumps(config), "utf-8")
+        (home / "config.json").chmod(0o600)
+        site = Site(home, model)
+        try:
+            site.start()
+            yield site
+        finally:
+            site.kill()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The Chromium of the system."""
+    api = pytest.importorskip("playwright.sync_api")
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("there is no chromium; on Debian: apt-get install chromium")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def signed_in(site: Site, browser: Browser) -> Any:
+    """The state of a browser that has opened the link of ``nanobot web``."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(site.link())
+    page.wait_for_url(f"{site.url}/")
+    assert "code" not in page.url
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+@pytest.fixture
+def page(site: Site, browser: Browser, signed_in: Any) -> Iterator[Page]:
+    """A page that is signed in. Errors, violations and foreign requests fail the test."""
+    context = browser.new_context(storage_state=signed_in, base_url=site.url)
+    context.add_init_script(_WATCH)
+    faults: list[str] = []
+
+    def watch(page: Page) -> None:
+        page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((site.url, "blob:"))
+                else faults.append(f"foreign: {request.url}")
+            ),
+        )
+
+    context.on("page", watch)
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    yield page
+    context.close()
+    assert [fault for fault in faults if "ERR_CONNECTION" not in fault] == []
