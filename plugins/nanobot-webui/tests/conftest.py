@@ -22,7 +22,7 @@ import pytest
 from nanobot_core.testing import OpenAIServer, ScriptedModel
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, StorageState
 
 LIMIT_S = 20.0
 _WATCH = """
@@ -60,7 +60,11 @@ class Model:
     def gate(self) -> tuple[asyncio.Event, Callable[[], None]]:
         """Return a gate for a `Reply`, and what opens it."""
         event = asyncio.Event()
-        return event, lambda: self._loop.call_soon_threadsafe(event.set) and None
+
+        def release() -> None:
+            self._loop.call_soon_threadsafe(event.set)
+
+        return event, release
 
     def __enter__(self) -> Model:
         self._thread.start()
@@ -190,7 +194,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def signed_in(site: Site, browser: Browser) -> Any:
+def signed_in(site: Site, browser: Browser) -> StorageState:
     """The state of a browser that has opened the link of ``nanobot web``."""
     context = browser.new_context()
     page = context.new_page()
@@ -203,7 +207,7 @@ def signed_in(site: Site, browser: Browser) -> Any:
 
 
 @pytest.fixture
-def page(site: Site, browser: Browser, signed_in: Any) -> Iterator[Page]:
+def page(site: Site, browser: Browser, signed_in: StorageState) -> Iterator[Page]:
     """A page that is signed in. Errors, violations and foreign requests fail the test."""
     context = browser.new_context(storage_state=signed_in, base_url=site.url)
     context.add_init_script(_WATCH)

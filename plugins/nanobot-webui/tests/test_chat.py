@@ -25,7 +25,7 @@ from playwright.sync_api import expect
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-    from .conftest import Site
+    from conftest import Site
 
 ANSWERED = "#log > .assistant:not(.live)"
 pytestmark = pytest.mark.timeout(120)
@@ -88,7 +88,7 @@ def test_thinking_is_collapsed_and_code_can_be_copied(site: Site, page: Page) ->
 
 
 def test_an_approval_shows_the_exact_arguments_and_counts_once(site: Site, page: Page) -> None:
-    arguments = '{"path": "note.txt", "content": "a‮b <b>"}'
+    arguments = '{"path": "note.txt", "content": "a\\u202eb <b>"}'
     site.model.script.replies["note"] = Reply(
         calls=(ScriptedCall(name="write_file", arguments=arguments),)
     )
@@ -151,7 +151,7 @@ def test_closing_the_tab_ends_no_turn(site: Site, page: Page) -> None:
 
 def test_commands_are_completed_and_answered(page: Page) -> None:
     page.goto("/")
-    page.locator("#text").press_sequentially("/he")
+    page.locator("#text").press_sequentially("/hel")
     option = page.locator("#options [aria-selected=true]")
     expect(option).to_contain_text("/help")
     page.press("#text", "Tab")

@@ -76,8 +76,8 @@ class Files:
     async def upload(self, request: Request) -> Response:
         """Add a piece to an upload: ``id``, ``at``, ``size``, ``name``, and the bytes as the body.
 
-        The answer names the bytes that have arrived, so that an upload continues where it broke off;
-        with the last piece it names the ``file``. A piece that comes twice changes nothing.
+        The answer names the bytes that have arrived, so that an upload continues where it
+        broke off; with the last piece it names the ``file``. A repeated piece changes nothing.
         """
         check_token(request, request.headers.get(TOKEN_HEADER, ""))
         query = request.query_params

@@ -67,7 +67,7 @@ def _clean(rendered: str) -> Markup:
     cleaned = _cleaner().clean(rendered)
     # Headings of an answer stay below the heading of the page; what is wide scrolls by itself,
     # and can be reached with the keyboard.
-    cleaned = _HEADING.sub(lambda found: f"<{found[1]}h{min(int(found[2]) + 2, 6)}>", cleaned)
+    cleaned = _HEADING.sub(lambda found: f"<{found[1]}h{min(int(found[2]) + 1, 6)}>", cleaned)
     cleaned = cleaned.replace("<pre>", '<pre tabindex="0">')
     table = '<div class="scroll" role="group" aria-label="Table" tabindex="0"><table>'
     cleaned = cleaned.replace("<table>", table).replace("</table>", "</table></div>")

@@ -1,4 +1,4 @@
-// Completion of slash commands (the combobox pattern of the ARIA practices).
+// Completion of slash commands as a list below the field; a combobox must be one line, so the field stays a text box.
 
 const text = /** @type {HTMLTextAreaElement} */ (document.getElementById("text"));
 const list = /** @type {HTMLElement} */ (document.getElementById("options"));
@@ -13,7 +13,6 @@ export function isOpen() {
 export function close() {
   list.hidden = true;
   chosen = -1;
-  text.setAttribute("aria-expanded", "false");
   text.removeAttribute("aria-activedescendant");
 }
 
@@ -37,7 +36,6 @@ export function update() {
     }),
   );
   list.hidden = false;
-  text.setAttribute("aria-expanded", "true");
   choose(0);
 }
 

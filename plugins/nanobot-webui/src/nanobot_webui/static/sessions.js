@@ -41,7 +41,7 @@ function ask(title, yes, value) {
   const input = /** @type {HTMLInputElement} */ (document.getElementById("ask-value"));
   /** @type {HTMLElement} */ (document.getElementById("ask-title")).textContent = title;
   /** @type {HTMLElement} */ (document.getElementById("ask-yes")).textContent = yes;
-  /** @type {HTMLElement} */ (document.getElementById("ask-label")).textContent = value === null ? "" : "Title";
+  /** @type {HTMLElement} */ (document.getElementById("ask-label")).hidden = value === null;
   input.hidden = value === null;
   input.value = value ?? "";
   dialog.returnValue = "";
