@@ -48,14 +48,15 @@ def to_blocks(text: str) -> Sequence[Markup]:
     """
     if len(text) > MAX_CHARS or text.count("[") > MAX_BRACKETS:
         return [to_html(text)]
-    lines = text.splitlines(keepends=True)
+    # The lines that the parser counts; `splitlines` knows more kinds of them.
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     starts = [
         token.map[0]
         for token in _parser().parse(text)
         if token.level == 0 and token.map and token.nesting >= 0
     ]
-    ends = [*starts[1:], len(lines)]
-    return [_block("".join(lines[start:end])) for start, end in zip(starts, ends, strict=True)]
+    ends = [*starts[1:], len(lines)] if starts else []
+    return [_block("\n".join(lines[start:end])) for start, end in zip(starts, ends, strict=True)]
 
 
 @lru_cache(maxsize=512)
