@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +89,7 @@ class Site:
     """
 
     home: Path
-    model: Model
+    model: Model = field(default_factory=Model)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -178,6 +178,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield site
         finally:
             site.kill()
+
+
+@pytest.fixture(scope="session")
+def site_of() -> type[Site]:
+    """Makes a `Site` of a home; this file cannot be imported."""
+    return Site
 
 
 @pytest.fixture(scope="module")

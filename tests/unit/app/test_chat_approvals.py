@@ -17,7 +17,7 @@ from nanobot_core.app.client import ControlClient
 from nanobot_core.contracts.plugin import Rewrite
 from nanobot_core.events import ApprovalResolved
 from nanobot_core.testing import FakeClock
-from tests.gateways import Platform, running, write_config
+from tests.gateways import PLUGIN, Platform, running, write_config
 
 pytestmark = pytest.mark.anyio
 DAMAGED_QUESTION = (
@@ -118,6 +118,26 @@ async def test_nobody_to_ask_is_a_no(tmp_path: Path) -> None:
 
             assert len(platform.sent) == 1
             assert notes(tmp_path) == []
+
+
+async def test_a_channel_that_proves_the_owner_needs_no_entry_in_owner(tmp_path: Path) -> None:
+    plugin = tmp_path / "proving" / "chatty.py"
+    plugin.parent.mkdir()
+    factory = 'factory=f"{__name__}:make_channel"'
+    code = PLUGIN.read_text("utf-8").replace(factory, f'{factory}, owner_id="7"')
+    plugin.write_text(code, "utf-8")
+    home = tmp_path / "home"
+    async with Platform() as platform:
+        file = write_config(home, platform, tools=GUESTS_TOO, owner=[])
+        file.write_text(file.read_text("utf-8").replace(str(PLUGIN), str(plugin)), "utf-8")
+        async with running(home):
+            await platform.say(CALL, sender="8")
+            question = await platform.shows("Run note?")
+            await platform.say(f"/approve {id_of(question)}", sender="8")
+            await platform.shows("/approve is for the owner only.")
+            await platform.say(f"/approve {id_of(question)}", sender="7")
+            await platform.shows("The tool said: noted once")
+            assert notes(home) == ["once"]
 
 
 async def test_no_answer_in_time_is_a_no_and_a_late_one_counts_for_nothing(

@@ -16,7 +16,7 @@ from nanobot_webui.pages import render
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from nanobot_core import GatewayAccess, JsonValue, PluginContext
+    from nanobot_core import GatewayAccess, PluginContext
 
 _PROVIDER: Final = re.compile(r"[a-z][a-z0-9_-]{0,40}")
 MAX_KEY_CHARS: Final = 1_000
@@ -47,8 +47,7 @@ class Setup:
         provider, key, model = (
             next(iter(fields.get(name, [])), "").strip() for name in ("provider", "key", "model")
         )
-        names = await self._providers()
-        if provider not in names:
+        if provider not in self._providers():
             raise HTTPException(400, "this service is not known; its plugin may be missing")
         if len(key) > MAX_KEY_CHARS or not key.isprintable() or bool(key) == bool(model):
             return await self._page(request, provider, "the key cannot be one; copy it again")
@@ -61,10 +60,10 @@ class Setup:
             await operations.configure(dict(changes), revision)
         except ConfigError as error:
             return await self._page(request, provider, str(error).replace(key or "\0", "…"))
-        return RedirectResponse(f"/setup?provider={provider}" if key else "/", 303)
+        return RedirectResponse(f"/setup?provider={provider}&saved=1" if key else "/", 303)
 
     async def _page(self, request: Request, provider: str, problem: str) -> Response:
-        names = await self._providers()
+        names = self._providers()
         known = provider if _PROVIDER.fullmatch(provider) and provider in names else ""
         models = await self._gateway.client.models() if known else []
         fitting = [name for name in models if name.startswith(f"{known}/")] or list(models)
@@ -74,24 +73,20 @@ class Setup:
             status=400 if problem else 200,
             provider=known,
             providers=sorted(names),
-            key_saved=bool(known and names[known]),
+            key_saved=bool(known and request.query_params.get("saved")),
             models=fitting[:2_000],
             problem=problem,
         )
 
-    async def _providers(self) -> dict[str, bool]:
-        """Return the services that take a key, and whether they have one."""
-        operations = self._gateway.operations
-        forms = (await operations.configuration()).forms
-        values = next((form.values for form in forms if form.path == "providers"), {})
-        names = {
+    def _providers(self) -> set[str]:
+        """Return the model services that installed plugins know."""
+        return {
             name
-            for plugin in operations.plugins()
+            for plugin in self._gateway.operations.plugins()
             for kind, _, listed in (line.partition(": ") for line in plugin.gives)
             if kind == "providers"
             for name in listed.split(", ")
-        }
-        return {name: _has_key(values.get(name)) for name in names - {OFFLINE}}
+        } - {OFFLINE}
 
     @property
     def _gateway(self) -> GatewayAccess:
@@ -99,7 +94,3 @@ class Setup:
             msg = "the page runs in a gateway only"
             raise RuntimeError(msg)
         return self._ctx.gateway
-
-
-def _has_key(section: JsonValue) -> bool:
-    return isinstance(section, dict) and bool(section.get("api_key") or section.get("apiKey"))
