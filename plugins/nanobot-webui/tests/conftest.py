@@ -49,9 +49,7 @@ class Model:
 
     def __init__(self) -> None:
         self.script = ScriptedModel()
-        self._loop = asyncio.new_event_loop()
         self._server = OpenAIServer(default=self.script)
-        self._thread = threading.Thread(target=self._loop.run_forever)
 
     @property
     def url(self) -> str:
@@ -67,6 +65,8 @@ class Model:
         return event, release
 
     def __enter__(self) -> Model:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._server.__aenter__(), self._loop).result(10)
         return self
