@@ -40,7 +40,8 @@ MODULES: Final = {
     # The only installed memory backend or transcriber is used; an answer can be an object;
     # presets, and what is known of models, within bounds of what services may list.
     # What editors, APIs and pages need: sessions, turns and tool calls of programs, operations.
-    "app": Size(1500, 3550),  # answers and confirmations of events beside each other
+    # Channels can prove who the owner is.
+    "app": Size(1500, 3560),  # answers and confirmations of events beside each other
     # Restart, installation, sign-in to providers, models and their choice, local servers.
     "cli": Size(2300, 4300),
     "bus": Size(1000, 1290),  # the type of assignments is built once
