@@ -40,6 +40,7 @@ class WebPlugin:
         """Declare what the plugin needs and reaches."""
         return PluginFacts(
             requires=("http",),
+            reads=("contribute_panels",),
             capabilities=(
                 "gives a browser with the terminal's link or the password the rights of the owner",
             ),

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nanobot_webui.desk.configuration import ConfigurationPages
+from nanobot_webui.desk.frame import Frame
+from nanobot_webui.desk.operating import OperatingPages
+from nanobot_webui.desk.panels import PanelPages
+
 if TYPE_CHECKING:
     from starlette.routing import Route
 
@@ -12,4 +17,9 @@ if TYPE_CHECKING:
 
 def desk_routes(ctx: PluginContext) -> list[Route]:
     """Return the routes below ``/desk``. They are for the owner; `Site` checks that."""
-    return []
+    frame = Frame(ctx)
+    return [
+        *OperatingPages(frame).routes(),
+        *ConfigurationPages(frame).routes(),
+        *PanelPages(frame).routes(),
+    ]
