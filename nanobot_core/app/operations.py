@@ -72,7 +72,8 @@ class GatewayOperations:
         return await self._gateway.bus.drop(letter_id)
 
     def plugins(self) -> Sequence[PluginEntry]:
-        """Return the condition of every plugin."""
+        """Return the condition of every plugin, without those that the program itself registers."""
+        plugins = self._gateway.bot.plugins
         return [
             PluginEntry(
                 id=report.id,
@@ -91,7 +92,8 @@ class GatewayOperations:
                 blocked_s=report.costs.blocked_s,
                 tool_tokens=report.tool_tokens,
             )
-            for report in self._gateway.bot.plugins.reports()
+            for report in plugins.reports()
+            if report.id in plugins.catalogue.selections
         ]
 
     async def change_plugin(self, plugin_id: str, change: PluginChange) -> str:
