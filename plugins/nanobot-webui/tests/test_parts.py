@@ -78,7 +78,15 @@ async def test_a_code_is_valid_once_and_for_a_minute(tmp_path: Path) -> None:
     assert not codes.redeem(oldest)
 
 
-async def test_five_wrong_attempts_a_minute_are_enough(tmp_path: Path) -> None:
+async def test_wrong_codes_of_others_do_not_keep_the_owner_out(tmp_path: Path) -> None:
+    codes = context(tmp_path, password="correct horse battery").shared(Codes)
+    code = codes.issue()
+    assert not any(codes.redeem(f"{number}") for number in range(100))
+    assert codes.redeem(code)
+    assert codes.accepts_password("correct horse battery")
+
+
+async def test_five_wrong_passwords_a_minute_are_enough(tmp_path: Path) -> None:
     clock = FakeClock()
     ctx = context(tmp_path, clock, password="correct horse battery")
     codes = ctx.shared(Codes)
