@@ -25,6 +25,7 @@ PROBES: tuple[Probe, ...] = (*running.PROBES, *command_line.PROBES, *objects.PRO
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHome]:
     folder = tmp_path_factory.mktemp("leaks")
     with Background() as services, GatewayHome(folder, services) as home:
+        running.begin(home)
         yield home
 
 

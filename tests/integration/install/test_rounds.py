@@ -274,5 +274,10 @@ async def test_a_tool_and_a_channel_come_change_and_go_in_a_busy_gateway(tmp_pat
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
-async def test_a_tool_and_a_channel_come_change_and_go_fifty_times(tmp_path: Path) -> None:
+async def test_a_tool_and_a_channel_come_change_and_go_fifty_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in FOUND:  # a busy second must not end connections that have heartbeats
+        if hasattr(kind, "beat_ms"):
+            monkeypatch.setattr(kind, "beat_ms", 10_000)
     await play(tmp_path, FOUND, rounds=48, warm_up=2)

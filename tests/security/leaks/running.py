@@ -62,12 +62,20 @@ def _posted(world: GatewayHome) -> bytes:
     return b"\n".join(world.services.heard[before:])
 
 
-def _dead(world: GatewayHome) -> bytes:
-    """A reply that is refused for good, by a service that repeats address and headers."""
+def begin(world: GatewayHome) -> None:
+    """Do what several probes look at: a turn, and a reply that is refused for good.
+
+    The service that refuses it repeats address and headers.
+    """
+    world.turn("say hello")
     say(world, "say refused", chat_id="refused")
-    file = world.path / "gateway" / "bus.sqlite"
-    wait(lambda: b"refused" in _rows(file))
+    wait(lambda: b"refused" in _rows(world.path / "gateway" / "bus.sqlite"))
     wait(lambda: "refused" in world.nanobot("deadletters", "list", "--json"))
+    wait(lambda: "obedient" in world.nanobot("usage", "--json"))
+
+
+def _dead(world: GatewayHome) -> bytes:
+    file = world.path / "gateway" / "bus.sqlite"
     return _rows(file) + world.nanobot("deadletters", "list").encode()
 
 
