@@ -193,6 +193,7 @@ def browser() -> Iterator[Browser]:
     executable = shutil.which("chromium")
     if executable is None:
         pytest.skip("there is no chromium; on Debian: apt-get install chromium")
+    api.expect.set_options(timeout=LIMIT_S * 1_000)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable)
         yield browser
@@ -234,7 +235,7 @@ def page(site: Site, browser: Browser, signed_in: StorageState) -> Iterator[Page
 
     context.on("page", watch)
     page = context.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(LIMIT_S * 1_000)
     yield page
     context.close()
     assert [fault for fault in faults if "ERR_CONNECTION" not in fault] == []

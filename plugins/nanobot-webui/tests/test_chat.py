@@ -32,6 +32,8 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def write(page: Page, text: str) -> None:
+    # Set by the page's script, which sends what is written.
+    page.wait_for_selector("#connection[data-state]", state="attached")
     page.fill("#text", text)
     page.press("#text", "Enter")
 
@@ -310,7 +312,7 @@ def test_nothing_is_lost_or_doubled_after_a_lost_connection(site: Site, browser:
     with cable(site.url) as line:
         context = browser.new_context(base_url=f"http://127.0.0.1:{line.port}")
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(20_000)
         page.goto(f"/login#code={site.link().partition('#code=')[2]}")
         page.wait_for_selector("#text")
         write(page, "during")
@@ -321,8 +323,8 @@ def test_nothing_is_lost_or_doubled_after_a_lost_connection(site: Site, browser:
         # Written without a connection: it is sent when there is one again.
         write(page, "sent later")
         line.is_cut = False
-        expect(page.locator("#connection")).to_have_text("", timeout=20_000)
-        expect(page.locator(ANSWERED)).to_have_count(2, timeout=20_000)
+        expect(page.locator("#connection")).to_have_text("")
+        expect(page.locator(ANSWERED)).to_have_count(2)
         texts = page.locator("#log > article .text, #log > article .bubble").all_inner_texts()
         assert texts == [
             "during",
