@@ -126,7 +126,7 @@ async def wait(context: ToolContext) -> str:
 
 @tool
 async def fail() -> str:
-    """Fail in a way that nobody expects."""
+    """Raise an unexpected exception."""
     raise ValueError("it is broken")
 
 

@@ -161,7 +161,7 @@ class EditorSession:
         if option != MODEL:
             raise RequestError(INVALID_PARAMS, "the only option is 'model'")
         if not value.isprintable() or not value.strip():
-            raise RequestError(INVALID_PARAMS, "the value is no name of a model")
+            raise RequestError(INVALID_PARAMS, "expected the name of a model")
 
         async def choose() -> TurnOutcome:
             return await self._client.take_turn(self._turn(f"/{MODEL} {value}"), _ignore)

@@ -59,7 +59,7 @@ async def open_transport(incoming: int, outgoing: int) -> LineTransport:
 
 
 class LineTransport:
-    """The `acp` library's ``Transport``; answers what is not a message itself.
+    """The `acp` library's ``Transport``; it answers malformed input itself.
 
     Args:
         reader: its limit is the size of a message.

@@ -167,7 +167,7 @@ class Api:
 
 
 async def _respond(run: Run, ask: Ask, make_form: MakeForm, send: Send) -> Failure | None:
-    """Send the answer, or return why there is none."""
+    """Send the answer, or return the error to answer with."""
     if ask.stream:
         if (failure := await wait_for_start(run)) is not None:
             return failure

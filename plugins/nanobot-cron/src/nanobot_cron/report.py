@@ -198,7 +198,7 @@ class Reporter:
         return facts
 
     def run_cells(self, run: Run) -> tuple[str, str, str, str]:
-        """Return time, status, seconds, and answer or reason of a run; empty if there is none."""
+        """Return time, status, seconds, and the answer or error of a run; each may be empty."""
         until = f" to {self.local(run.until)}" if run.until else ""
         took = "" if run.duration_s is None else f"{run.duration_s:.1f}"
         said = as_label(run.error or run.answer, _MAX_ERROR)

@@ -55,8 +55,8 @@ def routes(ctx: PluginContext) -> list[Route]:
 class Site:
     """Finds the login of a request, and refuses requests without one.
 
-    What is not named in `OPEN` needs a login, so that a forgotten check closes a route instead of
-    opening it.
+    Every route that `OPEN` does not name requires a login, so that a forgotten check closes a route
+    instead of opening it.
     """
 
     def __init__(self, app: ASGIApp, logins: Logins) -> None:

@@ -88,7 +88,7 @@ class Files:
         if size > self._limit:
             raise HTTPException(413, f"files may have at most {self._limit:,} bytes")
         piece = await read_body(request, PIECE_BYTES)
-        async with self._locks.setdefault(upload, asyncio.Lock()):
+        async with self._lock_of(upload):
             if (file := self._done.get(upload)) is not None:
                 return JSONResponse({"at": size, "file": file})
             try:
@@ -101,6 +101,16 @@ class Files:
             except OSError as error:
                 reason = f"the file cannot be stored: {error.strerror or type(error).__name__}"
                 raise HTTPException(507, reason) from error
+
+    def _lock_of(self, upload: str) -> asyncio.Lock:
+        """Return the lock of an upload; those of abandoned uploads are dropped."""
+        lock = self._locks.setdefault(upload, asyncio.Lock())
+        idle = [
+            key for key, other in self._locks.items() if other is not lock and not other.locked()
+        ]
+        for key in idle[: max(0, len(self._locks) - 2 * MAX_UPLOADS)]:
+            del self._locks[key]
+        return lock
 
     async def download(self, request: Request) -> Response:
         """Return a file. Everything but pictures and audio is an attachment, never a page."""

@@ -81,7 +81,7 @@ class History:
         return self._ctx.gateway.client
 
     async def view(self, key: str) -> View:
-        """Return the end of a session, with what is not stored yet; empty if it is new.
+        """Return the end of a session, unstored messages included; empty if it is new.
 
         The unstored part comes first: an event that happens while the stored one is read is
         applied to both, which does no harm, but one that is in neither would be lost.

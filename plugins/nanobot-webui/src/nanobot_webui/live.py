@@ -1,4 +1,4 @@
-"""What is not stored yet: messages that wait, answers that are being written, open questions."""
+"""The live part of a chat: waiting messages, answers being written, and open questions."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ class Live:
         self._tell(key, drop=[f"a-{event.id}"])
 
     def picture(self, key: str) -> Picture:
-        """Return what is not stored of a session. Nothing is awaited, so that no event is lost."""
+        """Return the live part of a session. It awaits nothing, so that no event is lost."""
         turn = self._turns.get(key)
         questions = [
             self._transcript.question(each, LIVE * 2 + number)
