@@ -119,6 +119,22 @@ async def test_a_lost_answer_is_repeated_with_its_number_after_a_restart(tmp_pat
             assert talk.sent() == [(key, 1), (key, 2), (key, 2), (key, 3)]
 
 
+async def test_a_lost_answer_is_not_doubled_when_qq_is_busy_with_its_repetition(
+    tmp_path: Path,
+) -> None:
+    async with LocalQQ() as platform, running(platform, tmp_path) as talk:
+        key = await talk.asked()
+        platform.lost_answers = 1
+        with pytest.raises(DeliveryError):
+            await talk.send("one", idempotency_key="a")
+        platform.busy(0.1, times=1)
+        with pytest.raises(DeliveryError):
+            await talk.send("one", idempotency_key="a")
+        await talk.send("one", idempotency_key="a")
+        assert talk.texts() == ["one"]
+        assert talk.sent() == [(key, 1), (key, 1), (key, 1)]
+
+
 async def test_a_number_that_is_taken_by_another_message_is_not_a_success(tmp_path: Path) -> None:
     async with LocalQQ() as platform:
         async with running(platform, tmp_path) as talk:
