@@ -109,11 +109,14 @@ if TYPE_CHECKING:
     )
     from nanobot_core.contracts.operation import (
         Configuration as Configuration,
+        InstallPlan as InstallPlan,
         OpenQuestion as OpenQuestion,
         Operations as Operations,
+        PlannedPlugin as PlannedPlugin,
         PluginChange as PluginChange,
         PluginEntry as PluginEntry,
         SettingsForm as SettingsForm,
+        VersionChange as VersionChange,
     )
     from nanobot_core.contracts.panel import (
         Panel as Panel,
@@ -373,7 +376,8 @@ _HOMES = {
             "MemoryScope MemorySpec OWNERS_MEMORY"
         ),
         "nanobot_core.contracts.operation": (
-            "Configuration OpenQuestion Operations PluginChange PluginEntry SettingsForm"
+            "Configuration InstallPlan OpenQuestion Operations PlannedPlugin PluginChange "
+            "PluginEntry SettingsForm VersionChange"
         ),
         "nanobot_core.contracts.panel": (
             "Panel PanelAction PanelBars PanelDiff PanelLink PanelPart PanelRow PanelTable "

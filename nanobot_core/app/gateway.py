@@ -58,6 +58,7 @@ class Gateway:
         clock: source of time.
         load: reads the configuration for a reload.
         log: sends the log to the place that a configuration names.
+        options: options of the command line before its command.
 
     Attributes:
         ready: set while everything runs and messages are accepted.
@@ -71,6 +72,7 @@ class Gateway:
         clock: Clock,
         load: Load,
         log: Callable[[LoadedConfig], None],
+        options: Sequence[str],
     ) -> None:
         folder, plugins = bot.loaded.home / "gateway", bot.plugins
         self.bot: Nanobot = bot
@@ -109,7 +111,7 @@ class Gateway:
         )
         self.reloader: Reloader = Reloader(bot, self.channels, self.services, load, log)
 
-        self.operations: GatewayOperations = GatewayOperations(self)
+        self.operations: GatewayOperations = GatewayOperations(self, options)
 
     @property
     def client(self) -> DirectClient:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel, TypeAdapter
 
 from nanobot_core.app.checks import find_problems
+from nanobot_core.app.installing import PluginInstaller
 from nanobot_core.app.reloading import describe
 from nanobot_core.config.editing import change_values
 from nanobot_core.config.environment import process_environment, resolve_config_path
@@ -27,7 +28,8 @@ from nanobot_core.plugins.health import QUIET_STATES
 if TYPE_CHECKING:
     from nanobot_core.app.gateway import Gateway
     from nanobot_core.contracts.bus import DeadLetter
-    from nanobot_core.contracts.operation import PluginChange
+    from nanobot_core.contracts.login import LoginPrompt
+    from nanobot_core.contracts.operation import InstallPlan, PluginChange
     from nanobot_core.messages import JsonObject, JsonValue
     from nanobot_core.plugins.catalogue import Catalogue
 
@@ -41,10 +43,12 @@ class GatewayOperations:
 
     Args:
         gateway: the gateway.
+        options: options of the command line before its command.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, options: Sequence[str]) -> None:
         self._gateway = gateway
+        self._installer = PluginInstaller(gateway.bot.loaded.home, options)
         self._configuring = asyncio.Lock()
 
     def questions(self) -> Sequence[OpenQuestion]:
@@ -105,6 +109,18 @@ class GatewayOperations:
             "reload": ["reload", plugin_id],
         }
         return await self._gateway.change_plugin(words[change])
+
+    async def sign_in(self, channel: str, prompt: LoginPrompt) -> str:
+        """Sign in to the platform of a channel, and start the channel again."""
+        return await self._gateway.channels.sign_in(channel, prompt)
+
+    async def plan_install(self, requirement: str) -> InstallPlan:
+        """Return what installing a plugin would change."""
+        return await self._installer.plan(requirement)
+
+    async def install(self, plan: InstallPlan) -> Sequence[str]:
+        """Install what the owner has agreed to, and reload the gateway."""
+        return await self._installer.install(plan)
 
     async def configuration(self) -> Configuration:
         """Return what can be configured, with the present values."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,6 +42,8 @@ class GatewayRunner:
         clock: source of time.
         load: reads the configuration for a reload; by default the agent's own file.
         log: applies the logging settings of a new configuration; by default nothing.
+        options: options of the command line before its command, for children that use the same
+            configuration.
 
     Attributes:
         folder: contains its lock, queue and control socket.
@@ -53,12 +55,14 @@ class GatewayRunner:
         clock: Clock,
         load: Load | None = None,
         log: Callable[[LoadedConfig], None] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self.folder: Path = bot.loaded.home / "gateway"
         self._bot = bot
         self._clock = clock
         self._load = load or partial(load_again, bot)
         self._log = log or (lambda _: None)
+        self._options = options
         self._stop = asyncio.Event()
         self._is_restart = False
         self._hurry = asyncio.Event()
@@ -116,7 +120,7 @@ class GatewayRunner:
         async with AsyncExitStack() as stack:
             bus = await create_bus(self._bot.plugins, self._bot.loaded, self._clock)
             stack.push_async_callback(bus.aclose)
-            gateway = Gateway(self._bot, bus, self._clock, self._load, self._log)
+            gateway = Gateway(self._bot, bus, self._clock, self._load, self._log, self._options)
             control = ControlServer(
                 self.folder,
                 handlers(gateway, self.request_stop, self.request_restart),

@@ -13,7 +13,7 @@ from nanobot_core.channels.live import LiveView, WaitIndicator
 from nanobot_core.channels.supervisor import SETTLED_S, Supervisor, uncontested
 from nanobot_core.config.models import ChannelSettings
 from nanobot_core.contracts.channel import Channel
-from nanobot_core.errors import FOREIGN_ERRORS, BusError, PluginRejected, ToolFailed
+from nanobot_core.errors import FOREIGN_ERRORS, BusError, ChannelError, PluginRejected, ToolFailed
 from nanobot_core.messages import InboundMessage
 from nanobot_core.plugins.loader import make_object
 from nanobot_core.tasks import CONNECTION_END_S, TASKS_END_S
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from nanobot_core.channels.ports import ChannelPorts
     from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.contracts.login import LoginPrompt
     from nanobot_core.contracts.service import RunStatus
     from nanobot_core.messages import OutboundKind, OutboundMessage
     from nanobot_core.plugins.context import HostContext
@@ -120,6 +121,21 @@ class ChannelManager:
         for entry in list(self._entries.values()):
             if entry.name not in wanted:
                 await self._stop_one(entry)
+
+    async def sign_in(self, name: str, prompt: LoginPrompt) -> str:
+        """Sign in to the platform of a channel, and start it again if it is enabled.
+
+        Returns:
+            Who the agent is there.
+
+        Raises:
+            ChannelError: as `sign_in`.
+        """
+        account = await sign_in(self._host, name, prompt)
+        if (entry := self._entries.get(name)) is not None:
+            await self._stop_one(entry)
+        self.start_missing()
+        return account
 
     def statuses(self) -> list[RunStatus]:
         """Return the state of every channel, by name."""
@@ -308,6 +324,29 @@ class ChannelManager:
             except BusError as error:
                 logger.error("cannot read the outbox: {}", error)
             await self._ports.clock.sleep(SWEEP_INTERVAL_S)
+
+
+async def sign_in(host: PluginHost, name: str, prompt: LoginPrompt) -> str:
+    """Sign in to the platform of a channel, which need not run.
+
+    Returns:
+        Who the agent is there.
+
+    Raises:
+        ChannelError: the channel does not exist, its platform does not accept the credentials, or
+            is out of reach.
+    """
+    found = {channel.name: (plugin, channel) for plugin, channel in host.declared("channels")}
+    if name not in found:
+        msg = f"unknown channel '{name}'; installed: {', '.join(found) or 'none'}"
+        raise ChannelError(msg)
+    plugin, declaration = found[name]
+    context = await host.context_for(plugin)
+    channel = await create_channel(context, str(declaration.detail["factory"]))
+    try:
+        return await channel.login(prompt)
+    finally:
+        await stop_channel(channel)
 
 
 async def create_channel(context: HostContext, factory: str) -> Channel:

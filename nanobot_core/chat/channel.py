@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nanobot_core.chat.platform import ChatPlatform
     from nanobot_core.contracts.channel import Draft, Inbox
     from nanobot_core.contracts.context import PluginContext
+    from nanobot_core.contracts.login import LoginPrompt
     from nanobot_core.messages import OutboundMessage
 
 _SETTLE_S = 2.0
@@ -107,14 +108,17 @@ class ChatChannel(Channel):
         """
         await (await self._delivery()).show_typing(chat_id)
 
-    async def login(self) -> str:
-        """Check the credentials and return who the agent is on the platform.
+    async def login(self, prompt: LoginPrompt | None = None) -> str:
+        """Sign in, or check the credentials; return who the agent is on the platform.
 
         Raises:
             CallFailed: the platform does not accept them, or cannot be reached.
         """
         platform, _ = await self._open()
-        return await platform.sign_in()
+        account = await platform.sign_in()
+        if prompt is not None:
+            account += await platform.link(prompt)
+        return account
 
     async def _open(self) -> tuple[ChatPlatform, Delivery]:
         async with self._connecting:

@@ -11,6 +11,7 @@ from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.chat.intake import Intake
+    from nanobot_core.contracts.login import LoginPrompt
     from nanobot_core.messages import InboundMessage
 
 
@@ -75,6 +76,14 @@ class ChatPlatform(ABC):
 
         Called before `receive`, and by ``nanobot channels login``.
         """
+
+    async def link(self, prompt: LoginPrompt) -> str:
+        """Let a person link an account, after `sign_in`; only needed if the platform requires it.
+
+        Returns:
+            What to add to the name of the account, for the owner.
+        """
+        return ""
 
     @abstractmethod
     async def receive(self, intake: Intake) -> None:

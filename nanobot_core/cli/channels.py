@@ -9,7 +9,7 @@ import typer
 
 from nanobot_core.cli.gateway import gateway_status, when
 from nanobot_core.cli.options import gateway_client, open_agent, options_of
-from nanobot_core.cli.output import fail, print_json, render_table, run_async
+from nanobot_core.cli.output import print_json, render_table, run_async
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,20 +60,12 @@ def login(
 
 
 async def _login(options: Options, name: str) -> str:
-    from nanobot_core.channels.manager import create_channel, stop_channel
+    from nanobot_core.channels.manager import sign_in
+    from nanobot_core.cli.login import TerminalPrompt
 
     agent = open_agent(options)
-    found = {item.name: (plugin, item) for plugin, item in agent.plugins.declared("channels")}
-    if name not in found:
-        fail(f"unknown channel '{name}'; installed: {', '.join(found) or 'none'}", 2)
-    plugin, declaration = found[name]
     try:
-        context = await agent.plugins.context_for(plugin)
-        channel = await create_channel(context, str(declaration.detail["factory"]))
-        try:
-            return await channel.login()
-        finally:
-            await stop_channel(channel)
+        return await sign_in(agent.plugins, name, TerminalPrompt(opens=True))
     finally:
         await agent.plugins.stop()
 

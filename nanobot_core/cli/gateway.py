@@ -83,7 +83,7 @@ def run(ctx: typer.Context) -> None:
         return loaded, load_catalogue(options, loaded)
 
     async def work() -> None:
-        runner = GatewayRunner(bot, SystemClock(), load, log)
+        runner = GatewayRunner(bot, SystemClock(), load, log, _as_arguments(options))
         ready = "gateway ready; Ctrl-C stops it"
         try:
             restarts = await runner.run(lambda: stderr().print(ready, style="dim"))

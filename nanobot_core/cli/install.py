@@ -37,7 +37,7 @@ from nanobot_core.install.lock import (
     write_lock,
 )
 from nanobot_core.install.place import Place, exclusive, journal_folder
-from nanobot_core.install.plan import Plan, PlannedPlugin, installed_distributions
+from nanobot_core.install.plan import Plan, installed_distributions
 from nanobot_core.install.planner import Planner
 from nanobot_core.install.removal import carry_out_removal, plan_removal
 from nanobot_core.install.single_file import add_file
@@ -48,6 +48,7 @@ from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.contracts.operation import PlannedPlugin
 
 What = Annotated[
     list[str],
@@ -72,6 +73,7 @@ class _Work:
         published: the indexes of plugins.
         yes: do not ask.
         as_json: print JSON instead of text.
+        agreed: digest of the plan that the owner has agreed to; empty to ask.
     """
 
     ctx: typer.Context
@@ -81,6 +83,7 @@ class _Work:
     published: Published
     yes: bool
     as_json: bool
+    agreed: str
 
     def say(self, text: str) -> None:
         """Print a line for people."""
@@ -115,6 +118,7 @@ def _work(
     yes: bool = False,
     as_json: bool = False,
     installs: bool = True,
+    agreed: str = "",
 ) -> Iterator[_Work]:
     """Prepare a change of the environment; one that was interrupted is undone first.
 
@@ -124,6 +128,7 @@ def _work(
         yes: do not ask.
         as_json: print JSON.
         installs: it needs an environment that can be written, because it concerns distributions.
+        agreed: digest of the plan that the owner has agreed to.
     """
     options = options_of(ctx)
     loaded = load_settings(options, lenient=True)
@@ -150,8 +155,9 @@ def _work(
             place=place,
             installer=installer_for(place.environment, Path(folder)),
             published=_published(loaded),
-            yes=yes,
+            yes=yes or bool(agreed),
             as_json=as_json,
+            agreed=agreed,
         )
 
 
@@ -164,19 +170,43 @@ def _published(loaded: LoadedConfig) -> Published:
     return Published.load(cache)
 
 
-def add(ctx: typer.Context, what: What, yes: Yes = False, as_json: AsJson = False) -> None:
+def add(
+    ctx: typer.Context,
+    what: What,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+    ] = False,
+    agree: Annotated[
+        str,
+        typer.Option(
+            metavar="DIGEST",
+            help="Agree to the plan with this digest, which --dry-run --json prints.",
+        ),
+    ] = "",
+) -> None:
     """Install plugins, after showing what changes and what they reach; a failure is undone.
 
     Examples: nanobot plugins add nanobot-telegram; nanobot plugins add ./my_tool.py
     """
     installs = not all(each.endswith(".py") for each in what)
-    with _work(ctx, "install", *what, yes=yes, as_json=as_json, installs=installs) as work:
+    with _work(
+        ctx, "install", *what, yes=yes, as_json=as_json, installs=installs, agreed=agree
+    ) as work:
         sources = [parse_source(each, Path.cwd(), work.published) for each in what]
         files = [each.path for each in sources if each.kind == "file" and each.path]
         others = [each for each in sources if each.kind != "file"]
+        if files and (dry_run or agree):
+            fail("--dry-run and --agree are for distributions, not for a file", 2)
         if others:
             requirements = {each.name: _line_of(each) for each in others if each.name}
             plan = _planned(work, others)
+            if dry_run:
+                _show(work, plan)
+                if as_json:
+                    print_json(_plan_data(plan))
+                return
             requirements |= _lines_of_wheels(others, plan)
             _install(work, plan, requirements=requirements)
         for file in files:
@@ -236,7 +266,10 @@ def _install(work: _Work, plan: Plan, *, requirements: dict[str, str] | None = N
         _already(work, plan, requirements)
         return
     _show(work, plan)
-    _confirm_growth(work, plan.plugins)
+    if work.agreed and work.agreed != plan.digest:
+        raise InstallError("not installed", "it is another plan than the one with this digest")
+    if not work.agreed:
+        _confirm_growth(work, plan.plugins)
     work.confirm("Install this?")
 
     def record() -> None:
@@ -322,6 +355,7 @@ def _plan_data(plan: Plan) -> dict[str, object]:
         "environment": plan.environment.label,
         "changes": list(map(asdict, plan.changes)),
         "plugins": list(map(asdict, plan.plugins)),
+        "digest": plan.digest,
     }
 
 

@@ -99,6 +99,15 @@ class TerminalPrompt:
             # Without the return value: the address is printed in any case.
             await asyncio.to_thread(typer.launch, address)
 
+    async def scan(self, text: str) -> None:
+        """Print a QR code on stderr, or its text if the library is missing."""
+        try:
+            import segno
+        except ImportError:
+            await self.note(f"(`pip install segno` shows this text as a QR code) {printable(text)}")
+        else:
+            segno.make(text, micro=False).terminal(out=sys.stderr, compact=True)
+
     async def note(self, text: str) -> None:
         """Print a line on stderr."""
         typer.echo(text, err=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from nanobot_core.messages import InboundMessage, OutboundMessage
 from nanobot_core.record import dataclass
+
+if TYPE_CHECKING:
+    from nanobot_core.contracts.login import LoginPrompt
 
 Complete: TypeAlias = Callable[[InboundMessage], Awaitable[InboundMessage]]
 """Returns the message with the parts that are expensive to get, such as its files on disk."""
@@ -136,8 +139,11 @@ class Channel(ABC):
     async def show_typing(self, chat_id: str) -> None:
         """Show that an answer is being made; only called with a `typing_interval_s`."""
 
-    async def login(self) -> str:
+    async def login(self, prompt: LoginPrompt | None = None) -> str:
         """Sign in, or check the credentials, without receiving; `stop` is called afterwards.
+
+        Args:
+            prompt: the person who can scan a code or open a page, if the platform requires that.
 
         Returns:
             Who the agent is on this platform, for the owner.

@@ -1,4 +1,4 @@
-"""Sign-in to a provider, for services that give tokens to a person instead of a key."""
+"""Sign-in of a person: to a provider that gives tokens instead of keys, or to a channel."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class LoginPrompt(Protocol):
                 also paste the address that the browser ended at, see `pasted`.
             limit_s: seconds until the sign-in ends without a result.
         """
+
+    async def scan(self, text: str) -> None:
+        """Show `text` as a QR code, instead of the one that was shown before."""
 
     async def note(self, text: str) -> None:
         """Show one line about the progress."""

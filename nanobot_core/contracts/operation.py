@@ -12,6 +12,7 @@ from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
     from nanobot_core.contracts.bus import DeadLetter
+    from nanobot_core.contracts.login import LoginPrompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,65 @@ class PluginEntry:
     tool_tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionChange:
+    """What happens to one distribution.
+
+    Attributes:
+        name: its name.
+        before: the installed version, or an empty string.
+        after: the version afterwards, or an empty string if it is removed.
+    """
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPlugin:
+    """A plugin that would be installed.
+
+    Attributes:
+        id: its id.
+        label: its distribution and version.
+        reaches: what it reaches, in words; ``None`` if its distribution does not say so.
+        news: what it does and its owner has not agreed to.
+        is_new: no version of it is installed.
+        is_asked_for: the owner named its distribution, which is not only a dependency.
+        publisher: who published it, in words; empty if it does not come from an index.
+        new_publisher: how its publisher changes, in words; empty if it does not.
+    """
+
+    id: str
+    label: str
+    reaches: tuple[str, ...] | None
+    news: tuple[str, ...]
+    is_new: bool
+    is_asked_for: bool
+    publisher: str = ""
+    new_publisher: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallPlan:
+    """What an installation would change; it has changed nothing.
+
+    Attributes:
+        requirement: what the owner named.
+        environment: where it would take place, in words.
+        changes: distributions that would be different; none if it is installed already.
+        plugins: plugins among them.
+        digest: of all of this and of the files that would be installed.
+    """
+
+    requirement: str
+    environment: str
+    changes: tuple[VersionChange, ...]
+    plugins: tuple[PlannedPlugin, ...]
+    digest: str
+
+
 PluginChange: TypeAlias = Literal["enable", "disable", "disable-cascade", "reload"]
 
 
@@ -147,6 +207,38 @@ class Operations(Protocol):
 
         Raises:
             NanobotError: it cannot be done; nothing has changed.
+        """
+
+    async def sign_in(self, channel: str, prompt: LoginPrompt) -> str:
+        """Sign in to the platform of a channel, and start the channel again.
+
+        Returns:
+            Who the agent is there.
+
+        Raises:
+            ChannelError: the platform does not accept the credentials, or is out of reach.
+        """
+
+    async def plan_install(self, requirement: str) -> InstallPlan:
+        """Return what installing a plugin would change. It can take minutes.
+
+        Args:
+            requirement: name of a distribution, with or without versions (PEP 508); never a path
+                or an address.
+
+        Raises:
+            InstallError: it cannot be installed.
+        """
+
+    async def install(self, plan: InstallPlan) -> Sequence[str]:
+        """Install what the owner has agreed to, and reload the gateway. It can take minutes.
+
+        Returns:
+            What the owner has to do before a plugin can run, each in a sentence.
+
+        Raises:
+            InstallError: it failed, or another plan would be carried out now; everything is as
+                before.
         """
 
     async def configuration(self) -> Configuration:

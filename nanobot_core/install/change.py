@@ -11,11 +11,12 @@ from pathlib import Path
 from packaging.version import Version
 
 from nanobot_core.config.editing import add_to_list, remove_from_list
+from nanobot_core.contracts.operation import PlannedPlugin
 from nanobot_core.errors import InstallError
 from nanobot_core.install.candidate import Candidate, installed_hashes
 from nanobot_core.install.installer import Installer, Pin
 from nanobot_core.install.place import UNCHANGED, Place, Step, undone_on_failure
-from nanobot_core.install.plan import Plan, PlannedPlugin, installed_distributions
+from nanobot_core.install.plan import Plan, installed_distributions
 from nanobot_core.install.publisher import remember_publishers
 from nanobot_core.install.trial import try_start
 from nanobot_core.plugins.consent import Consents, agree

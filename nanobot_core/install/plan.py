@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from nanobot_core.contracts.operation import PlannedPlugin, VersionChange
 from nanobot_core.errors import InstallError
 from nanobot_core.install.candidate import Candidate
 from nanobot_core.install.installer import Pin
@@ -23,46 +26,6 @@ if TYPE_CHECKING:
     from nanobot_core.install.environment import Environment
     from nanobot_core.plugins.consent import Consents
     from nanobot_core.plugins.published import Published
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What happens to one distribution.
-
-    Attributes:
-        name: its name.
-        before: the installed version, or an empty string.
-        after: the version afterwards, or an empty string if it is removed.
-    """
-
-    name: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedPlugin:
-    """A plugin that would be installed.
-
-    Attributes:
-        id: its id.
-        label: its distribution and version.
-        reaches: what it reaches, in words; ``None`` if its distribution does not say so.
-        news: what it does and its owner has not agreed to.
-        is_new: no version of it is installed.
-        is_asked_for: the owner named its distribution, which is not only a dependency.
-        publisher: who published it, in words; empty if it does not come from an index.
-        new_publisher: how its publisher changes, in words; empty if it does not.
-    """
-
-    id: str
-    label: str
-    reaches: tuple[str, ...] | None
-    news: tuple[str, ...]
-    is_new: bool
-    is_asked_for: bool
-    publisher: str = ""
-    new_publisher: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +48,22 @@ class Plan:
     pins: tuple[Pin, ...]
     candidates: tuple[Candidate, ...]
     named: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[VersionChange, ...]
     plugins: tuple[PlannedPlugin, ...]
     wheels: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     publishers: Mapping[str, Publisher] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the files that would be installed, and of what is said about the plugins."""
+        known = {
+            "python": self.environment.interpreter.python,
+            "changes": [asdict(each) for each in self.changes],
+            "plugins": [asdict(each) for each in self.plugins],
+            "files": {each.name: each.digest for each in self.candidates},
+        }
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 def installed_distributions() -> dict[str, Distribution]:
@@ -108,10 +82,10 @@ def pins_of(installed: Mapping[str, Distribution]) -> list[Pin]:
 
 def changes_of(
     candidates: Sequence[Candidate], installed: Mapping[str, Distribution]
-) -> tuple[Change, ...]:
+) -> tuple[VersionChange, ...]:
     """Return what installing `candidates` changes."""
     return tuple(
-        Change(
+        VersionChange(
             name=each.name,
             before=installed[each.name].version if each.name in installed else "",
             after=each.version,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot_core.config.editing import add_to_list, remove_from_list
+from nanobot_core.contracts.operation import PlannedPlugin
 from nanobot_core.errors import InstallError
 from nanobot_core.install.place import UNCHANGED, Place, Step, undone_on_failure
-from nanobot_core.install.plan import PlannedPlugin
 from nanobot_core.install.trial import try_start
 from nanobot_core.plugins.consent import agree
 from nanobot_core.plugins.examine import examine_plugin

@@ -18,7 +18,7 @@ class Size(NamedTuple):
     limit: int
 
 
-CORE: Final = 25_820
+CORE: Final = 25_935
 """Lines of `nanobot_core` without the modules in `OUTSIDE_CORE`."""
 
 CLASSES: Final = 20
@@ -29,7 +29,7 @@ OUTSIDE_CORE: Final = frozenset({"chat", "cli", "install", "testing"})
 
 MODULES: Final = {
     # Deprecated names are reported; clients, operations and panels are public.
-    "__init__": Size(250, 460),
+    "__init__": Size(250, 465),
     "__main__": Size(5, 10),
     "_version": Size(5, 10),
     # Passages share a budget, images are scaled, texts can be replaced, tokens are counted, a run
@@ -41,12 +41,12 @@ MODULES: Final = {
     # presets, and what is known of models, within bounds of what services may list.
     # What editors, APIs and pages need: sessions, turns and tool calls of programs, operations.
     # Channels can prove who the owner is.
-    "app": Size(1500, 3560),  # answers and confirmations of events beside each other
+    "app": Size(1500, 3660),  # answers and confirmations of events beside each other
     # Restart, installation, sign-in to providers, models and their choice, local servers.
     "cli": Size(2300, 4300),
     "bus": Size(1000, 1290),  # the type of assignments is built once
     # Drafts wait for earlier replies; account and traffic of each; refused credentials.
-    "channels": Size(900, 1200),
+    "channels": Size(900, 1220),
     # What ten channels share: Markdown, pieces, drafts, retries, order, six kinds of markup, HTTP.
     "chat": Size(1100, 2390),
     "clock": Size(20, 30),
@@ -62,7 +62,7 @@ MODULES: Final = {
     "hooks": Size(800, 1405),
     # Three ways to name a plugin, two installers, checks of wheels, undo, index and lock; who
     # published a release, and where an installed one comes from.
-    "install": Size(1500, 2100),
+    "install": Size(1500, 2110),
     "lazy": Size(20, 30),
     "media": Size(80, 90),
     "messages": Size(200, 260),

@@ -157,7 +157,7 @@ class QQPlatform(ChatPlatform):
                 if not is_over and error.code != REPEATED:
                     raise
             except CallFailed as error:
-                # QQ may have taken a repeated piece before; a refusal of this call says nothing of it.
+                # A refused repetition does not say whether the first call arrived.
                 if error.cause is not Cause.UNREACHABLE and not slot.is_repeated:
                     await self._replies.drop(chat_id, key, slot)
                 raise

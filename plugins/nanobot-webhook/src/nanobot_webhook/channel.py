@@ -15,7 +15,7 @@ from nanobot_webhook.settings import WebhookSettings
 from nanobot_webhook.signature import decode_key
 
 if TYPE_CHECKING:
-    from nanobot_core import Inbox, OutboundMessage, PluginContext
+    from nanobot_core import Inbox, LoginPrompt, OutboundMessage, PluginContext
 
 
 class WebhookChannel(Channel):
@@ -78,7 +78,7 @@ class WebhookChannel(Channel):
         for delivery in deliveries:
             await callback.post(delivery)
 
-    async def login(self) -> str:
+    async def login(self, prompt: LoginPrompt | None = None) -> str:
         """Check that the settings are complete; nothing is sent.
 
         Raises:

@@ -26,7 +26,7 @@ from nanobot_whatsapp.memory import build_memory
 from nanobot_whatsapp.settings import WhatsAppSettings
 
 if TYPE_CHECKING:
-    from nanobot_core import JsonObject, PluginContext
+    from nanobot_core import JsonObject, LoginPrompt, PluginContext
     from nanobot_core.chat import Attachment, Intake, Piece, Upload
     from nanobot_whatsapp.timing import TimeLimits
 
@@ -75,11 +75,13 @@ class BridgePlatform(ChatPlatform):
         self._room = asyncio.Semaphore(_WAITING)
 
     async def sign_in(self) -> str:
-        """Connect with the token; in a terminal, show the code that links a phone."""
+        """Connect with the token."""
         await self._line.connect()
-        # Only `nanobot channels login` signs in outside a gateway.
-        linked = "" if self._ctx.gateway is not None else await link_phone(self._line, self._time)
-        return f"the bridge at {self._settings.bridge_url}{linked}"
+        return f"the bridge at {self._settings.bridge_url}"
+
+    async def link(self, prompt: LoginPrompt) -> str:
+        """Show the code that links a phone."""
+        return await link_phone(self._line, prompt, self._time)
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from nanobot_core import shorten
 from nanobot_core.chat import CallFailed, Cause, SocketClosed, open_socket
 
 if TYPE_CHECKING:
-    from nanobot_core import JsonObject
+    from nanobot_core import JsonObject, LoginPrompt
     from nanobot_core.chat import Socket
     from nanobot_whatsapp.settings import WhatsAppSettings
     from nanobot_whatsapp.timing import TimeLimits
@@ -193,40 +192,25 @@ def failure_of(error: str) -> CallFailed:
     return CallFailed(cause, f"the WhatsApp bridge reports: {shorten(error, _ERROR_CHARS)}")
 
 
-async def link_phone(line: BridgeLine, limits: TimeLimits) -> str:
-    """Show the code of the bridge in the terminal until a phone is linked.
+async def link_phone(line: BridgeLine, prompt: LoginPrompt, limits: TimeLimits) -> str:
+    """Show the codes of the bridge until a phone is linked.
 
     Returns:
         What to add to the name of the bridge.
 
     Raises:
-        CallFailed: nobody scanned a code.
+        CallFailed: no code was scanned in time.
     """
-    _print(f"Waiting up to {limits.qr_s:.0f} seconds for a code of the bridge.")
+    await prompt.note(f"Waiting up to {limits.qr_s:.0f} seconds for a code of the bridge.")
     silence_s, is_shown = limits.qr_s, False
     while (frame := await line.first(silence_s)) is not None:
         code = frame.get("qr")
         if frame.get("type") == "qr" and isinstance(code, str):
-            _print("Scan this code with WhatsApp > Settings > Linked devices:")
-            show_code(code)
+            await prompt.note("Scan this code with WhatsApp > Settings > Linked devices:")
+            await prompt.scan(code)
             silence_s, is_shown = limits.scan_s, True
         elif frame.get("type") == "status" and frame.get("status") == "connected":
             return ", linked to a phone now"
     if is_shown:
         raise CallFailed(Cause.CREDENTIALS, "the code was not scanned in time; run the login again")
     return ", which sent no code; it is linked to a phone already"
-
-
-def show_code(text: str) -> None:
-    """Print a QR code, or its text if the library is missing."""
-    try:
-        import segno
-    except ImportError:
-        _print(f"(`pip install segno` shows this text as a QR code) {text}")
-    else:
-        segno.make(text, micro=False).terminal(out=sys.stdout, compact=True)
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
