@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import nbformat
 import pytest
 
-from nanobot_core import JsonValue, ToolInputError
+from nanobot_core import JsonValue, ToolFailed, ToolInputError
 from nanobot_files.notebook_edit import NotebookEditTool
 
 if TYPE_CHECKING:
@@ -158,3 +159,13 @@ async def test_insert_creates_a_notebook(bench: Bench) -> None:
 async def test_other_files_are_sent_to_edit_file(bench: Bench) -> None:
     with pytest.raises(ToolInputError, match="use edit_file"):
         await bench.text(NotebookEditTool, path="a.py", cell_index=0, new_source="x")
+
+
+async def test_without_its_library_it_names_the_extra(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "nanobot_files.notebook", raising=False)
+    monkeypatch.setitem(sys.modules, "nbformat", None)
+    bench.put("n.ipynb", _notebook())
+    with pytest.raises(ToolFailed, match=r"nanobot-files\[notebooks\]"):
+        await bench.text(NotebookEditTool, path="n.ipynb", cell_index=0, new_source="y")
