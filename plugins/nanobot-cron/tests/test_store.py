@@ -355,6 +355,25 @@ async def test_changes_that_the_original_has_not_merged_are_taken_over(home: Hom
         assert [job.id for job in await process.jobs.all()] == ["new"]
 
 
+async def test_jobs_made_while_no_gateway_of_the_original_ran_are_taken_over(home: Home) -> None:
+    line = json.dumps({"action": "add", "params": DAILY})
+    original(home.folder, [], actions=line).unlink()
+    async with home.process() as process:
+        assert [job.id for job in await process.jobs.all()] == ["abc12345"]
+
+
+async def test_jobs_with_a_session_are_answered_there(home: Home) -> None:
+    bound = {"sessionKey": "telegram:42", "originChannel": "telegram", "originChatId": "42"}
+    payload = {"kind": "agent_turn", "message": "Water", "deliver": False, "channel": None}
+    silent = {**DAILY, "id": "silent", "payload": {**payload, "channel": "telegram", "to": "42"}}
+    original(home.folder, [{**DAILY, "id": "bound", "payload": {**payload, **bound}}, silent])
+    async with home.process() as process:
+        found = {job.id: job for job in await process.jobs.all()}
+    assert found["bound"].delivery == "always"
+    assert found["bound"].requester.chat_id == "42"
+    assert found["silent"].delivery == "never"
+
+
 @pytest.mark.parametrize("content", ["", "[", "7", '{"jobs": 7}', "[" * 100_000])
 async def test_a_damaged_file_of_the_original_is_reported(home: Home, content: str) -> None:
     original(home.folder, []).write_text(content)

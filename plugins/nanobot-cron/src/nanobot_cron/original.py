@@ -53,12 +53,16 @@ def find_original(
     """
     for folder in folders:
         path = folder / "cron" / _FILE
+        actions = _read_actions(path.parent)
         try:
             data = Folder(path.parent).read(_FILE, MAX_BYTES)
-        except OSError:
-            continue
+        except OSError as error:
+            if not actions or not isinstance(error, FileNotFoundError):
+                continue
+            # Jobs that were made while no gateway of the original ran.
+            path, data = path.with_name(_ACTIONS), b"[]"
         try:
-            entries = _entries(json.loads(data), _read_actions(path.parent))
+            entries = _entries(json.loads(data), actions)
         except (ValueError, TypeError, RecursionError):
             return Original(path, (), ("the file is not valid JSON",))
         return _convert_all(path, entries, now, owners_chat)
@@ -188,7 +192,7 @@ def _convert(fields: _Fields, spare_id: str, now: datetime, owners_chat: Chat | 
         schedule=schedule,
         message=payload.text("message"),
         requester=requester,
-        delivery="never" if payload.get("deliver") is False else "always",
+        delivery="never" if _is_silent(payload) else "always",
         created_at=created_at,
         updated_at=fields.instant("updatedAtMs") or created_at,
         state=JobState(
@@ -198,6 +202,12 @@ def _convert(fields: _Fields, spare_id: str, now: datetime, owners_chat: Chat | 
             runs=tuple(_runs(state))[-MAX_RUNS:],
         ),
     )
+
+
+def _is_silent(payload: _Fields) -> bool:
+    """Whether the answer goes nowhere. Since 0.2.2, that of a job with a session goes there."""
+    has_session = payload.text("sessionKey") and payload.text("originChatId")
+    return payload.get("deliver") is False and not has_session
 
 
 def _schedule(fields: _Fields, anchor: datetime) -> Schedule:
