@@ -12,6 +12,7 @@ from nanobot_core.channels.inbox import ChannelInbox, verdict_on
 from nanobot_core.channels.live import LiveView, WaitIndicator
 from nanobot_core.channels.supervisor import SETTLED_S, Supervisor, uncontested
 from nanobot_core.config.models import ChannelSettings
+from nanobot_core.config.tree import find_key
 from nanobot_core.contracts.channel import Channel
 from nanobot_core.errors import FOREIGN_ERRORS, BusError, ChannelError, PluginRejected, ToolFailed
 from nanobot_core.messages import InboundMessage
@@ -166,7 +167,8 @@ class ChannelManager:
             return False
         # The channel may not have started yet, or may have failed.
         section = self._loaded().settings.section(f"channels.{message.channel}") or {}
-        known = {key: value for key, value in section.items() if key in ACCESS_KEYS}
+        found_keys = ((key, find_key(section, key)) for key in ACCESS_KEYS)
+        known = {key: section[written] for key, written in found_keys if written}
         if owner_id := found[1].detail.get("owner_id"):
             known.setdefault("allow_from", [owner_id])
         settings = ChannelSettings.model_validate(known)
