@@ -112,6 +112,13 @@ class PairingStore:
             self._write(_Book(approved, rest))
         return asked
 
+    def admit(self, channel: str, sender_id: str) -> None:
+        """Approve a sender without a code, such as one whom another program has approved."""
+        with self._changing() as book:
+            approved = {name: dict(ids) for name, ids in book.approved.items()}
+            approved.setdefault(channel, {})[first_part(sender_id)] = sender_id
+            self._write(replace(book, approved=approved))
+
     def revoke(self, channel: str, sender_id: str) -> bool:
         """Withdraw an approval; False if no sender with that id is approved."""
         with self._changing() as book:

@@ -23,32 +23,63 @@ if TYPE_CHECKING:
     from nanobot_core.providers.match import ProviderRow
 
 _SHOWN_MODELS = 5
+Provider = Annotated[str | None, typer.Option("--provider", help="Provider to use.")]
+Model = Annotated[str | None, typer.Option("--model", help="Model to use.")]
+ApiKey = Annotated[
+    str | None,
+    typer.Option("--api-key", help="Key of the provider, or ${NAME} of a variable with it."),
+]
+ApiBase = Annotated[str | None, typer.Option("--api-base", help="Base URL of the provider.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")]
+NoProbe = Annotated[
+    bool, typer.Option("--no-probe", help="Do not look for model servers on this machine.")
+]
+Source = Annotated[
+    Path | None,
+    typer.Option("--from-nanobot-ai", metavar="PATH", help="Move this home of nanobot-ai in."),
+]
+Owners = Annotated[
+    list[str] | None,
+    typer.Option("--owner", metavar="CHANNEL:ID", help="Move: who may control the agent."),
+]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Move: put the new home in place of one in use.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Move: only show what would be done.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Move: print JSON.")]
 HEADER = "# Configuration of nanobot. 'nanobot config schema' describes every key.\n"
 
 
 def onboard(
     ctx: typer.Context,
-    provider: Annotated[str | None, typer.Option("--provider", help="Provider to use.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Model to use.")] = None,
-    api_key: Annotated[
-        str | None,
-        typer.Option("--api-key", help="Key of the provider, or ${NAME} of a variable with it."),
-    ] = None,
-    api_base: Annotated[
-        str | None, typer.Option("--api-base", help="Base URL of the provider.")
-    ] = None,
+    provider: Provider = None,
+    model: Model = None,
+    api_key: ApiKey = None,
+    api_base: ApiBase = None,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
-    no_probe: Annotated[
-        bool, typer.Option("--no-probe", help="Do not look for model servers on this machine.")
-    ] = False,
+    yes: Yes = False,
+    no_probe: NoProbe = False,
+    from_nanobot_ai: Source = None,
+    owner: Owners = None,
+    replace: Replace = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Create a configuration and a workspace; what exists is kept.
 
     On a terminal it asks for provider, base URL, model and key. It may be run again at any time.
     It shows the model servers that run on this machine; --yes alone chooses none of them.
+
+    With --from-nanobot-ai it shows what it moves and what it cannot, asks, and writes a new home;
+    the original stays unchanged.
     """
     options = options_of(ctx)
+    if from_nanobot_ai or owner or replace or dry_run or as_json:
+        from nanobot_core.cli.moving import MoveOptions, move_in
+
+        owners = tuple(owner or ())
+        move_in(options, MoveOptions(from_nanobot_ai, owners, replace, dry_run, yes, as_json))
+        return
     agent = open_agent(_existing(options), lenient=True)
     rows = {row.spec.name: row for row in agent.models.rows()}
     may_ask = sys.stdin.isatty() and not yes
