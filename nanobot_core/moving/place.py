@@ -112,9 +112,16 @@ def _put(staging: Path, home: Path) -> None:
             else:
                 shutil.rmtree(path)
         staging.rename(home)
-    else:
-        _exchange(staging, home)
-        staging.rename(former_name(home))
+        return
+    # Under its last name before the exchange: the folder that the next process removes is at no
+    # time the old home.
+    former = former_name(home)
+    staging.rename(former)
+    try:
+        _exchange(former, home)
+    except MovingError:
+        former.rename(staging)
+        raise
 
 
 def _exchange(one: Path, other: Path) -> None:

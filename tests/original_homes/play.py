@@ -27,6 +27,13 @@ KEY = "made-up-key"
 IN_TELEGRAM = ("My garden has six beds.", "My bicycle is called Rosinante.")
 IN_TERMINAL = ("What grows in May?", "/new", "Is it raining?")
 SAID = (*IN_TELEGRAM, *IN_TERMINAL)
+WRITTEN = {
+    "AGENTS.md": "# Agents\n\nAnswer in short sentences.\n",
+    "SOUL.md": "# Soul\n\nCalm and curious.\n",
+    "USER.md": "# User\n\nAda has a garden and a bicycle.\n",
+    "TOOLS.md": "# Tools\n\nAsk before a command that deletes.\n",
+    "HEARTBEAT.md": "# Tasks\n\n- [ ] Look whether the greenhouse is closed\n",
+}
 JOBS = """
 import asyncio, sys
 from pathlib import Path
@@ -110,7 +117,7 @@ def configure(path: Path) -> None:
 
 
 def add_by_hand(home: Path) -> None:
-    """Add what people add with an editor: an MCP server, a skill, a task of the heartbeat."""
+    """Write what people write with an editor."""
     path, workspace = home / "config.json", home / "workspace"
     config = json.loads(path.read_text("utf-8"))
     server = {"command": "notes-server", "args": ["--stdio"], "env": {"NOTES_TOKEN": KEY}}
@@ -119,8 +126,10 @@ def add_by_hand(home: Path) -> None:
     skill = workspace / "skills" / "tea" / "SKILL.md"
     skill.parent.mkdir(parents=True, exist_ok=True)
     skill.write_text("---\nname: tea\ndescription: How Ada likes her tea.\n---\n\nGreen, 70 °C.\n")
-    with (workspace / "HEARTBEAT.md").open("a", encoding="utf-8") as file:
-        file.write("\n- [ ] Look whether the greenhouse is closed\n")
+    for name, text in WRITTEN.items():
+        if (workspace / name).exists() or name == "HEARTBEAT.md":
+            (workspace / name).write_text(text, "utf-8")
+    shutil.rmtree(workspace / "prompts", ignore_errors=True)
 
 
 async def play(venv: Path, target: Path) -> None:

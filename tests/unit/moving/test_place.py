@@ -39,6 +39,19 @@ def test_each_replaced_home_keeps_its_content(tmp_path: Path) -> None:
     assert kept == {"home": "2", "home.replaced-1": "0", "home.replaced-2": "1"}
 
 
+def test_where_folders_cannot_be_exchanged_the_old_home_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "a").write_text("old")
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())  # a C library without renameat2
+    with pytest.raises(MovingError, match="rename that folder"), new_home(home, replace=True):
+        pass
+    assert (home / "a").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
 def test_what_every_command_writes_does_not_count_as_a_home(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "cache").mkdir(parents=True)
