@@ -17,7 +17,6 @@ from nanobot_core.app.installing import PluginInstaller
 from nanobot_core.app.reloading import describe
 from nanobot_core.config.editing import change_values
 from nanobot_core.config.environment import process_environment, resolve_config_path
-from nanobot_core.config.loading import read_config
 from nanobot_core.config.models import Settings
 from nanobot_core.config.secrets import MASK, mask_tree
 from nanobot_core.config.tree import fold, overlay, parse_path, resolve
@@ -27,6 +26,7 @@ from nanobot_core.plugins.health import QUIET_STATES
 
 if TYPE_CHECKING:
     from nanobot_core.app.gateway import Gateway
+    from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.bus import DeadLetter
     from nanobot_core.contracts.login import LoginPrompt
     from nanobot_core.contracts.operation import InstallPlan, PluginChange
@@ -123,12 +123,8 @@ class GatewayOperations:
         return await self._installer.install(plan)
 
     async def configuration(self) -> Configuration:
-        """Return what can be configured, with the present values."""
-        file, plugins = self._file(), self._gateway.bot.plugins
-        forms = await asyncio.to_thread(lambda: tuple(self._forms(plugins.catalogue)))
-        return Configuration(
-            file=str(file), revision=await asyncio.to_thread(_revision, file), forms=forms
-        )
+        """Return what can be configured, with the values that the file and other sources have."""
+        return await asyncio.to_thread(self._read, self._gateway.bot.plugins.catalogue)
 
     async def configure(self, changes: Mapping[str, JsonValue], revision: str) -> str:
         """Change values in the configuration file, and apply them."""
@@ -146,35 +142,24 @@ class GatewayOperations:
         loaded = self._gateway.bot.loaded
         return loaded.path or resolve_config_path(None, process_environment(), loaded.home)
 
-    def _forms(self, catalogue: Catalogue) -> Iterator[SettingsForm]:
-        loaded = self._gateway.bot.loaded
-        values = mask_tree(loaded.settings.model_dump(mode="json"), loaded.redactor)
-        overlay(values, loaded.masked(), {}, {})
-
-        def form(path: str, owner: str, schema: JsonObject) -> SettingsForm:
-            found, value = resolve(values, parse_path(path))
-            is_set = len(found) == len(parse_path(path)) and isinstance(value, dict)
-            start = f"{fold(path)}."
-            return SettingsForm(
-                path=path,
-                owner=owner,
-                schema=schema,
-                values=value if is_set and isinstance(value, dict) else {},
-                fixed={
-                    at: origin.source
-                    for at, origin in loaded.origins.items()
-                    if fold(at).startswith(start) and origin.source != str(loaded.path)
-                },
-            )
-
-        for name, info in Settings.model_fields.items():
-            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-                schema = TypeAdapter(info.annotation).json_schema(by_alias=False)
-                yield form(name, "", schema)
-        for selection in catalogue.selections.values():
-            manifest = selection.plugin.manifest
-            for section in manifest.settings if manifest else ():
-                yield form(section.path, selection.plugin.id, section.schema)
+    def _read(self, catalogue: Catalogue) -> Configuration:
+        """Read the file, whether or not the gateway uses its content already."""
+        file, used = self._file(), self._gateway.bot.loaded
+        revision = _revision(file)
+        loaded = used.read_again()
+        problems = find_problems(loaded, catalogue)  # learns the secrets of sections, too
+        for found in loaded.findings:
+            if found.level == "error" and not found.path:  # there are no values
+                raise ConfigUnreadable(str(file), found.expected, found.line)
+        if _revision(file) != revision:
+            raise ConfigUnreadable(str(file), _CHANGED)
+        return Configuration(
+            file=str(file),
+            revision=revision,
+            forms=tuple(_forms(loaded, catalogue)),
+            problems=tuple(problems),
+            is_applied=loaded.tree == used.tree,
+        )
 
     def _write(self, changes: Mapping[str, JsonValue], revision: str) -> None:
         """Check the changes, and write them in one step."""
@@ -185,17 +170,50 @@ class GatewayOperations:
         if _revision(file) != revision:
             raise ConfigUnreadable(str(file), _CHANGED)
         given = {path: value for path, value in changes.items() if value is not None}
-        loaded = read_config(bot.loaded.path, home=bot.loaded.home, overrides=given)
-        concerned = [
-            found
-            for found in find_problems(loaded, bot.plugins.catalogue)
-            if found.level == "error" and any(_is_within(found.path, path) for path in changes)
-        ]
-        if concerned:
-            raise ConfigInvalid(concerned)
+        removed = changes.keys() - given.keys()
+        loaded = bot.loaded.read_again(given)
+        found = find_problems(loaded, bot.plugins.catalogue)
+        errors = [each for each in found if each.level == "error"]
+        concerned = [each for each in errors if any(_is_within(each.path, at) for at in given)]
+        # The gateway refuses a file with other findings of the core, too.
+        refused = [each for each in loaded.findings if each.level != "warning"]
+        refused = [each for each in refused if not any(_is_within(each.path, at) for at in removed)]
+        if concerned or refused:
+            raise ConfigInvalid(concerned or refused)
         if _revision(file) != revision:
             raise ConfigUnreadable(str(file), _CHANGED)
-        change_values(file, changes)
+        if changes:
+            change_values(file, changes)
+
+
+def _forms(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[SettingsForm]:
+    values = mask_tree(loaded.settings.model_dump(mode="json"), loaded.redactor)
+    overlay(values, loaded.masked(), {}, {})
+
+    def form(path: str, owner: str, schema: JsonObject) -> SettingsForm:
+        found, value = resolve(values, parse_path(path))
+        is_set = len(found) == len(parse_path(path)) and isinstance(value, dict)
+        start = f"{fold(path)}."
+        return SettingsForm(
+            path=path,
+            owner=owner,
+            schema=schema,
+            values=value if is_set and isinstance(value, dict) else {},
+            fixed={
+                at: origin.source
+                for at, origin in loaded.origins.items()
+                if fold(at).startswith(start) and origin.source != str(loaded.path)
+            },
+        )
+
+    for name, info in Settings.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            schema = TypeAdapter(info.annotation).json_schema(by_alias=False)
+            yield form(name, "", schema)
+    for selection in catalogue.selections.values():
+        manifest = selection.plugin.manifest
+        for section in manifest.settings if manifest else ():
+            yield form(section.path, selection.plugin.id, section.schema)
 
 
 def _is_within(problem: str, path: str) -> bool:

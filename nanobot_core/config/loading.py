@@ -59,6 +59,8 @@ class LoadedConfig:
         findings: what is invalid or has no effect, by file and line.
         secret_files: files that values come from, ``${file:path}``.
         redactor: replaces the secrets, and those that sections of plugins declare, in any text.
+        environ: the variables it was read with.
+        profile: the overlay it was read with, or ``None``.
     """
 
     settings: Settings
@@ -70,6 +72,8 @@ class LoadedConfig:
     findings: tuple[ConfigProblem, ...] = ()
     secret_files: tuple[Path, ...] = ()
     redactor: Redactor = field(default_factory=Redactor, repr=False, compare=False)
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    profile: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Register the secrets with the redactor, which copies of this object share."""
@@ -154,6 +158,22 @@ class LoadedConfig:
     def _whole(self) -> Origin:
         return Origin(str(self.path) if self.path else "configuration")
 
+    def read_again(self, overrides: Mapping[str, JsonValue] | None = None) -> LoadedConfig:
+        """Return what the same sources contain now; see `read_config`. Blocks.
+
+        Args:
+            overrides: key path to value, instead of those from the command line.
+        """
+        found = read_config(
+            self.path,
+            environ=self.environ,
+            overrides=overrides,
+            profile=self.profile,
+            home=self.home,
+        )
+        found.redactor.learn(self.redactor.secrets)
+        return found
+
     def masked(self) -> JsonObject:
         """Return a copy of the tree that can be shown: secrets are replaced."""
         return mask_tree(self.tree, self.redactor)
@@ -186,7 +206,7 @@ def load_config(
     environ = process_environment() if environ is None else environ
     layers = _Layers(path, environ, home)
     layers.read(environ, profile, overrides or {})
-    loaded = _validated(layers, environ)
+    loaded = replace(_validated(layers, environ), environ=environ, profile=profile)
     tolerated = {"warning", "missing"} if lenient else {"warning"}
     if wrong := [found for found in loaded.findings if found.level not in tolerated]:
         raise ConfigInvalid(wrong)
@@ -213,7 +233,8 @@ def read_config(
         layers.read(environ, profile, overrides or {})
     except ConfigError as error:
         problems = _problems_of(error)
-    return _validated(layers, environ, problems)
+    found = _validated(layers, environ, problems)
+    return replace(found, environ=environ, profile=profile)
 
 
 def _problems_of(error: ConfigError) -> Collection[ConfigProblem]:

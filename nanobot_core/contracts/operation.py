@@ -13,6 +13,7 @@ from nanobot_core.record import dataclass
 if TYPE_CHECKING:
     from nanobot_core.contracts.bus import DeadLetter
     from nanobot_core.contracts.login import LoginPrompt
+    from nanobot_core.errors import ConfigProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +67,15 @@ class Configuration:
         file: path of the file that changes go to.
         revision: changes with the content of the file.
         forms: sections, those of the core first.
+        problems: findings about the file.
+        is_applied: the gateway uses the content of the file.
     """
 
     file: str
     revision: str
     forms: tuple[SettingsForm, ...]
+    problems: tuple[ConfigProblem, ...] = ()
+    is_applied: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,13 +247,18 @@ class Operations(Protocol):
         """
 
     async def configuration(self) -> Configuration:
-        """Return what can be configured, with the present values."""
+        """Return what can be configured, with the values of the file, also if it was edited.
+
+        Raises:
+            ConfigUnreadable: the file cannot be read, or was changed meanwhile.
+        """
 
     async def configure(self, changes: Mapping[str, JsonValue], revision: str) -> str:
         """Change values in the configuration file, comments kept, and apply them.
 
         Args:
-            changes: key path to value; ``None`` removes the value from the file.
+            changes: key path to value; ``None`` removes the value from the file. If there are
+                none, the file is applied as it is.
             revision: of the configuration that the changes were made for.
 
         Returns:

@@ -54,6 +54,7 @@ class Mount:
         start_limit_s: seconds from the request to the beginning of its response, the upload
             included; ``None`` for the limit of the server.
         max_body_bytes: size of a request's body; ``None`` for the limit of the server.
+        title: a word or two for menus, if `path` is a page for people, such as ``Dashboard``.
     """
 
     path: str
@@ -61,6 +62,7 @@ class Mount:
     access: Literal["open", "token"] = "token"
     start_limit_s: float | None = None
     max_body_bytes: int | None = None
+    title: str = ""
 
 
 AsgiApp: TypeAlias = Callable[

@@ -254,3 +254,49 @@ async def test_the_log_is_its_last_lines_without_secrets(
     assert list(await operations.log(0)) == []
     file.unlink()
     assert list(await operations.log(5)) == []
+
+
+async def test_the_forms_show_a_file_that_was_edited_and_not_applied(
+    operations: Operations, home: Path
+) -> None:
+    (home / "config.yaml").write_text(CONFIG.replace("heat: 90", "heat: 40"))
+
+    shown = await operations.configuration()
+    kettle = await form_of(operations, "kettle")
+    said = await operations.configure({}, shown.revision)
+
+    assert (kettle.values["heat"], shown.is_applied) == (40, False)
+    assert "kettle" in said
+    assert text_of(home) == CONFIG.replace("heat: 90", "heat: 40")
+    assert (await operations.configuration()).is_applied
+
+
+async def test_a_new_secret_in_the_file_is_not_shown(operations: Operations, home: Path) -> None:
+    (home / "config.yaml").write_text(CONFIG.replace(SECRET, "another-one-7431"))
+
+    assert "another-one-7431" not in repr(await operations.configuration())
+
+
+async def test_a_fault_elsewhere_in_the_file_is_named_and_must_be_corrected_first(
+    operations: Operations, home: Path
+) -> None:
+    faulty = f"{CONFIG}\ntools: {{timeout_s: soon}}\n"
+    (home / "config.yaml").write_text(faulty)
+    shown = await operations.configuration()
+
+    with pytest.raises(ConfigInvalid, match=r"tools\.timeout_s"):
+        await operations.configure({"kettle.heat": 70}, shown.revision)
+    assert [each.path for each in shown.problems] == ["tools.timeout_s"]
+    assert text_of(home) == faulty
+
+    await operations.configure({"tools.timeout_s": None}, shown.revision)
+    assert "soon" not in text_of(home)
+
+
+async def test_a_file_that_cannot_be_parsed_has_no_forms(
+    operations: Operations, home: Path
+) -> None:
+    (home / "config.yaml").write_text("kettle: [")
+
+    with pytest.raises(ConfigUnreadable, match="line 2"):
+        await operations.configuration()
