@@ -10,7 +10,8 @@ from starlette.routing import Route
 
 from nanobot_core import ConfigInvalid, ConfigProblem, ConfigUnreadable
 from nanobot_webui.access import read_form
-from nanobot_webui.desk.form import build_fields, folded, read_changes
+from nanobot_webui.desk.field import folded
+from nanobot_webui.desk.form import build_fields, read_changes
 from nanobot_webui.desk.frame import one
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nanobot_core import Configuration, SettingsForm
-    from nanobot_webui.desk.form import Field
+    from nanobot_webui.desk.field import Field
     from nanobot_webui.desk.frame import Frame
 
 _CHANGED: Final = "The file was changed meanwhile. The page shows it now; repeat your change."
@@ -38,20 +39,40 @@ class ConfigurationPages:
         """Return the routes."""
         return [
             Route("/desk/settings", self.sections, methods=["GET"]),
+            Route("/desk/settings", self.apply, methods=["POST"]),
             Route("/desk/section", self.show, methods=["GET"]),
             Route("/desk/section", self.save, methods=["POST"]),
         ]
 
     async def sections(self, request: Request) -> Response:
-        """Show all sections."""
-        configuration = await self._frame.gateway.operations.configuration()
-        return await self._frame.page(request, "settings.html", configuration=configuration)
+        """Show all sections, or why the file cannot be read."""
+        try:
+            configuration = await self._frame.gateway.operations.configuration()
+        except ConfigUnreadable as error:
+            return await self._frame.page(
+                request, "settings.html", status=409, configuration=None, failure=str(error)
+            )
+        return await self._frame.page(
+            request, "settings.html", configuration=configuration, failure=""
+        )
+
+    async def apply(self, request: Request) -> Response:
+        """Use the file as it is, such as after it was edited by hand."""
+        sent, operations = await read_form(request), self._frame.gateway.operations
+        work = operations.configure({}, one(sent, "revision"))
+        return await self._frame.done(request, work, "/desk/settings")
 
     async def show(self, request: Request) -> Response:
-        """Show the form of a section."""
+        """Show the form of a section, with what is wrong in the file."""
         configuration = await self._frame.gateway.operations.configuration()
         form = _form(configuration, request.query_params.get("path", ""))
-        return await self._page(request, configuration, form, build_fields(form))
+        errors = tuple(
+            each
+            for each in configuration.problems
+            if each.level != "warning" and folded(each.path).startswith(f"{folded(form.path)}.")
+        )
+        fields, others = _marked(build_fields(form), errors)
+        return await self._page(request, configuration, form, fields, others)
 
     async def save(self, request: Request) -> Response:
         """Write what was changed, or show what is wrong with it; nothing is written then."""
@@ -95,6 +116,7 @@ class ConfigurationPages:
             form=form,
             fields=fields,
             failure=failure,
+            was_sent=request.method == "POST",
         )
 
 
@@ -121,5 +143,8 @@ def _marked(fields: list[Field], problems: tuple[ConfigProblem, ...]) -> tuple[l
         if place is None:
             others.append(f"{problem.path}: {problem.expected}")
         else:
-            marked[place] = replace(marked[place], error=problem.expected)
+            field = marked[place]
+            key = problem.path[len(field.path) + 1 :] if field.kind == "map" else ""
+            error = f"{key}: {problem.expected}" if key else problem.expected
+            marked[place] = replace(field, error=error)
     return marked, "\n".join(others)

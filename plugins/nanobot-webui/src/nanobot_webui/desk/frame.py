@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
@@ -24,6 +25,8 @@ Form = dict[str, list[str]]
 CONFIRMED: Final = "confirmed"
 """Field of a form whose question the owner has answered."""
 MAX_NOTICE_CHARS: Final = 4_000
+MAX_TITLE_CHARS: Final = 60
+_PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~.-]+)+/?")
 _PLACES: Final = (
     ("Overview", "/desk"),
     ("Approvals", "/desk/approvals"),
@@ -61,6 +64,16 @@ class Frame:
         found = await self._ctx.contributed(on.contribute_panels)
         return sorted(found, key=lambda each: (each.value.title, each.plugin))
 
+    def _plugin_pages(self) -> list[tuple[str, str]]:
+        """Return titles and addresses of the pages that plugins serve themselves, by title."""
+        mounts = [route.mount for route in self.gateway.routes()]
+        return sorted(
+            (mount.title[:MAX_TITLE_CHARS], mount.path)
+            for mount in mounts
+            # With two slashes, browsers take the path for the name of a host.
+            if mount.title and _PATH.fullmatch(mount.path)
+        )
+
     async def page(
         self, request: Request, template: str, *, status: int = 200, **values: object
     ) -> Response:
@@ -74,7 +87,7 @@ class Frame:
         here = f"{request.url.path}?{request.url.query}"
         menu = [
             (label, path, here.startswith(path) if "?" in path else path == request.url.path)
-            for label, path in (*_PLACES, *panels)
+            for label, path in (*_PLACES, *panels, *self._plugin_pages())
         ]
         shown: dict[str, object] = {"menu": menu, "notice": notice, **values}
         return render(request, f"desk/{template}", status=status, headers=None, **shown)

@@ -1,0 +1,468 @@
+"""The desk in a browser, against a real gateway with something on each page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nanobot_core import OWNERS_MEMORY, SystemClock
+from nanobot_core.testing import Reply, ScriptedCall
+
+pytest.importorskip("playwright.sync_api")
+pytest.importorskip("nanobot_openai")
+pytest.importorskip("nanobot_files")
+pytest.importorskip("nanobot_cron")
+pytest.importorskip("nanobot_usage")
+pytest.importorskip("nanobot_memory")
+from playwright.sync_api import expect
+
+from nanobot_memory.files import MemoryFiles
+from nanobot_memory.versions import keep_edits
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+    from conftest import Site
+
+pytestmark = pytest.mark.timeout(120)
+SECRETS = ("swordfish-4711", "hunter2-horses", "skeleton-key-99")
+HOUSE: dict[str, Any] = {
+    "name": "hut",
+    "motto": "dry\nand warm",
+    "alarm": SECRETS[0],
+    "spare": SECRETS[1],
+    "doors": {"front": "oak", "count": 3, "garage.big": "steel", "open": True, "code": "5"},
+    "keys": {"cellar": SECRETS[2]},
+    "guests": {"Anna": "friend"},
+    "paint": {"${wall}": "a"},
+}
+
+
+@pytest.fixture(scope="module")
+def site(site_of: type[Site], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A gateway with something on each page."""
+    site = site_of(tmp_path_factory.mktemp("desk") / "home")
+    workspace = site.home / "workspace"
+    workspace.mkdir(parents=True, mode=0o700)
+    shutil.copy(Path(__file__).with_name("house.py"), site.home)
+    clock = SystemClock()
+    memory = MemoryFiles(workspace, OWNERS_MEMORY, clock)
+    for text in ("- Name: Anna\n", "- Name: Anna\n- Likes <b>tea</b>\n"):
+        memory.write("USER.md", text)
+        keep_edits(memory, clock.now())
+    with site.model as model:
+        config: dict[str, Any] = {
+            "gateway": {"port": 0, "http": {"requests_per_minute": 100_000}},
+            "agents": {"defaults": {"model": "custom/m", "timezone": "UTC"}},
+            "providers": {"custom": {"api_base": model.url, "api_key": "sk-planted-1234"}},
+            "channels": {"pigeon": {"enabled": True, "allow_from": ["7"]}},
+            "owner": ["pigeon:7"],
+            "plugins": {"local": ["house.py"]},
+            "tools": {"approval": [{"tool": "write_file", "action": "ask"}]},
+            "house": HOUSE,
+        }
+        (site.home / "config.json").write_text(json.dumps(config, indent=2), "utf-8")
+        (site.home / "config.json").chmod(0o600)
+        try:
+            site.start()
+            yield site
+        finally:
+            site.kill()
+
+
+def config(site: Site) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((site.home / "config.json").read_text("utf-8"))
+    return found
+
+
+def field(page: Page, name: str) -> Locator:
+    return page.locator(f'[name="house.{name}"]')
+
+
+def pair(page: Page, name: str, place: int) -> tuple[Locator, Locator]:
+    """Return the fields of a key and of its value."""
+    parts = (f'[name="house.{name}:{part}:{place}"]' for part in ("key", "value"))
+    key, value = (page.locator(part) for part in parts)
+    return key, value
+
+
+def save(page: Page) -> None:
+    page.get_by_role("button", name="Save").click()
+
+
+def write(page: Page, text: str) -> None:
+    """Send a message to the agent from the plugin's panel."""
+    page.goto("/desk/panel?plugin=house&id=loft")
+    page.get_by_role("button", name=f"Write {text}").click()
+    expect(page.get_by_role("status")).to_have_text(f"Sent: {text}.")
+
+
+def wait_for(page: Page, path: str, what: Locator, count: int = 1) -> None:
+    """Load a page until it shows something that is done meanwhile."""
+    page.goto(path)
+    for _ in range(100):
+        if what.count() == count:
+            return
+        page.wait_for_timeout(100)
+        page.reload()
+    expect(what).to_have_count(count)
+
+
+def test_every_kind_of_field_is_saved(site: Site, page: Page) -> None:
+    page.goto("/desk/section?path=house")
+    expect(field(page, "motto")).to_have_value("dry\nand warm")
+    field(page, "name").fill(' <b>"tent" ')
+    field(page, "floors").fill("3")
+    field(page, "warmth").fill("18.25")
+    field(page, "heated").check()
+    field(page, "roof").select_option("slate")
+    field(page, "rooms").fill("kitchen\n\n  loft \n")
+    field(page, "alarm").fill("new-alarm-code")
+    field(page, "plan").fill("[[1, 2], [3]]")
+    save(page)
+    expect(page.get_by_role("status")).to_contain_text("Saved.")
+    expect(field(page, "name")).to_have_value(' <b>"tent" ')
+    expect(field(page, "alarm")).to_have_value("")
+    wanted = {
+        "name": ' <b>"tent" ',
+        "floors": 3,
+        "warmth": 18.25,
+        "heated": True,
+        "roof": "slate",
+        "rooms": ["kitchen", "loft"],
+        "alarm": "new-alarm-code",
+        "plan": [[1, 2], [3]],
+    }
+    assert config(site)["house"] == {**HOUSE, **wanted}
+    field(page, "heated").uncheck()
+    field(page, "motto").fill("")
+    field(page, "floors").fill("")
+    page.get_by_label("Remove spare").check()
+    save(page)
+    expect(page.get_by_role("status")).to_contain_text("Saved.")
+    expect(field(page, "floors")).to_have_value("2")
+    now = config(site)["house"]
+    assert now["heated"] is False
+    assert not {"motto", "floors", "spare"} & now.keys()
+
+
+def test_the_rows_of_maps_are_changed_added_and_removed(site: Site, page: Page) -> None:
+    page.goto("/desk/section?path=house")
+    before = config(site)["house"]
+    expect(pair(page, "doors", 2)[0]).to_be_disabled()  # its key has a dot
+    pair(page, "doors", 0)[1].fill("pine")
+    pair(page, "doors", 1)[0].fill("")
+    pair(page, "doors", 3)[1].fill("false")
+    expect(pair(page, "doors", 4)[1]).to_have_value('"5"')
+    key, value = pair(page, "doors", 5)
+    key.fill("back")
+    value.fill("7")
+    expect(pair(page, "keys", 0)[1]).to_have_value("")
+    key, value = pair(page, "keys", 1)
+    key.fill("attic")
+    value.fill("another-key-11")
+    pair(page, "windows", 1)[1].fill("5")
+    key, value = pair(page, "guests", 1)
+    key.fill("Bert")
+    value.select_option("family")
+    save(page)
+    expect(page.get_by_role("status")).to_contain_text("Saved.")
+    assert config(site)["house"] == {
+        **before,
+        "doors": {"front": "pine", "garage.big": "steel", "open": False, "code": "5", "back": 7},
+        "keys": {"cellar": SECRETS[2], "attic": "another-key-11"},
+        "windows": {"north": 2, "south": 5},
+        "guests": {"Anna": "friend", "Bert": "family"},
+    }
+    assert "another-key-11" not in page.content()
+    pair(page, "keys", 1)[0].fill("")
+    save(page)
+    expect(page.get_by_role("status")).to_contain_text("Saved.")
+    assert config(site)["house"]["keys"] == {"cellar": SECRETS[2]}
+
+
+def test_faults_are_beside_their_fields_and_in_a_summary(site: Site, page: Page) -> None:
+    before = (site.home / "config.json").read_bytes()
+    page.goto("/desk/section?path=house")
+    field(page, "floors").fill("many")
+    field(page, "warmth").fill("inf")
+    field(page, "plan").fill("[1,")
+    pair(page, "doors", 0)[0].fill("code")
+    pair(page, "windows", 0)[1].fill("two")
+    pair(page, "keys", 0)[0].fill("renamed")
+    pair(page, "paint", 1)[0].fill("a.b")
+    save(page)
+    summary = page.get_by_role("alert")
+    expect(summary).to_contain_text("Nothing was saved.")
+    for name, reason in {
+        "floors": "expected a whole number",
+        "warmth": "expected a finite number",
+        "plan": "expected JSON",
+        "doors": "code: this key is there twice",
+        "windows": "north: expected a whole number",
+        "keys": "renamed: expected its secret",
+        "paint": "a.b: a key with a dot",
+    }.items():
+        summary.get_by_role("link", name=f"house.{name}", exact=True).click()
+        place = page.locator(f'[id="house.{name}"]')
+        expect(place).to_be_in_viewport()
+        if name not in ("doors", "windows", "keys", "paint"):
+            expect(place).to_have_attribute("aria-invalid", "true")
+        around = page.locator(".field", has=place).or_(place)
+        expect(around.locator(".error").first).to_contain_text(reason)
+    expect(field(page, "floors")).to_have_value("many")
+    expect(pair(page, "windows", 0)[1]).to_have_value("two")
+    assert (site.home / "config.json").read_bytes() == before
+    page.goto("/desk/section?path=house")
+    field(page, "floors").fill("0")  # what the form cannot know, its plugin says
+    save(page)
+    expect(page.get_by_role("alert")).to_contain_text("house.floors")
+    assert (site.home / "config.json").read_bytes() == before
+
+
+def test_a_file_that_was_edited_meanwhile_is_shown_and_not_overwritten(
+    site: Site, page: Page
+) -> None:
+    file = site.home / "config.json"
+    page.goto("/desk/section?path=house")
+    field(page, "name").fill("palace")
+    edited = config(site)
+    edited["house"]["warmth"] = 19.75
+    file.write_text(json.dumps(edited), "utf-8")
+    save(page)
+    expect(page.get_by_role("alert")).to_contain_text("changed meanwhile")
+    assert config(site) == edited
+    expect(field(page, "warmth")).to_have_value("19.75")
+    expect(page.get_by_text("does not use yet")).to_be_visible()
+    field(page, "name").fill("palace")
+    save(page)
+    expect(page.get_by_role("status")).to_contain_text("Saved.")
+    edited["house"]["name"] = "palace"
+    assert config(site) == edited
+    expect(page.get_by_text("does not use yet")).to_have_count(0)
+
+
+def test_an_edited_file_is_applied_and_a_broken_one_is_explained(site: Site, page: Page) -> None:
+    file = site.home / "config.json"
+    before = file.read_text("utf-8")
+    edited = config(site)
+    edited["house"]["rooms"] = ["cellar"]
+    edited["tools"]["timeout_s"] = "soon"
+    file.write_text(json.dumps(edited), "utf-8")
+    page.goto("/desk/settings")
+    expect(page.get_by_text("tools.timeout_s")).to_be_visible()
+    page.get_by_role("button", name="Apply the file").click()
+    expect(page.get_by_role("alert")).to_contain_text("tools.timeout_s")
+    page.goto("/desk/section?path=tools")
+    expect(page.get_by_role("alert")).to_contain_text("tools.timeout_s")
+    page.locator('[name="tools.timeout_s"]').fill("55")
+    save(page)
+    expect(page.get_by_role("status")).to_contain_text("Saved.")
+    page.goto("/desk/settings")
+    expect(page.get_by_role("button", name="Apply the file")).to_have_count(0)
+    file.write_text("{ not json", "utf-8")
+    page.goto("/desk/settings")
+    expect(page.get_by_role("alert")).to_contain_text("config.json")
+    file.write_text(before, "utf-8")
+    page.get_by_role("link", name="load this page again").click()
+    page.get_by_role("button", name="Apply the file").click()
+    expect(page.get_by_role("status")).to_contain_text("house")
+
+
+def test_a_plugin_is_disabled_enabled_and_reloaded(site: Site, page: Page) -> None:
+    page.goto("/desk/plugins")
+    page.get_by_role("button", name="Disable heartbeat", exact=True).click()
+    page.get_by_role("link", name="No, go back").click()
+    page.get_by_role("button", name="Disable heartbeat", exact=True).click()
+    page.get_by_role("button", name="Yes").click()
+    expect(page.get_by_role("status")).to_contain_text("disabled: heartbeat")
+    page.get_by_role("button", name="Enable heartbeat", exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text("enabled: heartbeat")
+    page.get_by_role("button", name="Reload house", exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text("reloaded: house")
+    page.get_by_role("button", name="Disable http", exact=True).click()
+    page.get_by_role("button", name="Yes").click()
+    expect(page.get_by_role("alert")).to_contain_text("requires it")
+
+
+def asked(site: Site, page: Page, content: str) -> Locator:
+    """Have the agent ask for approval, and return the card."""
+    arguments = json.dumps({"path": "note.txt", "content": content})
+    site.model.script.replies["note"] = Reply(
+        calls=(ScriptedCall(name="write_file", arguments=arguments),)
+    )
+    (site.home / "workspace/note.txt").unlink(missing_ok=True)
+    write(page, "note")
+    wait_for(page, "/desk/approvals", page.locator(".card"))
+    return page.locator(".card")
+
+
+def test_an_approval_shows_the_exact_arguments_and_two_tabs_decide_once(
+    site: Site, page: Page
+) -> None:
+    card = asked(site, page, "a\u202eb <b>\n")
+    expect(card.locator("pre")).to_contain_text('"content": "a\\u202eb <b>\\n"')
+    second = page.context.new_page()
+    second.goto("/desk/approvals")
+    card.get_by_role("button", name="Deny").click()
+    expect(page.get_by_role("status")).to_contain_text("Denied")
+    second.get_by_role("button", name="Allow once").click()
+    expect(second.get_by_role("alert")).to_contain_text("answered already")
+    expect(second.locator(".card")).to_have_count(0)
+    second.close()
+    assert not (site.home / "workspace/note.txt").exists()
+
+
+def test_a_double_click_allows_a_call_once(site: Site, page: Page) -> None:
+    card = asked(site, page, "once\n")
+    sent: list[str] = []
+    page.on("request", lambda each: sent.append(each.url) if each.method == "POST" else None)
+    card.get_by_role("button", name="Allow once").dblclick()
+    expect(page.get_by_role("status")).to_contain_text("Allowed")
+    file = site.home / "workspace/note.txt"
+    wait_for(page, "/desk/approvals", page.get_by_text("No tool call waits for you."))
+    for _ in range(100):
+        if file.exists():
+            break
+        page.wait_for_timeout(50)
+    assert file.read_text("utf-8") == "once\n"
+    assert sent
+
+
+def test_dead_letters_are_tried_again_and_deleted(site: Site, page: Page) -> None:
+    fog = site.home / "workspace/fog"
+    fog.touch()
+    write(page, "hello")
+    write(page, "hello")
+    wait_for(page, "/desk/letters", page.locator(".card"), 2)
+    expect(page.locator(".card").first).to_contain_text("lost in the <b>fog</b>")
+    expect(page.locator(".card pre").first).to_contain_text("You said: hello")
+    fog.unlink()
+    page.get_by_role("button", name="Try again").first.click()
+    expect(page.get_by_role("status")).to_contain_text("tried again")
+    expect(page.locator(".card")).to_have_count(1)
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Yes").click()
+    expect(page.get_by_role("status")).to_contain_text("deleted")
+    expect(page.get_by_text("There are none.")).to_be_visible()
+
+
+def test_a_job_is_paused_resumed_run_and_removed(site: Site, page: Page) -> None:
+    arguments = json.dumps(
+        {"action": "add", "message": "Say <b>hello", "name": "Greeting", "every_seconds": 7200}
+    )
+    site.model.script.replies["job"] = Reply(
+        calls=(ScriptedCall(name="cron", arguments=arguments),)
+    )
+    write(page, "job")
+    row = page.get_by_role("row", name="Greeting")
+    wait_for(page, "/desk/panel?plugin=cron&id=jobs", row)
+    expect(row).to_contain_text("every 2 hours")
+    row.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("status")).to_contain_text("Disabled job")
+    expect(row).to_contain_text("paused")
+    row.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("status")).to_contain_text("Enabled job")
+    row.get_by_role("button", name="Run now").click()
+    page.get_by_role("button", name="Yes").click()
+    expect(page.get_by_role("status")).to_contain_text("runs now")
+    ran = row.filter(has_text=re.compile("ok, |done, |completed, "))
+    wait_for(page, "/desk/panel?plugin=cron&id=jobs", ran)
+    row.get_by_role("link", name="History").click()
+    expect(page.get_by_role("heading", name="Greeting")).to_be_visible()
+    page.get_by_role("button", name="Remove").click()
+    expect(page.get_by_text("Remove the job 'Greeting'")).to_be_visible()
+    page.get_by_role("button", name="Yes").click()
+    expect(page.get_by_role("status")).to_contain_text("Removed job")
+    expect(row).to_have_count(0)
+
+
+def test_a_version_of_the_memory_is_compared_and_reverted(site: Site, page: Page) -> None:
+    page.goto("/desk/panel?plugin=memory&id=memory")
+    page.get_by_role("row", name="USER.md").filter(has_text="Difference").first.get_by_role(
+        "link", name="Difference"
+    ).click()
+    expect(page.locator(".diff .added").last).to_have_text(re.compile(r"\+- Likes <b>tea</b>"))
+    page.get_by_role("button", name="Revert").click()
+    expect(page.get_by_text("Revert the change")).to_be_visible()
+    page.get_by_role("button", name="Yes").click()
+    expect(page.get_by_role("status")).to_be_visible()
+    assert (site.home / "workspace/USER.md").read_text("utf-8") == "- Name: Anna\n"
+
+
+def heights(page: Page) -> list[float]:
+    """Return the heights of the bars of a picture."""
+    found = page.locator(".bars rect").all()
+    return [float(each.get_attribute("height") or "nan") for each in found]
+
+
+def test_bars_and_their_table_agree(site: Site, page: Page) -> None:
+    page.goto("/desk/panel?plugin=house&id=loft")
+    assert heights(page) == [100, 25, 0]
+    page.locator("summary", has_text="Harvest").click()
+    rows = page.locator("details tr")
+    expect(rows).to_have_text(["Mon40 kg", "Tue10 kg", "<b>Wednone"])
+    titles = page.locator(".bars title").all_text_contents()
+    assert titles == ["Mon: 40 kg", "Tue: 10 kg", "<b>Wed: none"]
+
+
+def test_usage_has_a_bar_for_today(site: Site, page: Page) -> None:
+    write(page, "hello")
+    calls = page.get_by_role("row", name="custom/m")
+    wait_for(page, "/desk/panel?plugin=usage&id=usage&view=7", calls)
+    assert heights(page) == [0, 0, 0, 0, 0, 0, 100]
+    today = page.locator(".bars title").last.text_content() or ""
+    words = today.partition(": ")[2]
+    page.locator("summary").first.click()
+    expect(page.locator("details").first.locator("tr").last).to_contain_text(words)
+    expect(page.get_by_text(re.compile("Last 7 days: "))).to_contain_text(words)
+
+
+def test_the_page_of_a_plugin_is_in_the_menu(site: Site, page: Page) -> None:
+    page.goto("/desk")
+    menu = page.get_by_role("navigation", name="Desk")
+    expect(menu.get_by_role("link", name="Shed")).to_have_count(0)
+    menu.get_by_role("link", name="Garden <b>").click()
+    expect(page.get_by_role("heading", name="Roses")).to_be_visible()
+
+
+PAGES = (
+    "/desk",
+    "/desk/approvals",
+    "/desk/plugins",
+    "/desk/settings",
+    "/desk/letters",
+    "/desk/log",
+    "/desk/section?path=house",
+    "/desk/section?path=agents",
+    "/desk/panel?plugin=cron&id=jobs",
+    "/desk/panel?plugin=memory&id=memory",
+    "/desk/panel?plugin=usage&id=usage",
+    "/desk/panel?plugin=house&id=loft",
+)
+
+
+def test_every_page_is_accessible_and_has_no_secret(site: Site, page: Page) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    (site.home / "workspace/fog").touch()
+    asked(site, page, "x" * 300)
+    write(page, "hello")
+    wait_for(page, "/desk/letters", page.locator(".card"), 2)  # the question, too
+
+    for path in PAGES:
+        page.goto(path)
+        for secret in (*SECRETS, "sk-planted-1234", "new-alarm-code"):
+            assert secret not in page.content()
+        for scheme, width in (("light", 390), ("dark", 1280)):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.set_viewport_size({"width": width, "height": 850})
+            found = axe.run(page)
+            assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+            wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+            assert not wide, path
