@@ -12,14 +12,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
-from nanobot_core.testing import OpenAIServer, ScriptedModel
+from nanobot_core.testing import OpenAIServer, RecordedRequest, ScriptedModel
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, StorageState
@@ -57,6 +59,10 @@ class Model:
     @property
     def url(self) -> str:
         return self._server.url
+
+    @property
+    def requests(self) -> list[RecordedRequest]:
+        return self._server.requests
 
     def gate(self) -> tuple[asyncio.Event, Callable[[], None]]:
         """Return a gate for a `Reply`, and what opens it."""
@@ -143,6 +149,10 @@ class Site:
         until(address.exists)
         until(self._is_ready)
 
+    def log(self) -> str:
+        """Return what it has logged."""
+        return (self.home / "logs/nanobot.log").read_text("utf-8")
+
     def _is_ready(self) -> bool:
         try:
             return httpx.get(f"{self.url}/health/ready", trust_env=False).is_success
@@ -157,22 +167,23 @@ class Site:
             (self.home / "plugins/http/address").unlink(missing_ok=True)
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A gateway for all tests of a module."""
+@contextmanager
+def running(home: Path, **sections: dict[str, Any]) -> Iterator[Site]:
+    """Run a gateway with these sections besides those that all tests need."""
     pytest.importorskip("nanobot_openai")
     pytest.importorskip("nanobot_files")
-    home = tmp_path_factory.mktemp("page") / "home"
     home.mkdir(mode=0o700)
     with Model() as model:
         config: dict[str, Any] = {
-            "gateway": {"port": 0},
-            "agents": {"defaults": {"model": "custom/m"}},
+            "gateway": {"port": 0, "http": {"requests_per_minute": 100_000}},
+            "agents": {"defaults": {"model": "custom/m", "steering": True}},
+            "models": {"other": "custom/m2"},
             "providers": {"custom": {"api_base": model.url}},
             "channels": {"web": {"password": "correct horse battery", "rate_limit": 10_000}},
             "tools": {"approval": [{"tool": "write_file", "action": "ask"}]},
         }
-        config["gateway"]["http"] = {"requests_per_minute": 100_000}
+        for name, section in sections.items():
+            config[name] = config[name] | section
         (home / "config.json").write_text(json.dumps(config), "utf-8")
         (home / "config.json").chmod(0o600)
         site = Site(home, model)
@@ -184,8 +195,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A gateway for the tests of all modules, because starting one takes seconds."""
+    with running(tmp_path_factory.mktemp("page") / "home") as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def run_site() -> Callable[..., AbstractContextManager[Site]]:
+    """Runs a gateway of its own; this file cannot be imported."""
+    return running
+
+
+@pytest.fixture(scope="session")
 def site_of() -> type[Site]:
-    """Makes a `Site` of a home; this file cannot be imported."""
+    """Makes a `Site` of a home."""
     return Site
 
 
@@ -203,23 +227,57 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+def storage(cookie: dict[str, str]) -> StorageState:
+    """Return the state of a browser with a cookie, without the time that opening a link takes."""
+    [(name, value)] = cookie.items()
+    return {
+        "cookies": [
+            {
+                "name": name,
+                "value": value,
+                "domain": "127.0.0.1",
+                "path": "/",
+                "expires": -1,
+                "httpOnly": True,
+                "secure": False,
+                "sameSite": "Strict",
+            }
+        ],
+        "origins": [],
+    }
+
+
+@pytest.fixture(scope="session")
+def signed_in(site: Site) -> StorageState:
+    """The state of a browser that is signed in."""
+    return storage(site.cookie())
+
+
 @pytest.fixture(scope="module")
-def signed_in(site: Site, browser: Browser) -> StorageState:
-    """The state of a browser that has opened the link of ``nanobot web``."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(site.link())
-    page.wait_for_url(f"{site.url}/")
-    assert "code" not in page.url
-    state = context.storage_state()
-    context.close()
-    return state
+def open_page(browser: Browser) -> Callable[..., AbstractContextManager[Page]]:
+    """Opens a page; errors, violations and foreign requests fail the test."""
+    return partial(opened, browser)
 
 
 @pytest.fixture
 def page(site: Site, browser: Browser, signed_in: StorageState) -> Iterator[Page]:
     """A page that is signed in. Errors, violations and foreign requests fail the test."""
-    context = browser.new_context(storage_state=signed_in, base_url=site.url)
+    with opened(browser, site, signed_in) as page:
+        yield page
+
+
+@contextmanager
+def opened(
+    browser: Browser,
+    site: Site,
+    state: StorageState | None = None,
+    *,
+    expected: tuple[str, ...] = _EXPECTED,
+    **options: Any,
+) -> Iterator[Page]:
+    """Open a page in a context of its own; what the console says must be `expected`."""
+    state, url = state or storage(site.cookie()), site.url
+    context = browser.new_context(storage_state=state, base_url=url, **options)
     context.add_init_script(_WATCH)
     faults: list[str] = []
 
@@ -231,7 +289,7 @@ def page(site: Site, browser: Browser, signed_in: StorageState) -> Iterator[Page
             "request",
             lambda request: (
                 None
-                if request.url.startswith((site.url, "blob:"))
+                if request.url.startswith((url, "blob:"))
                 else faults.append(f"foreign: {request.url}")
             ),
         )
@@ -241,4 +299,4 @@ def page(site: Site, browser: Browser, signed_in: StorageState) -> Iterator[Page
     page.set_default_timeout(LIMIT_S * 1_000)
     yield page
     context.close()
-    assert [fault for fault in faults if not any(each in fault for each in _EXPECTED)] == []
+    assert [one for one in faults if not any(part in one for part in expected)] == []

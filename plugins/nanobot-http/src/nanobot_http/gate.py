@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse, Response
 
 from nanobot_http.caller import Caller, ClientRates, too_many
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
     from nanobot_http.settings import HttpSettings
 
 _ENCODED_SEPARATORS = (b"%2f", b"%5c")
+_FOREIGN = (
+    "pages of other sites may not call this server; if the page is the server's own, behind a "
+    "proxy that changes Host, add its address, such as https://bot.example.org, to "
+    "gateway.http.allowed_origins"
+)
+_UNKNOWN_HOST = (
+    "invalid Host header: the server is not known by that name; add the name, without a port, to "
+    "gateway.http.allowed_hosts"
+)
 
 
 class Gate:
@@ -118,8 +128,38 @@ class Gate:
             # Two lengths are how requests are smuggled past a proxy (RFC 9112, section 6.3).
             return PlainTextResponse("the length is ambiguous", 400, {"connection": "close"})
         if is_foreign_page(headers, self._origins):
-            return PlainTextResponse("pages of other sites may not call this server", 403)
+            return PlainTextResponse(_FOREIGN, 403)
         return None
+
+
+class KnownHosts:
+    """Refuses requests for names that are not the server's, as pages of attackers make them.
+
+    Such a page points its own name at this machine (DNS rebinding).
+
+    Args:
+        app: answers the others.
+        names: as for Starlette's middleware, whose own refusal does not say what to do.
+    """
+
+    def __init__(self, app: ASGIApp, names: Sequence[str]) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        answer: ASGIApp = PlainTextResponse(_UNKNOWN_HOST, 400)
+
+        async def admit(*_: object) -> None:
+            nonlocal answer
+            answer = self._app
+
+        async def drop(_: Message) -> None:
+            pass
+
+        check = TrustedHostMiddleware(admit, allowed_hosts=self._names, www_redirect=False)
+        await check(scope, receive, drop)
+        await answer(scope, receive, send)
 
 
 def is_plain_path(path: str, raw_path: bytes) -> bool:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import Mount
 
 from nanobot_core import PluginLoadFailed, Service
 from nanobot_http.caller import Access
 from nanobot_http.connection import MAX_HEAD_BYTES, BodyLimit, BoundedConnection
-from nanobot_http.gate import Gate
+from nanobot_http.gate import Gate, KnownHosts
 from nanobot_http.health import HealthRoutes, RequestCounts
 from nanobot_http.listener import is_loopback, listener_url, open_listener
 from nanobot_http.mounts import PluginMounts, find_mount
@@ -120,7 +119,7 @@ class HttpService(Service):
                 Middleware(
                     Gate, self._ctx, settings, self._counts, access, partial(find_mount, gateway)
                 ),
-                Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
+                Middleware(KnownHosts, hosts),
                 Middleware(BodyLimit, settings.max_body_bytes, partial(find_mount, gateway)),
             ],
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
-import shutil
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 PIECE_BYTES: Final = 1024 * 1024
 MAX_UPLOADS: Final = 20
 """Uploads under way; the oldest one ends when there are more."""
+UPLOAD_LIFE_S: Final = 86_400.0
+"""After its last piece, an upload can be continued for so long."""
 MAX_NAME_CHARS: Final = 4_096
 _UPLOAD: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _FILE: Final = re.compile(r"[0-9a-f]{16}")
 _ATTACHED: Final = "Attached file: "
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INLINE: Final = (
     ("image/png", b"\x89PNG\r\n\x1a\n"),
     ("image/jpeg", b"\xff\xd8\xff"),
@@ -99,8 +102,7 @@ class Files:
             except MediaTooLarge as error:
                 raise HTTPException(413, str(error)) from error
             except OSError as error:
-                reason = f"the file cannot be stored: {error.strerror or type(error).__name__}"
-                raise HTTPException(507, reason) from error
+                raise HTTPException(507, _reason_of(error)) from error
 
     def _lock_of(self, upload: str) -> asyncio.Lock:
         """Return the lock of an upload; those of abandoned uploads are dropped."""
@@ -166,14 +168,21 @@ class Files:
         part = self._folder / upload
         have = part.stat().st_size if part.exists() else 0
         if not part.exists():
-            parts = sorted(self._folder.iterdir(), key=lambda each: each.stat().st_mtime)
-            for old in parts[: max(0, len(parts) - MAX_UPLOADS + 1)]:
-                old.unlink(missing_ok=True)
+            self._make_room()
         if at == have and have + len(piece) <= size:
             with part.open("ab") as file:
                 file.write(piece)
             have += len(piece)
         return have
+
+    def _make_room(self) -> None:
+        """Delete uploads that nobody continues."""
+        parts = sorted(self._folder.iterdir(), key=lambda each: each.stat().st_mtime)
+        too_many = max(0, len(parts) - MAX_UPLOADS + 1)
+        oldest_s = self._clock.now().timestamp() - UPLOAD_LIFE_S
+        for place, part in enumerate(parts):
+            if place < too_many or part.stat().st_mtime < oldest_s:
+                part.unlink(missing_ok=True)
 
     async def _keep(self, upload: str, name: str) -> str:
         part = self._folder / upload
@@ -186,9 +195,15 @@ class Files:
         self._done[upload] = path.parent.name
         return path.parent.name
 
-    def discard(self) -> None:
-        """Delete the uploads that are not complete. Blocks."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+
+def _reason_of(error: OSError) -> str:
+    """Return why a file is not stored, for the person who sends it."""
+    if error.errno in _FULL:
+        return (
+            "the disk of the machine on which nanobot runs has no room for the file: make room "
+            "and try again"
+        )
+    return f"the file cannot be stored: {error.strerror or type(error).__name__}"
 
 
 async def _pieces(part: Path) -> AsyncIterator[bytes]:

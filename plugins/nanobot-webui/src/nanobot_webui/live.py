@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from markupsafe import Markup
 
 from nanobot_core import shorten
+from nanobot_webui.cards import Cards
 from nanobot_webui.events import Events
 from nanobot_webui.markdown import to_blocks
 from nanobot_webui.notices import Notice, Notices
@@ -20,12 +21,11 @@ from nanobot_webui.transcript import LIVE, ToolLine, Transcript, shortened, show
 
 if TYPE_CHECKING:
     from nanobot_core import (
-        ApprovalResolved,
         GatewayAccess,
+        IterationStarted,
         JsonObject,
         JsonValue,
         Message,
-        OpenQuestion,
         OutboundMessage,
         PluginContext,
         TextStreamed,
@@ -44,6 +44,7 @@ _PER_ITERATION: Final = 10_000
 _TOOLS_AT: Final = 5_000
 MAX_WAITING: Final = 1_000
 MAX_TITLE_CHARS: Final = 60
+WATCH_S: Final = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +63,7 @@ class _Turn:
 
     Attributes:
         start: number of stored messages at its beginning.
+        calls: number of its tool calls.
         elements: by id, in the order in which they first came.
     """
 
@@ -69,6 +71,7 @@ class _Turn:
     start: int
     said: str
     place: int
+    calls: int = 0
     answers: dict[int, _Answer] = field(default_factory=dict)
     lines: dict[str, ToolLine] = field(default_factory=dict)
     elements: dict[str, JsonObject] = field(default_factory=dict)
@@ -80,6 +83,7 @@ class _Said:
     session: str
     text: str
     element: JsonObject
+    is_waiting: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,16 +108,19 @@ class Live:
 
     An event replaces whole elements by their ids: applying it twice changes nothing. A stored
     answer replaces the elements of its turn.
+
+    Attributes:
+        cards: of the questions that are open.
     """
 
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
+        self.cards: Cards = ctx.shared(Cards)
         self._events = ctx.shared(Events)
         self._transcript = ctx.shared(Transcript)
         self._notices = ctx.shared(Notices)
         self._turns: dict[str, _Turn] = {}
         self._said: dict[str, _Said] = {}
-        self._asked_in: dict[str, str] = {}
         self._places = itertools.count(LIVE)
         # Rendering happens in threads; the events of one session must not overtake each other.
         self._order = asyncio.Lock()
@@ -124,11 +131,11 @@ class Live:
             if uuid in self._said:
                 return False
             element = await asyncio.to_thread(
-                partial(self._transcript.said, uuid, next(self._places), text, is_waiting=True)
+                self._transcript.said, uuid, next(self._places), text, "waiting"
             )
             while len(self._said) >= MAX_WAITING:
                 del self._said[next(iter(self._said))]
-            self._said[uuid] = _Said(uuid, session, text, element)
+            self._said[uuid] = _Said(uuid, session, text, element, is_waiting=True)
             self._tell(session, [element])
             return True
 
@@ -153,14 +160,34 @@ class Live:
             known = self._said.get(uuid)
             place = int(str(known.element["place"])) if known else turn.place
             turn.place = next(self._places)
+            text = event.message.text
             said = await asyncio.to_thread(
-                partial(self._transcript.said, uuid, place, event.message.text, is_waiting=False)
+                self._transcript.said, uuid, place, text, "being answered"
             )
-            self._said[uuid] = _Said(uuid, key, event.message.text, said)
+            self._said[uuid] = _Said(uuid, key, text, said, is_waiting=False)
             live = await asyncio.to_thread(self._transcript.live, turn.id, turn.place)
             turn.elements[str(live["id"])] = live
             self._turns[key] = turn
             self._tell(key, [said, live], busy=True, sessions=True)
+
+    async def join(self, event: IterationStarted) -> None:
+        """Show which waiting messages the turn has taken over: the agent reads them now."""
+        key = event.turn.session_key
+        waiting = [one for one in self._said.values() if one.session == key and one.is_waiting]
+        if not waiting or self._turn(key, event.turn.id) is None:
+            return
+        async with self._order:
+            page = await self._gateway.client.sessions.page(key, limit=_PAGE)
+            taken = {message.inbound_id for message in page.messages} if page else set()
+            for one in waiting:
+                if f"{INBOUND}{one.uuid}" not in taken or one.uuid not in self._said:
+                    continue
+                place = int(str(one.element["place"]))
+                element = await asyncio.to_thread(
+                    self._transcript.said, one.uuid, place, one.text, "added to this answer"
+                )
+                self._said[one.uuid] = replace(one, element=element, is_waiting=False)
+                self._tell(key, [element])
 
     async def write(self, event: TextStreamed) -> None:
         """Add text to the answer of a turn."""
@@ -204,7 +231,7 @@ class Live:
         if turn is None:
             return
         for call in event.calls:
-            number = len(turn.lines)
+            number, turn.calls = turn.calls, turn.calls + 1
             turn.lines[call.id] = ToolLine(
                 id=f"t-{turn.id}-c{number}",
                 place=event.iteration * _PER_ITERATION + _TOOLS_AT + number,
@@ -214,6 +241,21 @@ class Live:
         async with self._order:
             lines = [turn.lines[call.id] for call in event.calls if call.id in turn.lines]
             self._show_lines(event.turn.session_key, turn, lines)
+        if event.turn.channel != CHANNEL:
+            watch = self._watch(event.turn.session_key, turn)
+            self._ctx.spawn(watch, name=f"questions:{turn.id}")
+
+    async def _watch(self, key: str, turn: _Turn) -> None:
+        """Show questions about calls while these run.
+
+        Questions in a chat of the page are messages to it. No hook reports those in other chats,
+        which their channels may not be able to deliver.
+        """
+        while self._turns.get(key) is turn and any(
+            line.result is None for line in turn.lines.values()
+        ):
+            await self.cards.update()
+            await self._ctx.clock.sleep(WATCH_S)
 
     async def finish_call(self, event: ToolCallFinished) -> None:
         """Show the result of a tool call."""
@@ -251,6 +293,7 @@ class Live:
             del self._turns[key]
             drop = [f"t-{turn.id}", *self._stored(turn, new)]
             self._tell(key, put, drop, busy=False, sessions=True)
+        await self.cards.update()  # those of a stopped turn are closed
         if not turn.start and new and outcome.turn.channel == CHANNEL:
             # By itself, because it waits until no turn of the session is under way.
             self._ctx.spawn(self._entitle(key, new[0].text), name=f"title:{key}")
@@ -282,11 +325,7 @@ class Live:
         key, name = f"{CHANNEL}:{message.chat_id}", message.idempotency_key
         if message.kind in ("progress", "tool_hint"):
             return  # the page shows the work itself
-        if name.startswith(APPROVAL) and (question := self._question(name[len(APPROVAL) :])):
-            self._asked_in[question.id] = key
-            async with self._order:
-                card = partial(self._transcript.question, question, next(self._places))
-                self._tell(key, [await asyncio.to_thread(card)])
+        if name.startswith(APPROVAL) and await self.cards.ask(name[len(APPROVAL) :], key):
             return
         page = await self._gateway.client.sessions.page(key, limit=_PAGE)
         inbound = name.removesuffix(FINAL) if name.endswith(FINAL) else ""
@@ -312,24 +351,14 @@ class Live:
                 del self._said[uuid]
             self._tell(key, [element], [f"u-{uuid}"] if is_over else [], sessions=True)
 
-    def resolve(self, event: ApprovalResolved) -> None:
-        """Remove the card of a question that was answered or has expired."""
-        key = self._asked_in.pop(event.id, event.turn.session_key)
-        self._tell(key, drop=[f"a-{event.id}"])
-
     def picture(self, key: str) -> Picture:
         """Return the live part of a session. It awaits nothing, so that no event is lost."""
         turn = self._turns.get(key)
-        questions = [
-            self._transcript.question(each, LIVE * 2 + number)
-            for number, each in enumerate(self._gateway.operations.questions())
-            if self._asked_in.get(each.id, each.session_key) == key
-        ]
         said = [each.element for each in self._said.values() if each.session == key]
         return Picture(
             event=self._events.last,
             start=turn.start if turn else None,
-            elements=[*said, *(turn.elements.values() if turn else ()), *questions],
+            elements=[*said, *(turn.elements.values() if turn else ()), *self.cards.of(key)],
             is_busy=turn is not None,
         )
 
@@ -351,10 +380,6 @@ class Live:
 
     def _is_in_turn(self, uuid: str) -> bool:
         return any(turn.said == uuid for turn in self._turns.values())
-
-    def _question(self, question_id: str) -> OpenQuestion | None:
-        questions = self._gateway.operations.questions()
-        return next((each for each in questions if each.id == question_id), None)
 
     def _tell(
         self,

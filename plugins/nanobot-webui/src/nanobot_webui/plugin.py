@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from nanobot_core import (
         ApprovalResolved,
+        IterationStarted,
         PluginContext,
         TextStreamed,
         ToolBatchStarted,
@@ -104,6 +105,12 @@ class WebPlugin:
         if live := self._live:
             await live.begin(event)
 
+    @on.before_iteration
+    async def before_iteration(self, event: IterationStarted) -> None:
+        """Show which messages the turn has taken over meanwhile."""
+        if live := self._live:
+            await live.join(event)
+
     @on.on_stream
     async def on_stream(self, event: TextStreamed) -> None:
         """Show what was written."""
@@ -123,10 +130,10 @@ class WebPlugin:
             await live.finish_call(event)
 
     @on.after_approval
-    def after_approval(self, event: ApprovalResolved) -> None:
+    async def after_approval(self, event: ApprovalResolved) -> None:
         """Remove the card of a question."""
         if live := self._live:
-            live.resolve(event)
+            await live.cards.update()
 
     @on.after_turn
     async def after_turn(self, event: TurnOutcome) -> None:

@@ -32,6 +32,7 @@ class Streams:
 
     def __init__(self, ctx: PluginContext) -> None:
         self._events = ctx.shared(Events)
+        self._clock = ctx.clock
         self._open: Counter[str] = Counter()
 
     async def follow(self, request: Request) -> Response:
@@ -71,16 +72,19 @@ class Streams:
                     for event in found:
                         yield f"id: {self._events.id_of(event.number)}\ndata: {event.data}\n\n"
                 elif not await self._news(login):
-                    yield ": beat\n\n"
+                    # A comment would not do: browsers do not tell the page about those.
+                    yield "event: beat\ndata: {}\n\n"
 
     async def _news(self, login: Login) -> bool:
         """Wait for an event or the end of the login; False if neither came before the next beat."""
         async with asyncio.TaskGroup() as group:
+            beat = group.create_task(self._clock.sleep(BEAT_S))
             waits = {
+                beat,
                 group.create_task(self._events.changed.wait()),
                 group.create_task(login.ended.wait()),
             }
-            done, _ = await asyncio.wait(waits, timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
-        return bool(done)
+        return bool(done - {beat})

@@ -93,12 +93,10 @@ class Transcript:
             files=attachments(self._files, notice.media),
         )
 
-    def said(self, uuid: str, place: int, text: str, *, is_waiting: bool) -> JsonObject:
-        """Return the element of a message of the owner that is not stored yet."""
+    def said(self, uuid: str, place: int, text: str, state: str) -> JsonObject:
+        """Return the element of a message of the owner whose turn has not ended."""
         text, files = self._files.split(text)
-        return self._put(
-            "said.html", f"u-{uuid}", place, text=text, files=files, is_waiting=is_waiting
-        )
+        return self._put("said.html", f"u-{uuid}", place, text=text, files=files, state=state)
 
     def live(self, turn_id: str, place: int) -> JsonObject:
         """Return the element in which an answer is written."""
@@ -116,12 +114,12 @@ class Transcript:
         """Return a tool call of an answer that is being written."""
         return {**self._put("tool.html", line.id, line.place, line=line), "in": parent}
 
-    def question(self, question: OpenQuestion, place: int) -> JsonObject:
-        """Return the card of a call that waits for an approval."""
+    def question(self, question: OpenQuestion) -> JsonObject:
+        """Return the card of a call that waits for an approval, below everything else."""
         return self._put(
             "approval.html",
             f"a-{question.id}",
-            place,
+            LIVE * 2 + int(question.expires_at.timestamp()),
             question=question,
             arguments=shown_json(question.arguments, None),
         )

@@ -44,24 +44,6 @@ export async function get(path, query) {
   return answerOf(await fetch(`${path}?${new URLSearchParams(query)}`));
 }
 
-/**
- * Sends until it is accepted: a repeated message with the same id is stored once.
- * @param {string} path
- * @param {object} body
- * @param {number} tries
- */
-export async function insist(path, body, tries = 6) {
-  for (let attempt = 1; ; attempt += 1) {
-    try {
-      return await post(path, body);
-    } catch (error) {
-      const isPassing = !(error instanceof Refused) || error.status >= 500;
-      if (!isPassing || attempt >= tries) throw error;
-      await new Promise((resolve) => setTimeout(resolve, 300 * 2 ** attempt));
-    }
-  }
-}
-
 /** @param {unknown} error */
 export function alarm(error) {
   const place = /** @type {HTMLElement} */ (document.getElementById("alarms"));

@@ -1,10 +1,11 @@
 // The field in which messages are written.
 
-import { alarm, insist, post } from "./api.js";
+import { Refused, alarm, post } from "./api.js";
 import { announce } from "./announce.js";
 import * as complete from "./complete.js";
-import { startFiles, takeFiles } from "./files.js";
+import { giveBack, startFiles, takeFiles } from "./files.js";
 import { toEnd } from "./scroll.js";
+import * as unsent from "./unsent.js";
 
 const chat = /** @type {HTMLElement} */ (document.getElementById("chat"));
 const text = /** @type {HTMLTextAreaElement | null} */ (document.getElementById("text"));
@@ -23,23 +24,33 @@ function keepDraft() {
   else localStorage.removeItem(draftKey());
 }
 
-/** Sends a message, and gives it back to the field if that fails. @param {string} content @param {string[]} files */
+/** Gives a message that is not sent back to the field. @param {{text: string, files: {id: string, name: string}[]}} message */
+function takeBack(message) {
+  if (!text) return;
+  text.value = [text.value, message.text].filter(Boolean).join("\n\n");
+  giveBack(message.files);
+  grow();
+  keepDraft();
+}
+
+/** Sends a message, and gives it back to the field if the gateway refuses it. @param {string} content @param {{id: string, name: string}[]} files */
 export async function send(content, files) {
   const session = String(chat.dataset.key);
+  alarm(null);
+  if (chat.dataset.new) {
+    // Before it is sent, so that it is found again if the page is loaded again meanwhile.
+    chat.dataset.new = "";
+    history.replaceState(null, "", `/chat?s=${encodeURIComponent(session)}`);
+    document.getElementById("welcome")?.remove();
+  }
+  const message = { session, text: content, files };
+  const sent = unsent.send(message, takeBack);
+  toEnd();
   try {
-    alarm(null);
-    await insist("/web/messages", { id: crypto.randomUUID(), session, text: content, files });
-    if (chat.dataset.new) {
-      chat.dataset.new = "";
-      history.replaceState(null, "", `/chat?s=${encodeURIComponent(session)}`);
-      document.getElementById("welcome")?.remove();
-    }
-    toEnd();
+    await sent;
   } catch (error) {
     alarm(error);
-    if (text && !text.value) text.value = content;
-    grow();
-    keepDraft();
+    takeBack(message);
   }
 }
 
@@ -48,7 +59,7 @@ async function submit() {
   const content = text.value.trim();
   if (!content && !document.querySelector("#chips > li")) return;
   const files = takeFiles();
-  if (files === null) return announce("A file is still on its way");
+  if (files === null) return alarm(new Refused("a file is not uploaded yet: wait, try again or remove it", 0));
   text.value = "";
   keepDraft();
   complete.close();
@@ -69,6 +80,7 @@ export function startComposer() {
   if (!text || !form) return;
   startFiles(text);
   text.value ||= localStorage.getItem(draftKey()) ?? "";
+  unsent.resume(String(chat.dataset.key), takeBack);
   grow();
   text.addEventListener("input", () => {
     grow();

@@ -1,39 +1,46 @@
 // Attached files: picked, dropped or pasted; sent in pieces, which go on where they broke off.
 
-import { alarm, answerOf, proof } from "./api.js";
+import { Refused, alarm, answerOf, proof } from "./api.js";
 
 const PIECE = 1024 * 1024;
 const TRIES = 8;
+const FULL = 507;
 const chips = /** @type {HTMLElement} */ (document.getElementById("chips"));
-/** @type {Map<string, {file: string | null, chip: HTMLElement}>} */
+/** @type {Map<string, {file: string | null, name: string}>} */
 const attached = new Map();
 
-/** @param {File} file */
-async function attach(file) {
-  const id = crypto.randomUUID();
+/** @param {string} id @param {string} name @param {HTMLElement} [state] */
+function addChip(id, name, state) {
   const chip = document.createElement("li");
   const label = document.createElement("span");
-  const bar = document.createElement("progress");
   const remove = document.createElement("button");
-  label.textContent = file.name;
-  bar.max = Math.max(file.size, 1);
-  bar.setAttribute("aria-label", `Upload of ${file.name}`);
+  label.textContent = name;
   remove.type = "button";
   remove.className = "plain";
   remove.textContent = "✕";
-  remove.setAttribute("aria-label", `Remove ${file.name}`);
+  remove.setAttribute("aria-label", `Remove ${name}`);
   remove.onclick = () => {
     attached.delete(id);
     chip.remove();
   };
-  chip.append(label, bar, remove);
+  chip.append(label, ...(state ? [state] : []), remove);
   chips.append(chip);
-  attached.set(id, { file: null, chip });
-  await upload(id, file, chip, bar);
+  return chip;
 }
 
-/** @param {string} id @param {File} file @param {HTMLElement} chip @param {HTMLProgressElement} bar */
-async function upload(id, file, chip, bar) {
+/** @param {File} file */
+async function attach(file) {
+  const id = crypto.randomUUID();
+  const bar = document.createElement("progress");
+  bar.max = Math.max(file.size, 1);
+  bar.setAttribute("aria-label", `Upload of ${file.name}`);
+  addChip(id, file.name, bar);
+  attached.set(id, { file: null, name: file.name });
+  await upload(id, file, bar);
+}
+
+/** @param {string} id @param {File} file @param {HTMLProgressElement} bar */
+async function upload(id, file, bar) {
   let at = 0;
   for (let failures = 0; attached.has(id); ) {
     try {
@@ -46,40 +53,49 @@ async function upload(id, file, chip, bar) {
       const entry = attached.get(id);
       if (found.file && entry) {
         entry.file = found.file;
+        bar.closest("li")?.classList.add("ready");
         bar.remove();
-        chip.classList.add("ready");
         return;
       }
     } catch (error) {
       failures += 1;
-      if (error instanceof Error && "status" in error && Number(error.status) < 500) failures = TRIES;
-      if (failures >= TRIES) return failed(id, file, chip, error);
+      // Neither a refusal nor a full disk passes by itself.
+      if (error instanceof Refused && (error.status < 500 || error.status === FULL)) failures = TRIES;
+      if (failures >= TRIES) return failed(id, file, bar, error);
       await new Promise((resolve) => setTimeout(resolve, 250 * 2 ** failures));
     }
   }
 }
 
-/** @param {string} id @param {File} file @param {HTMLElement} chip @param {unknown} error */
-function failed(id, file, chip, error) {
+/** Offers to continue an upload where it broke off. @param {string} id @param {File} file @param {HTMLProgressElement} bar @param {unknown} error */
+function failed(id, file, bar, error) {
   alarm(error);
-  attached.delete(id);
   const again = document.createElement("button");
   again.type = "button";
   again.textContent = "Try again";
   again.onclick = () => {
-    chip.remove();
-    attach(file);
+    alarm(null);
+    again.replaceWith(bar);
+    upload(id, file, bar);
   };
-  chip.querySelector("progress")?.replaceWith(again);
+  bar.replaceWith(again);
 }
 
-/** Ids of the files for the next message; `null` while one is on its way. */
+/** The files for the next message; `null` while one is not there. */
 export function takeFiles() {
-  const found = [...attached.values()].map((each) => each.file);
-  if (found.includes(null)) return null;
+  const found = [...attached.values()].map((each) => ({ id: each.file, name: each.name }));
+  if (found.some((each) => each.id === null)) return null;
   attached.clear();
   chips.replaceChildren();
-  return /** @type {string[]} */ (found);
+  return /** @type {{id: string, name: string}[]} */ (found);
+}
+
+/** Attaches files again that have been uploaded. @param {{id: string, name: string}[]} files */
+export function giveBack(files) {
+  for (const { id, name } of files) {
+    attached.set(id, { file: id, name });
+    addChip(id, name).classList.add("ready");
+  }
 }
 
 /** @param {HTMLTextAreaElement} text */

@@ -21,15 +21,26 @@ export function put(part) {
     if (old && parent.contains(old)) {
       if (old.outerHTML === element.outerHTML) continue;
       keepOpen(old, element);
-      if (old.contains(document.activeElement)) keepFocus(old, element);
-      else old.replaceWith(element);
-      continue;
+      if (old.contains(document.activeElement)) {
+        keepFocus(old, element);
+        continue;
+      }
+      if (placeOf(old) === placeOf(element)) {
+        old.replaceWith(element);
+        continue;
+      }
+      old.remove();
     }
-    const place = placeOf(element);
-    const later = [...parent.children].find((other) => other === end || placeOf(other) > place);
-    parent.insertBefore(element, later ?? null);
+    insert(parent, element);
   }
   if (part.in) parent.querySelector(".working")?.remove();
+}
+
+/** @param {Element} parent @param {Element} element */
+export function insert(parent, element) {
+  const place = placeOf(element);
+  const later = [...parent.children].find((other) => other === end || placeOf(other) > place);
+  parent.insertBefore(element, later ?? null);
 }
 
 /** @param {Element} old @param {Element} element */
@@ -53,12 +64,12 @@ export function drop(ids) {
   for (const id of ids) document.getElementById(id)?.remove();
 }
 
-/** Replaces everything. @param {string} html */
+/** Replaces everything but messages that the gateway does not have yet. @param {string} html */
 export function replaceAll(html) {
   const fresh = elementsOf(html);
   const ids = new Set(fresh.map((element) => element.id));
   for (const element of [...log.children]) {
-    if (element.id && element.hasAttribute("data-place") && !ids.has(element.id)) element.remove();
+    if (element.id && element.hasAttribute("data-place") && !element.matches(".unsent") && !ids.has(element.id)) element.remove();
   }
   for (const element of fresh) put({ id: element.id, place: placeOf(element), html: element.outerHTML });
 }

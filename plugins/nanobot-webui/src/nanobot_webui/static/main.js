@@ -9,6 +9,7 @@ import * as log from "./log.js";
 import { changed, startScrolling } from "./scroll.js";
 import { sessionsChanged, startSessions } from "./sessions.js";
 import { Stream } from "./stream.js";
+import { wakeUp } from "./unsent.js";
 
 const chat = /** @type {HTMLElement} */ (document.getElementById("chat"));
 const older = /** @type {HTMLButtonElement} */ (document.getElementById("older"));
@@ -76,6 +77,7 @@ function showState(state) {
   const place = /** @type {HTMLElement} */ (document.getElementById("connection"));
   place.textContent = WORDS[state];
   place.dataset.state = state;
+  if (state === "connected") wakeUp();
 }
 
 addEventListener("keydown", (event) => {

@@ -3,8 +3,11 @@
 
 import { get } from "./api.js";
 
+const NAME = "nanobot-events";
 const SILENCE_MS = 40_000;
 const LONGEST_MS = 30_000;
+const HIDDEN_MS = 30_000;
+const ANSWER_MS = 300;
 
 /**
  * @typedef {{s?: string, put?: {id: string, in?: string, place: number, html: string}[], drop?: string[], busy?: boolean, sessions?: boolean}} Happening
@@ -24,24 +27,54 @@ export class Stream {
     this.onState = onState;
     this.delay = 500;
     this.isLeader = false;
+    this.isLed = false;
     /** @type {EventSource | null} */
     this.source = null;
-    this.tabs = new BroadcastChannel("nanobot-events");
+    /** @type {AbortController | undefined} */
+    this.waiting = undefined;
+    this.tabs = new BroadcastChannel(NAME);
     this.tabs.onmessage = (message) => this.hear(message.data);
     this.turn = Promise.resolve();
   }
 
   start() {
     this.onState("connecting");
-    if (navigator.locks) {
-      navigator.locks.request("nanobot-events", () => {
-        this.lead();
-        return new Promise(() => {}); // until the tab is closed
-      });
-      // Events that happened before this tab listened to the leading one.
-      this.queue(() => this.catchUp());
-    } else this.lead();
     addEventListener("online", () => this.isLeader && this.connect());
+    // Without a secure context there are no locks, and every tab reads the stream itself.
+    if (!navigator.locks) return this.lead();
+    this.wait();
+    // Events that happened before this tab listened to the leading one.
+    this.queue(() => this.catchUp());
+    document.addEventListener("visibilitychange", () => this.seen());
+  }
+
+  /** Waits until no other tab leads, or takes the lead from it. */
+  wait(isTaken = false) {
+    this.waiting?.abort();
+    this.waiting = isTaken ? undefined : new AbortController();
+    const options = isTaken ? { steal: true } : { signal: this.waiting?.signal };
+    const lead = () => new Promise(() => this.lead()); // until the tab is closed, or another takes the lead
+    navigator.locks.request(NAME, options, lead).catch(() => {
+      if (!this.isLeader) return;
+      this.isLeader = false;
+      this.disconnect();
+      this.wait();
+    });
+  }
+
+  /** The tab is shown or hidden: browsers suspend hidden ones, so one that is seen leads. */
+  seen() {
+    clearTimeout(this.leaving);
+    if (!document.hidden) this.claim();
+    else if (this.isLeader) this.leaving = setTimeout(() => this.tabs.postMessage({ offered: true }), HIDDEN_MS);
+  }
+
+  /** Leads, unless a tab that is seen does. */
+  claim() {
+    if (this.isLeader) return this.source || this.connect();
+    this.isLed = false;
+    this.tabs.postMessage({ asked: true });
+    setTimeout(() => !this.isLed && !this.isLeader && !document.hidden && this.wait(true), ANSWER_MS);
   }
 
   /** Events and reloads happen one after the other. @param {() => Promise<void>} work */
@@ -55,8 +88,8 @@ export class Stream {
   }
 
   connect() {
-    clearTimeout(this.again);
-    this.source?.close();
+    if (!this.isLeader) return;
+    this.disconnect();
     const source = new EventSource(`/web/events?after=${encodeURIComponent(this.after)}`);
     this.source = source;
     source.onopen = () => {
@@ -68,10 +101,18 @@ export class Stream {
       this.watch();
       this.tell({ id: event.lastEventId, data: JSON.parse(event.data) });
     };
-    source.addEventListener("reset", (event) => this.tell({ id: event.lastEventId, reset: true }));
+    source.addEventListener("beat", () => this.watch());
+    source.addEventListener("reset", () => this.tell({ reset: true }));
     // A response other than 200 ends an EventSource for good, so it is always made again.
     source.onerror = () => this.retry();
     this.watch();
+  }
+
+  disconnect() {
+    clearTimeout(this.silence);
+    clearTimeout(this.again);
+    this.source?.close();
+    this.source = null;
   }
 
   watch() {
@@ -80,10 +121,7 @@ export class Stream {
   }
 
   retry() {
-    this.source?.close();
-    this.source = null;
-    clearTimeout(this.silence);
-    clearTimeout(this.again);
+    this.disconnect();
     this.tell({ state: "lost" });
     this.again = setTimeout(() => this.connect(), this.delay * (0.75 + Math.random() / 2));
     this.delay = Math.min(this.delay * 2, LONGEST_MS);
@@ -98,29 +136,36 @@ export class Stream {
 
   /** @param {any} news */
   hear(news) {
-    if (news.state) this.onState(news.state);
+    if (news.asked) this.isLeader && !document.hidden && this.tabs.postMessage({ led: true });
+    else if (news.led) this.isLed = true;
+    else if (news.offered) document.hidden || this.claim();
+    else if (news.state) this.onState(news.state);
     else if (news.reset) this.queue(() => this.reload());
-    else if (news.data) this.queue(async () => this.apply(news.id, news.data));
+    else if (news.data) this.queue(() => this.apply(news.id, news.data));
   }
 
-  /** @param {string} id @param {Happening} data */
-  apply(id, data) {
+  /** Applies an event once, after those before it. @param {string} id @param {Happening} data */
+  async apply(id, data) {
     const [epoch, number] = id.split("-");
     const [known, last] = this.after.split("-");
     if (epoch === known && Number(number) <= Number(last)) return;
-    this.onEvent(data);
+    if (epoch !== known || Number(number) > Number(last) + 1) return this.catchUp();
     this.after = id;
+    this.onEvent(data);
   }
 
   async reload() {
     this.after = await this.onReset();
-    if (this.isLeader && this.source) this.connect();
   }
 
+  /** Gets the events that this tab has missed. */
   async catchUp() {
     const found = await get("/web/since", { after: this.after });
     if (found.reset) await this.reload();
-    else for (const event of found.events) this.apply(event.id, event.data);
+    for (const event of found.events ?? []) {
+      this.after = event.id;
+      this.onEvent(event.data);
+    }
     if (!this.isLeader) this.onState("connected");
   }
 }
