@@ -58,6 +58,7 @@ def test_files_are_pasted_and_dropped_and_one_is_removed(site: Site, page: Page)
         answer = page.context.request.get(f"{site.url}{link.get_attribute('href')}")
         assert answer.text() == f"content of {link.inner_text()}"
     expect(page.locator("#chips > li")).to_have_count(0)
+    expect(page.locator("#title")).to_have_text("four files")
 
 
 def test_an_interrupted_upload_is_continued_and_arrives_once(site: Site, page: Page) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import re
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -177,11 +178,14 @@ class Files:
 
     def _make_room(self) -> None:
         """Delete uploads that nobody continues."""
-        parts = sorted(self._folder.iterdir(), key=lambda each: each.stat().st_mtime)
+        parts: list[tuple[float, Path]] = []
+        for part in list(self._folder.iterdir()):
+            with suppress(FileNotFoundError):  # another upload has just been completed
+                parts.append((part.stat().st_mtime, part))
         too_many = max(0, len(parts) - MAX_UPLOADS + 1)
         oldest_s = self._clock.now().timestamp() - UPLOAD_LIFE_S
-        for place, part in enumerate(parts):
-            if place < too_many or part.stat().st_mtime < oldest_s:
+        for place, (changed_s, part) in enumerate(sorted(parts)):
+            if place < too_many or changed_s < oldest_s:
                 part.unlink(missing_ok=True)
 
     async def _keep(self, upload: str, name: str) -> str:

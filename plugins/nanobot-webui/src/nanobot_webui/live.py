@@ -14,6 +14,7 @@ from markupsafe import Markup
 from nanobot_core import shorten
 from nanobot_webui.cards import Cards
 from nanobot_webui.events import Events
+from nanobot_webui.files import Files
 from nanobot_webui.markdown import to_blocks
 from nanobot_webui.notices import Notice, Notices
 from nanobot_webui.settings import CHANNEL
@@ -119,6 +120,7 @@ class Live:
         self._events = ctx.shared(Events)
         self._transcript = ctx.shared(Transcript)
         self._notices = ctx.shared(Notices)
+        self._files = ctx.shared(Files)
         self._turns: dict[str, _Turn] = {}
         self._said: dict[str, _Said] = {}
         self._places = itertools.count(LIVE)
@@ -299,8 +301,10 @@ class Live:
             self._ctx.spawn(self._entitle(key, new[0].text), name=f"title:{key}")
 
     async def _entitle(self, key: str, text: str) -> None:
-        """Call a new session by the first message."""
-        title = shorten(" ".join(text.split()), MAX_TITLE_CHARS)
+        """Call a new session by the first message, or by its files if it has no text."""
+        text, files = await asyncio.to_thread(self._files.split, text)
+        words = text.split() or [file.name for file in files]
+        title = shorten(" ".join(words), MAX_TITLE_CHARS)
         if title and await self._gateway.client.sessions.set_title(key, title):
             self.announce_sessions()
 
