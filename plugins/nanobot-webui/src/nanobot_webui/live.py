@@ -46,6 +46,7 @@ _TOOLS_AT: Final = 5_000
 MAX_WAITING: Final = 1_000
 MAX_TITLE_CHARS: Final = 60
 WATCH_S: Final = 0.5
+CLOSING_TRIES: Final = 10
 
 
 @dataclass(slots=True, kw_only=True)
@@ -295,10 +296,18 @@ class Live:
             del self._turns[key]
             drop = [f"t-{turn.id}", *self._stored(turn, new)]
             self._tell(key, put, drop, busy=False, sessions=True)
-        await self.cards.update()  # those of a stopped turn are closed
+        await self.cards.update()
+        if self.cards.of(key):
+            self._ctx.spawn(self._close_cards(), name=f"cards:{turn.id}")
         if not turn.start and new and outcome.turn.channel == CHANNEL:
             # By itself, because it waits until no turn of the session is under way.
             self._ctx.spawn(self._entitle(key, new[0].text), name=f"title:{key}")
+
+    async def _close_cards(self) -> None:
+        """Remove the cards of a stopped turn, whose questions are closed after its end."""
+        for _ in range(CLOSING_TRIES):
+            await self._ctx.clock.sleep(WATCH_S)
+            await self.cards.update()
 
     async def _entitle(self, key: str, text: str) -> None:
         """Call a new session by the first message, or by its files if it has no text."""
