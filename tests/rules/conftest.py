@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.rules.checks.source import parse
 
-@pytest.fixture(autouse=True, scope="module")
+
+@pytest.fixture(autouse=True, scope="package")
 def _nothing_to_collect() -> Iterator[None]:
     """Collect what other tests have left, for that may format tracebacks.
 
@@ -20,6 +22,7 @@ def _nothing_to_collect() -> Iterator[None]:
     gc.collect()
     gc.disable()
     yield
+    parse.cache_clear()
     gc.enable()
 
 

@@ -35,6 +35,8 @@ def call_findings(root: Path) -> list[str]:
 
 
 def _uses(source: Source) -> Iterator[tuple[str, int]]:
+    if not any(name.rpartition(".")[2] in source.text for name in HOMES):
+        return
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]

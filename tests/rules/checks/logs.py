@@ -19,6 +19,7 @@ def log_findings(root: Path) -> list[str]:
     return [
         f"{source.path}:{node.lineno}: {complaint}"
         for source in product_sources(root)
+        if "log" in source.text
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Call) and _is_log_call(node)
         if (complaint := _complaint(node))

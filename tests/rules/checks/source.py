@@ -1,20 +1,31 @@
-"""The product's source files, parsed once."""
+"""The product's source files, parsed once, when a rule asks for their tree."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True)
+class Source:
     """One Python file of the product."""
 
     path: str
     """Relative to the repository, with slashes."""
     text: str
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return parse(self.path, self.text)
+
+
+@cache
+def parse(path: str, text: str) -> ast.Module:
+    """Parse a file; all rules share its tree until `parse.cache_clear`."""
+    return ast.parse(text, path)
 
 
 def core_sources(root: Path) -> Iterator[Source]:
@@ -85,5 +96,4 @@ def dotted(node: ast.expr) -> str:
 
 def _parsed(root: Path, folder: Path) -> Iterator[Source]:
     for path in sorted(folder.rglob("*.py")):
-        text = path.read_text("utf-8")
-        yield Source(path.relative_to(root).as_posix(), text, ast.parse(text, str(path)))
+        yield Source(path.relative_to(root).as_posix(), path.read_text("utf-8"))

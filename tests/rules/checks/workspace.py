@@ -43,6 +43,8 @@ def workspace_findings(root: Path) -> list[str]:
 
 
 def _calls(source: Source) -> Iterator[tuple[int, str]]:
+    if "workspace" not in source.text:
+        return
     scopes = [
         node
         for node in ast.walk(source.tree)
