@@ -292,7 +292,7 @@ def belongings() -> Counter[str]:
 
 @pytest.mark.promise(20)
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("streaming", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_telegram_and_files_come_change_and_go_under_load(
     tmp_path: Path, streaming: bool
 ) -> None:
