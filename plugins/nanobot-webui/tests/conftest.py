@@ -247,7 +247,7 @@ def storage(cookie: dict[str, str]) -> StorageState:
     }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def signed_in(site: Site) -> StorageState:
     """The state of a browser that is signed in."""
     return storage(site.cookie())
