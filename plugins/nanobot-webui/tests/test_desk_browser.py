@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nanobot_core import OWNERS_MEMORY, SystemClock
 from nanobot_core.testing import Reply, ScriptedCall
 
 pytest.importorskip("playwright.sync_api")
@@ -21,9 +20,6 @@ pytest.importorskip("nanobot_cron")
 pytest.importorskip("nanobot_usage")
 pytest.importorskip("nanobot_memory")
 from playwright.sync_api import expect
-
-from nanobot_memory.files import MemoryFiles
-from nanobot_memory.versions import keep_edits
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -51,11 +47,6 @@ def site(site_of: type[Site], tmp_path_factory: pytest.TempPathFactory) -> Itera
     workspace = site.home / "workspace"
     workspace.mkdir(parents=True, mode=0o700)
     shutil.copy(Path(__file__).with_name("house.py"), site.home)
-    clock = SystemClock()
-    memory = MemoryFiles(workspace, OWNERS_MEMORY, clock)
-    for text in ("- Name: Anna\n", "- Name: Anna\n- Likes <b>tea</b>\n"):
-        memory.write("USER.md", text)
-        keep_edits(memory, clock.now())
     with site.model as model:
         config: dict[str, Any] = {
             "gateway": {"port": 0, "http": {"requests_per_minute": 100_000}},
@@ -69,6 +60,9 @@ def site(site_of: type[Site], tmp_path_factory: pytest.TempPathFactory) -> Itera
         }
         (site.home / "config.json").write_text(json.dumps(config, indent=2), "utf-8")
         (site.home / "config.json").chmod(0o600)
+        for text in ("- Name: Anna\n", "- Name: Anna\n- Likes <b>tea</b>\n"):
+            (workspace / "USER.md").write_text(text)
+            site.command("memory", "restore")  # keeps the edit as a version; nothing else to do
         try:
             site.start()
             yield site
