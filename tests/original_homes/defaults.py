@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from nanobot_core.config.tree import fold, render_path, walk
 
-EMPTY = (None, "", [], {})
+EMPTY: tuple[object, ...] = (None, "", [], {})
 
 
 def main(venvs: list[str]) -> None:

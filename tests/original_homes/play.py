@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def reply(request: RecordedRequest) -> Reply:
 async def run(program: Path, *arguments: str, answer: str = "n\n") -> None:
     """Run a program as Ada; its failure ends this one."""
     env = {"HOME": str(HOME), "PATH": os.environ["PATH"], "TERM": "dumb", "NO_COLOR": "1"}
-    process = await asyncio.to_thread(
+    work = partial(
         subprocess.run,
         [program, *arguments],
         input=answer,
@@ -98,6 +99,7 @@ async def run(program: Path, *arguments: str, answer: str = "n\n") -> None:
         timeout=240,
         check=False,
     )
+    process = await asyncio.to_thread(work)
     sys.stdout.write(f"$ {program.name} {' '.join(arguments[:1])}: {process.returncode}\n")
     if process.returncode:
         sys.exit(process.stdout[-2000:] + process.stderr[-4000:])

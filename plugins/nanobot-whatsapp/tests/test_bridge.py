@@ -323,6 +323,11 @@ class Prompt(LoginPrompt):
 
     async def note(self, text: str) -> None: ...
 
+    async def show(self, address: str, *, code: str = "", limit_s: float) -> None: ...
+
+    async def pasted(self) -> str:
+        raise NotImplementedError
+
 
 class TestLogin:
     """``nanobot channels login whatsapp``: signs in outside a gateway."""
