@@ -95,6 +95,9 @@ class Person:
             loop = asyncio.get_running_loop()
             self.acting.append(loop.run_in_executor(None, self.act, address))
 
+    async def scan(self, text: str) -> None:
+        raise AssertionError(f"no provider shows a code to scan, but this one showed {text!r}")
+
     async def note(self, text: str) -> None:
         self.notes.append(text)
 
