@@ -28,6 +28,7 @@ for _plugin in NEEDED:
     if find_spec(f"nanobot_{_plugin}") is None:
         pytest.skip(f"nanobot-{_plugin} is not installed", allow_module_level=True)
 
+from nanobot_core import __version__  # noqa: E402 - see above
 from nanobot_core.testing import OpenAIServer, Reply, ScriptedModel  # noqa: E402 - see above
 from nanobot_core.testing.playing import tool_call  # noqa: E402 - see above
 from tests.local_telegram import (  # noqa: E402 - see above
@@ -96,7 +97,7 @@ Nano: You said: lunch?
 Anna in topic 5: @nano_bot of cars
 Nano in topic 5: You said: of cars
 Anna in topic 5: /status@nano_bot
-Nano in topic 5: nanobot 0.1.0
+Nano in topic 5: nanobot VERSION
 
 • Model: m
 • Session: telegram:-100200300:5, 2 messages in context
@@ -282,7 +283,7 @@ async def test_a_group_with_topics_guests_and_an_owner_who_decides(tmp_path: Pat
         await today.ask("/stop@nano_bot", "Stopped", **here)
         await _until(lambda: not _runs("sleep 61.75"))
         await today.ask("@nano_bot awake?", "You said: awake?", **here)
-        assert today.told(group) == IN_A_GROUP
+        assert today.told(group) == IN_A_GROUP.replace("VERSION", __version__)
 
 
 class Dictation:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_core import PluginNotFound, PluginRejected
+from nanobot_core import PluginNotFound, PluginRejected, __version__
 from nanobot_devkit.location import locate_plugin
 from nanobot_devkit.scaffold import Kind
 
@@ -83,7 +83,7 @@ def test_a_single_module_passes_and_needs_no_manifest(
     metadata.mkdir()
     (metadata / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: nanobot-dice\nVersion: 0.1.0\n"
-        "Requires-Dist: nanobot-core>=0.1,<0.2\n",
+        f"Requires-Dist: nanobot-core=={__version__}\n",
         "utf-8",
     )
     (metadata / "entry_points.txt").write_text("[nanobot]\ndice = nanobot_dice\n", "utf-8")

@@ -229,8 +229,8 @@ def test_wheels_of_all_kinds_fit_the_installed_release(
 def test_the_command_names_each_release_and_exits_1_if_one_does_not_fit(
     nanobot: Run, write: Callable[[str, Kind], Path], tmp_path: Path
 ) -> None:
-    wheel = pack(write("hooked", "hook"), "nanobot-core>=0.1,<0.2")
-    data = current() | {"release": "0.2.0"}
+    wheel = pack(write("hooked", "hook"), f"nanobot-core=={__version__}")
+    data = current() | {"release": "0.9.0"}
     data["hooks"].pop("finalize_content")
     (tmp_path / "next.json").write_text(json.dumps(data), "utf-8")
     words = ("plugins", "compat", str(wheel), "--against", __version__, "--against")
@@ -241,12 +241,12 @@ def test_the_command_names_each_release_and_exits_1_if_one_does_not_fit(
 
     assert both.returncode == as_json.returncode == 1
     assert f"nanobot-hooked 0.1.0 fits nanobot-core {__version__}\n" in both.stdout
-    assert "nanobot-hooked 0.1.0 does not fit nanobot-core 0.2.0\n" in both.stdout
-    assert "requires nanobot-core<0.2,>=0.1, so 0.2.0 does not load it" in both.stdout
+    assert "nanobot-hooked 0.1.0 does not fit nanobot-core 0.9.0\n" in both.stdout
+    assert f"requires nanobot-core=={__version__}, so 0.9.0 does not load it" in both.stdout
     releases = json.loads(as_json.stdout)["releases"]
     assert [(each["release"], each["fits"]) for each in releases] == [
         (__version__, True),
-        ("0.2.0", False),
+        ("0.9.0", False),
     ]
     assert {each["rule"] for each in releases[1]["findings"]} == {"requirement", "hook"}
     assert alone.returncode == 0, alone.stdout

@@ -17,7 +17,8 @@ from nanobot_devkit import scaffold
 from nanobot_devkit.findings import check_plugin
 from nanobot_devkit.location import locate_plugin
 from nanobot_devkit.naming import PluginNames
-from nanobot_devkit.scaffold import Kind, core_range, render_files, write_package
+from nanobot_devkit.release import compatible_range
+from nanobot_devkit.scaffold import Kind, render_files, write_package
 
 LIMIT_S = 50.0
 ALL_LIMIT_S = 240.0
@@ -200,7 +201,7 @@ def test_a_new_package_is_complete_and_names_itself(write: Callable[[str, Kind],
 def test_the_range_of_the_core_ends_before_the_next_breaking_release(
     version: str, expected: str
 ) -> None:
-    assert core_range(version) == expected
+    assert compatible_range(version) == expected
 
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nanobot_core import __version__
 from nanobot_core.plugins.index import MANIFEST_FILE
 from tests.integration.install.packages import GATE, TOOL, Bench, Package, tool_manifest
 
@@ -210,7 +211,10 @@ def test_a_plugin_for_another_core_is_refused_with_both_versions(bench: Bench) -
 
     error = refused(bench, "plugins", "add", "nanobot-acme", "--yes")
 
-    assert "nanobot-acme requires nanobot-core>=9, and nanobot-core 0.1.0 is installed" in error
+    assert (
+        f"nanobot-acme requires nanobot-core>=9, and nanobot-core {__version__} is installed"
+        in error
+    )
 
 
 @pytest.mark.long

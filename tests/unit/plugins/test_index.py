@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nanobot_core import __version__
 from nanobot_core.plugins.index import (
     MANIFEST_FILE,
     InstalledPlugin,
@@ -226,7 +227,7 @@ def test_an_id_that_could_name_other_folders_is_refused(
 @pytest.mark.parametrize(
     ("requires", "python", "problem"),
     [
-        (["nanobot-core>=99"], "", "it needs nanobot-core>=99, installed is 0.1.0"),
+        (["nanobot-core>=99"], "", f"it needs nanobot-core>=99, installed is {__version__}"),
         ([], ">=3.99", "it needs Python >=3.99, this is"),
         (["no-such-thing>=1"], "", "it needs no-such-thing, which is not installed"),
         (["pluggy<1"], "", "it needs pluggy<1, installed is"),

@@ -12,7 +12,7 @@ import typer
 
 from nanobot_devkit.code import Misfit, parse_modules
 from nanobot_devkit.contract import contract_misfits
-from nanobot_devkit.release import Release, select_releases, shipped_releases
+from nanobot_devkit.release import Release, compatible_range, select_releases, shipped_releases
 from nanobot_devkit.usage import Usage
 from nanobot_devkit.wheel import CORE, PluginCode, read_wheel
 
@@ -88,7 +88,7 @@ class ParsedCode:
 
 def _range(code: PluginCode, release: Release) -> Iterator[Misfit]:
     if code.core is None:
-        remedy = f'declare it: dependencies = ["{CORE}>=0.1,<0.2"]'
+        remedy = f'declare it: dependencies = ["{CORE}{compatible_range(release.release)}"]'
         yield Misfit("requirement", "METADATA", f"it does not require {CORE}", remedy, True)
     elif not code.core.contains(release.release, prereleases=True):
         message = f"it requires {CORE}{code.core}, so {release.release} does not load it"

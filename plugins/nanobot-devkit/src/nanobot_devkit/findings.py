@@ -11,11 +11,12 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from nanobot_core import __version__
 from nanobot_core.testing import Finding, description_findings
 from nanobot_devkit.compat import ParsedCode
 from nanobot_devkit.faults import place_of_import
 from nanobot_devkit.location import PluginLocation
-from nanobot_devkit.release import select_releases
+from nanobot_devkit.release import compatible_range, select_releases
 from nanobot_devkit.wheel import read_folder
 
 CORE = "nanobot-core"
@@ -58,7 +59,8 @@ def _with_place(finding: Finding, plugin: PluginLocation) -> Finding:
 
 
 def _requirement(distribution: Distribution) -> Iterator[Finding]:
-    remedy = f'declare it in pyproject.toml, such as dependencies = ["{CORE}>=0.1,<0.2"]'
+    example = f"{CORE}{compatible_range(__version__)}"
+    remedy = f'declare it in pyproject.toml, such as dependencies = ["{example}"]'
     for text in distribution.requires or ():
         try:
             requirement = Requirement(text)

@@ -124,6 +124,15 @@ def select_releases(against: Sequence[str]) -> list[Release]:
     return sorted(found.values(), key=lambda each: Version(each.release))
 
 
+def compatible_range(version: str) -> str:
+    """Return the releases of nanobot-core that a plugin written for `version` may use.
+
+    Until 1.0 a minor release may break plugins, afterwards only a major one.
+    """
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return f">={major}.{minor},<{major}.{minor + 1}" if major == 0 else f">={major},<{major + 1}"
+
+
 @cache
 def shipped_releases() -> tuple[Release, ...]:
     """Return the releases that the installed core knows: its own and former ones."""

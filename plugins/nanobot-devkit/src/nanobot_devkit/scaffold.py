@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 
 from nanobot_core import PluginLoadFailed, __version__
 from nanobot_devkit.naming import PluginNames
+from nanobot_devkit.release import compatible_range
 
 Kind: TypeAlias = Literal[
     "tool",
@@ -42,8 +43,8 @@ _REQUIREMENTS: dict[Kind, tuple[str, ...]] = {
     "tool": ("pydantic>=2.8,<3",),
     "channel": ("httpx>=0.28,<1", "pydantic>=2.8,<3"),
     "provider": ("httpx>=0.27",),
-    "search": ("httpx>=0.27", "nanobot-web>=0.1,<0.2"),
-    "skill": ("nanobot-skills>=0.1,<0.2",),
+    "search": ("httpx>=0.27", "nanobot-web"),
+    "skill": ("nanobot-skills",),
     "cli": ("typer>=0.15",),
 }
 """What the code of a kind imports besides nanobot-core."""
@@ -169,8 +170,11 @@ def write_package(names: PluginNames, kind: Kind, folder: Path) -> Path:
 def render_files(names: PluginNames, kind: Kind) -> Iterator[tuple[PurePosixPath, str]]:
     """Yield path and text of every file of the package but the manifest."""
     extra = "[chat]" if kind == "channel" else ""
-    core = f"nanobot-core{extra}{core_range(__version__)}"
-    requirements = (core, *_REQUIREMENTS.get(kind, ()))
+    requirements = [
+        # Our packages share one version.
+        each + compatible_range(__version__) if each.startswith("nanobot-") else each
+        for each in (f"nanobot-core{extra}", *_REQUIREMENTS.get(kind, ()))
+    ]
     values = {
         "id": names.id,
         "distribution": names.distribution,
@@ -194,15 +198,6 @@ def render_files(names: PluginNames, kind: Kind) -> Iterator[tuple[PurePosixPath
         path = PurePosixPath(Template(name.removesuffix(_SUFFIX)).substitute(values))
         text = template.read_text(encoding="utf-8") + (development if name == _README else "")
         yield path, Template(text).substitute(values)
-
-
-def core_range(version: str) -> str:
-    """Return the releases of nanobot-core that a plugin written today may use.
-
-    Until 1.0 a minor release may break plugins, afterwards only a major one.
-    """
-    major, minor = (int(part) for part in version.split(".")[:2])
-    return f">={major}.{minor},<{major}.{minor + 1}" if major == 0 else f">={major},<{major + 1}"
 
 
 def _walk(folder: Traversable, prefix: str = "") -> dict[str, Traversable]:
