@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +14,7 @@ import tempfile
 import time
 import tomllib
 import zipfile
+from collections.abc import Iterable
 from email.parser import HeaderParser
 from pathlib import Path
 
@@ -305,23 +306,139 @@ def without(session: nox.Session, name: str) -> None:
 
 
 @nox.session
-def wheels(session: nox.Session) -> None:
-    """Build every wheel into `dist` and start the program from them."""
+def dist(session: nox.Session) -> None:
+    """Build sdists and wheels into `dist`, and start the program from them; also: `-- REVISION`."""
+    session.install("-c", "constraints.txt", *nox.project.dependency_groups(PYPROJECT, "dist"))
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
-    constrained = ("-c", "constraints.txt")
-    session.install(*constrained, *nox.project.dependency_groups(PYPROJECT, "wheels"))
-    for folder in (ROOT, *plugin_folders(ROOT, PLUGINS)):
-        session.run(
-            "python", "-m", "build", "--wheel", "--no-isolation", "-o", str(dist), str(folder),
-            silent=True,
-        )  # fmt: skip
-    built = sorted(map(str, dist.glob("*.whl")))
-    session.log("built %s", json.dumps([Path(wheel).name for wheel in built]))
-    session.install(*constrained, *built)
+    with tempfile.TemporaryDirectory(prefix="nanobot-") as folder:
+        sources = ROOT
+        if session.posargs:
+            sources = extract(session, session.posargs[0], Path(folder))
+        plugins = sorted(file.parent for file in sources.glob("plugins/*/pyproject.toml"))
+        for project in (sources, *plugins):
+            # It builds the sdist, and the wheel from that, so that both have the same content.
+            session.run(
+                "python", "-m", "build", "--no-isolation", "-o", str(dist), str(project),
+                silent=True,
+            )  # fmt: skip
+    session.run("twine", "check", "--strict", *map(str, sorted(dist.iterdir())), silent=True)
+    built = sorted(dist.glob("*.whl"))
+    session.log("built %s", ", ".join(each.name for each in built))
+    session.install("-c", "constraints.txt", *map(str, built))
     with session.chdir(session.create_tmp()):
         session.run("nanobot", "--version")
         session.run("nanobot", "--help", silent=True)
+
+
+def extract(session: nox.Session, revision: str, folder: Path) -> Path:
+    """Return the files of a revision, below `folder`."""
+    archive = folder / "sources.tar"
+    session.run("git", "archive", f"--output={archive}", revision, external=True)
+    shutil.unpack_archive(archive, folder / "sources", "tar", filter="data")
+    return folder / "sources"
+
+
+def from_dist(session: nox.Session) -> tuple[str, ...]:
+    """Return the options that make an installer take our packages from `dist`, by their names."""
+    # A package index can have other packages of these names.
+    pins = Path(session.create_tmp(), "pins.txt")
+    built = [wheel.name.split("-")[:2] for wheel in sorted((ROOT / "dist").glob("*.whl"))]
+    pins.write_text("".join(f"{name}=={version}\n" for name, version in built), "utf-8")
+    return ("-c", str(pins), "--find-links", str(ROOT / "dist"))
+
+
+COUNT = """
+from importlib.metadata import distributions
+names = {each.name.lower() for each in distributions()} - {"pip", "setuptools"}
+own = sum(name.startswith("nanobot") for name in names)
+print(f"{len(names)} distributions, {own} of them ours")
+"""
+
+
+@nox.session(python=[INTERPRETERS[0], *NEWEST[-1:]])
+def by_name(session: nox.Session) -> None:
+    """Install the packages in `dist` by name, on the oldest and the newest Python, and use them."""
+    options = from_dist(session)
+    session.install(*options, "nanobot-core[standard]")
+    session.run("python", "-c", COUNT)
+    session.run("nanobot", "--version")
+    session.install(*options, "nanobot-core[all]")
+    session.run("python", "-c", COUNT)
+    session.run("python", "-P", str(ROOT / "tests" / "yesterday.py"), "work")
+
+
+@nox.session
+def materials(session: nox.Session) -> None:
+    """Write into `dist` which packages `nanobot-core[all]` brings, with their licences."""
+    session.install("-c", "constraints.txt", *nox.project.dependency_groups(PYPROJECT, "dist"))
+    target = Path(session.create_tmp(), "all")
+    python = str(target / "bin" / "python")
+    session.run("python", "-m", "venv", "--clear", str(target))
+    pip = (python, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    options = (*from_dist(session), "-c", "constraints.txt")
+    session.run(*pip, "install", *options, "nanobot-core[all]", external=True)
+    session.run(*pip, "uninstall", "--yes", "pip", "setuptools", external=True)
+    bill, licences = ROOT / "dist" / "nanobot.cdx.json", ROOT / "dist" / "LICENCES.md"
+    session.run("cyclonedx-py", "environment", "--output-reproducible", python, "-o", str(bill))
+    session.run(
+        "pip-licenses", "--python", python, "--format", "markdown", "--with-urls",
+        "--output-file", str(licences),
+    )  # fmt: skip
+
+
+@nox.session
+def upgrade(session: nox.Session) -> None:
+    """Go on with `dist` in a home that the last release has filled; also: `-- REVISION`."""
+    revision = session.posargs[0] if session.posargs else newest_tag()
+    if not revision:
+        session.skip("there is no release to upgrade from: no tag 'v*' is reachable")
+    program = ("python", "-P", str(ROOT / "tests" / "yesterday.py"))
+    session.install("-c", "constraints.txt", "hatchling", "pip")
+    with tempfile.TemporaryDirectory(prefix="nanobot-") as folder:
+        home, old = Path(folder, "home"), Path(folder, "old")
+        sources = extract(session, revision, Path(folder))
+        session.run(*program, "build", str(sources), str(old), silent=True)
+        chosen = [each for each in old.glob("*.whl") if is_run(each) or "_core-" in each.name]
+        session.install("-c", "constraints.txt", *map(str, chosen))
+        session.run(*program, "fill", str(home))
+        names = [each.name.split("-")[0] for each in chosen]
+        session.install("--upgrade", *from_dist(session), *names)
+        session.run(*program, "go_on", str(home))
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Prepare a release: write `-- VERSION` into all packages, and the changelog."""
+    (version,) = session.posargs
+    file = ROOT / "nanobot_core" / "_version.py"
+    text = file.read_text("utf-8")
+    (old,) = re.findall(r'__version__ = "(.+)"', text)
+    file.write_text(text.replace(f'"{old}"', f'"{version}"'), "utf-8")
+    changes = ((f'\nversion = "{old}"', f'\nversion = "{version}"'), (series(old), series(version)))
+    pages = [*ROOT.glob("docs/plugins/*.md"), ROOT / "README.md"]
+    for file in (*ROOT.glob("plugins/*/pyproject.toml"), *ROOT.glob("tests/strangers/*/*.toml")):
+        replace_all(file, changes if file.is_relative_to(ROOT / "plugins") else changes[1:])
+    for file in pages:
+        replace_all(file, changes[1:])
+    install(session, PLUGINS, "docs")
+    for program in ("hookspecs", "public_names", "published_plugins"):
+        session.run("python", f"docs/_ext/{program}.py")
+    session.run("towncrier", "build", "--yes", "--version", version)
+
+
+def replace_all(file: Path, changes: Iterable[tuple[str, str]]) -> None:
+    """Replace texts in a file."""
+    text = file.read_text("utf-8")
+    for old, new in changes:
+        text = text.replace(old, new)
+    file.write_text(text, "utf-8")
+
+
+def series(version: str) -> str:
+    """Return the range of versions that work together with this one."""
+    major, minor = map(int, version.split(".")[:2])
+    return f">={major}.{minor},<{major}.{minor + 1}" if major == 0 else f">={major},<{major + 1}"
 
 
 def newest_tag() -> str:
@@ -341,10 +458,7 @@ def yesterday(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "hatchling", "packaging", "pip")
     program = ("python", "-P", str(ROOT / "tests" / "yesterday.py"))
     with tempfile.TemporaryDirectory(prefix="nanobot-") as folder:
-        sources = Path(folder, "sources")
-        archive = f"{folder}/sources.tar"
-        session.run("git", "archive", f"--output={archive}", revision, external=True)
-        shutil.unpack_archive(archive, sources, "tar", filter="data")
+        sources = extract(session, revision, Path(folder))
         cores, plugins, failed = {}, {}, []
         for name, root in (("yesterday", sources), ("today", ROOT)):
             dist = Path(folder, name)

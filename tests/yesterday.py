@@ -1,4 +1,4 @@
-"""Wheels of two revisions together: what `nox -s yesterday` builds, compares and runs.
+"""Wheels of two revisions: what `nox -s yesterday` and `nox -s upgrade` build, compare and run.
 
 Each command runs in the environment with the wheels, not in the repository, and uses only what its
 users have: programs, HTTP and files.
@@ -27,6 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 LIMIT_S = 60.0
+SESSION = "cli:upgrade"
 SAID = "yesterday and today"
 TURN = f'write_file {{"path": "a.txt", "content": "{SAID}"}} then read_file {{"path": "a.txt"}}'
 
@@ -61,12 +62,97 @@ def work() -> None:
             check_code(plugin_id)
         said = run("agent", "-m", TURN).stdout
         expect(SAID in said, f"a turn with tools answered {said!r}")
-        with Peer() as peer, gateway(peer.settings):
-            peer.write(TURN)
-            replied = peer.reply()
-            expect(SAID in replied, f"a message to the gateway was answered with {replied!r}")
-            check_plugins("status", {"enabled", "active"})
+        with Peer() as peer:
+            configure(peer.settings)
+            with gateway():
+                peer.write(TURN)
+                replied = peer.reply()
+                expect(SAID in replied, f"a message to the gateway was answered with {replied!r}")
+                check_plugins("status", {"enabled", "active"})
         sys.stdout.write(f"these plugins work: {', '.join(ids)}\n")
+
+
+KEPT = (
+    ("sessions", "list"),
+    ("sessions", "show", SESSION),
+    ("cron", "list"),
+    ("memory", "show"),
+    ("skills", "list"),
+    ("pairing", "list"),
+    ("usage", "--days", "30", "--by", "session"),
+    ("config", "get", "channels"),
+)
+"""Commands with the same answer before and after an upgrade."""
+
+
+def fill(home: Path) -> None:
+    """Make a home with conversations, jobs, memory and skills, and kill its gateway at work."""
+    enter(home)
+    run("onboard", "--yes")
+    with Peer() as peer:
+        configure(peer.settings)
+        peer.write_to(home / "peer.json")
+        run("agent", "-m", TURN, "-s", SESSION)
+        run("memory", "remember", "The dog is called Bello.")
+        run("cron", "add", "Say hello", "--cron", "0 7 1 1 *", "--to", "webhook:kitchen")
+        run("skills", "new", "laundry")
+        with gateway() as process:
+            peer.write(TURN)
+            expect(SAID in peer.reply(), "the first message was not answered")
+            peer.busy = True
+            peer.write("list_dir {}")
+            expect(peer.refused.wait(LIMIT_S), "no answer was sent")
+            # Its outcome is unknown after the end of the gateway, and the second one waits for it.
+            peer.write('exec {"command": "touch began; sleep 100"}')
+            peer.write(TURN)
+            wait_for(home / "workspace" / "began")
+            process.kill()
+            process.wait(LIMIT_S)
+    (home / "kept.json").write_text(json.dumps(kept()))
+
+
+def go_on(home: Path) -> None:
+    """Use a home that another release has filled; nothing in it may be lost."""
+    enter(home)
+    for each in plugin_states("list"):
+        if each["state"] != "enabled":
+            sys.stdout.write(f"{each['id']} is {each['state']}; it is enabled now\n")
+            run("plugins", "enable", each["id"])
+    before, after = json.loads((home / "kept.json").read_text()), kept()
+    for words, text in before.items():
+        expect(after[words] == text, f"nanobot {words}:\n{text}\n{after[words]}")
+    run("config", "check")
+    with Peer(home / "peer.json") as peer, gateway():
+        answers = [peer.reply() for _ in range(3)]
+        expect("list_dir" in answers[0], f"{answers}")
+        expect("interrupted" in answers[1], f"{answers}")
+        expect(SAID in answers[2], f"{answers}")
+        peer.write(TURN)
+        expect(SAID in peer.reply(), "a message after the upgrade was not answered")
+    run("agent", "-m", TURN, "-s", SESSION)
+    shown = run("sessions", "show", SESSION, "--json").stdout
+    expect(shown.count(SAID) > before[f"sessions show {SESSION}"].count(SAID), shown)
+    sys.stdout.write(f"the home goes on: {', '.join(before)}\n")
+
+
+def enter(home: Path) -> None:
+    """Let all commands use this home."""
+    home.mkdir(exist_ok=True)
+    os.environ |= {"HOME": str(home), "NANOBOT_HOME": str(home)}
+    os.chdir(home)
+
+
+def kept() -> dict[str, str]:
+    """Return what the commands print that do not change anything."""
+    return {" ".join(each): run(*each, "--json").stdout for each in KEPT}
+
+
+def wait_for(file: Path) -> None:
+    """Wait until a file exists."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not file.exists():
+        expect(time.monotonic() < deadline_s, f"there is no {file.name}")
+        time.sleep(0.05)
 
 
 def check_code(plugin_id: str) -> None:
@@ -77,20 +163,30 @@ def check_code(plugin_id: str) -> None:
     expect(done.returncode == 0 or (bool(found) and not others), "\n".join(found))
 
 
+def plugin_states(command: str) -> list[dict[str, str]]:
+    """Return what a command says about each plugin."""
+    data = json.loads(run("plugins", command, "--json").stdout)
+    found: list[dict[str, str]] = data if isinstance(data, list) else data["plugins"]
+    return found
+
+
 def check_plugins(command: str, states: set[str]) -> list[str]:
     """Return the ids of all plugins, which must be in one of these states."""
-    data = json.loads(run("plugins", command, "--json").stdout)
-    found = data if isinstance(data, list) else data["plugins"]
+    found = plugin_states(command)
     out = [f"{each['id']}: {each['state']}" for each in found if each["state"] not in states]
     expect(not out, f"plugins {command}: {', '.join(out)}")
     return [each["id"] for each in found]
 
 
-@contextmanager
-def gateway(settings: dict[str, object]) -> Iterator[None]:
-    """Run a gateway, which must start and stop."""
+def configure(settings: dict[str, object]) -> None:
+    """Replace the configuration."""
     Path(os.environ["NANOBOT_HOME"], "config.json").write_text(json.dumps(settings))
     Path(os.environ["NANOBOT_HOME"], "config.yaml").unlink()
+
+
+@contextmanager
+def gateway() -> Iterator[subprocess.Popen[bytes]]:
+    """Run a gateway, which must start, and stop if it is still there."""
     with (
         Path("gateway.log").open("wb") as log,
         subprocess.Popen([*NANOBOT, "gateway"], stdout=log, stderr=log) as process,
@@ -100,9 +196,10 @@ def gateway(settings: dict[str, object]) -> Iterator[None]:
             while run("gateway", "status", check=False).returncode != 0:
                 expect(process.poll() is None, f"no gateway: {Path('gateway.log').read_text()}")
                 expect(time.monotonic() < deadline_s, "the gateway does not start")
-            yield
-            run("gateway", "stop")
-            expect(process.wait(LIMIT_S) == 0, "the gateway did not end normally")
+            yield process
+            if process.poll() is None:
+                run("gateway", "stop")
+                expect(process.wait(LIMIT_S) == 0, "the gateway did not end normally")
         finally:
             if process.poll() is None:
                 process.kill()
@@ -111,12 +208,25 @@ def gateway(settings: dict[str, object]) -> Iterator[None]:
 class Peer:
     """The program at the other end of the webhook channel."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: Path | None = None) -> None:
+        """Make one, or the one again that has written this file."""
+        known = json.loads(file.read_text()) if file else {}
+        self.busy = False
+        self.refused = threading.Event()
+        self._seen = set[str]()
         self._replies = queue.SimpleQueue[str]()
-        self._key = secrets.token_bytes(32)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._key = bytes.fromhex(known["key"]) if known else secrets.token_bytes(32)
+        self._server = ThreadingHTTPServer(("127.0.0.1", known.get("port", 0)), self._handler())
+        self._gateway_port = known.get("gateway_port") or self._free_port()
+
+    def write_to(self, file: Path) -> None:
+        """Write what makes this one again."""
+        known = {"key": self._key.hex(), "port": self._server.server_port}
+        file.write_text(json.dumps({**known, "gateway_port": self._gateway_port}))
+
+    def _free_port(self) -> int:
         with ThreadingHTTPServer(("127.0.0.1", 0), self._handler()) as free:
-            self._gateway_port = free.server_port
+            return free.server_port
 
     def __enter__(self) -> Peer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -175,12 +285,17 @@ class Peer:
                 return str(data["content"])
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        replies = self._replies
+        peer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                replies.put(self.rfile.read(int(self.headers["content-length"])).decode())
-                self.send_response(200)
+                body = self.rfile.read(int(self.headers["content-length"])).decode()
+                if peer.busy:
+                    peer.refused.set()
+                elif self.headers["webhook-id"] not in peer._seen:
+                    peer._seen.add(self.headers["webhook-id"])
+                    peer._replies.put(body)
+                self.send_response(503 if peer.busy else 200)
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
@@ -227,6 +342,10 @@ def main() -> None:
     compare_parser.add_argument("core", type=Path)
     compare_parser.add_argument("plugins", type=Path, nargs="+")
     commands.add_parser("work").set_defaults(command=work)
+    for command in (fill, go_on):
+        home_parser = commands.add_parser(command.__name__)
+        home_parser.set_defaults(command=command)
+        home_parser.add_argument("home", type=Path)
     given = vars(parser.parse_args())
     given.pop("command")(**given)
 
