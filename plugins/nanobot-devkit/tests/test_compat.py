@@ -215,6 +215,15 @@ def test_code_that_does_not_parse_is_named() -> None:
     assert found.startswith("x.py:1 ")
 
 
+@pytest.mark.parametrize(
+    "test", ["if isinstance(e, RateLimited):", "match e:\n  case RateLimited():"]
+)
+def test_a_field_is_not_judged_by_a_class_that_the_code_narrows(test: str) -> None:
+    body = f"def f(e: NanobotError):\n {test}\n   return e.retry_after_s\n"
+
+    assert findings_of(f"from nanobot_core import NanobotError, RateLimited\n{body}") == []
+
+
 def test_wheels_of_all_kinds_fit_the_installed_release(
     write: Callable[[str, Kind], Path],
 ) -> None:

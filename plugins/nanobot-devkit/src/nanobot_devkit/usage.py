@@ -108,7 +108,8 @@ class Usage:
             elif isinstance(inner, (*FUNCTIONS, ast.Lambda)) and inner is not node:
                 for parameter in positional(inner.args):
                     stored[parameter.arg] = 2
-        types = {name: kind for name, kind in types.items() if name not in stored}
+        uncertain = stored.keys() | _narrowed(node)
+        types = {name: kind for name, kind in types.items() if name not in uncertain}
         for inner in ast.walk(node):
             if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Name):
                 name = inner.targets[0].id
@@ -197,6 +198,20 @@ def required_names(arguments: ast.arguments) -> set[str]:
     given = by_position[: len(by_position) - len(arguments.defaults)]
     named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     return {each.arg for each in given} | {each.arg for each, value in named if value is None}
+
+
+def _narrowed(node: _Function) -> set[str]:
+    """Return the names that a function tests for a narrower class."""
+    found: set[str] = set()
+    for inner in ast.walk(node):
+        tested: ast.expr | None = None
+        if isinstance(inner, ast.Match):
+            tested = inner.subject
+        elif isinstance(inner, ast.Call) and ast.unparse(inner.func) == "isinstance" and inner.args:
+            tested = inner.args[0]
+        if isinstance(tested, ast.Name):
+            found.add(tested.id)
+    return found
 
 
 def _has_member(facts: ClassFacts, name: str) -> bool:
