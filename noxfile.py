@@ -345,7 +345,10 @@ def from_dist(session: nox.Session) -> tuple[str, ...]:
     pins = Path(session.create_tmp(), "pins.txt")
     built = [wheel.name.split("-")[:2] for wheel in sorted((ROOT / "dist").glob("*.whl"))]
     pins.write_text("".join(f"{name}=={version}\n" for name, version in built), "utf-8")
-    return ("-c", str(pins), "--find-links", str(ROOT / "dist"))
+    # uv keeps an older file of the same name in its cache.
+    renewed = [arg for name, _ in built for arg in ("--refresh-package", name)]
+    is_uv = session.venv_backend == "uv"
+    return ("-c", str(pins), "--find-links", str(ROOT / "dist"), *(renewed if is_uv else ()))
 
 
 COUNT = """
@@ -376,7 +379,7 @@ def materials(session: nox.Session) -> None:
     python = str(target / "bin" / "python")
     session.run("python", "-m", "venv", "--clear", str(target))
     pip = (python, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    options = (*from_dist(session), "-c", "constraints.txt")
+    options = (*from_dist(session)[:4], "-c", "constraints.txt")
     session.run(*pip, "install", *options, "nanobot-core[all]", external=True)
     session.run(*pip, "uninstall", "--yes", "pip", "setuptools", external=True)
     bill, licences = ROOT / "dist" / "nanobot.cdx.json", ROOT / "dist" / "LICENCES.md"
