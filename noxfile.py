@@ -425,7 +425,7 @@ def release(session: nox.Session) -> None:
     for file in pages:
         replace_all(file, changes[1:])
     install(session, PLUGINS, "docs")
-    for program in ("hookspecs", "public_names", "published_plugins"):
+    for program in ("hookspecs", "public_names", "published_plugins", "generated"):
         session.run("python", f"docs/_ext/{program}.py")
     session.run("towncrier", "build", "--yes", "--version", version)
 

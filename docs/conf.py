@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from nanobot_core import __version__
-
-# Extensions that render pages from the code (hooks, settings) are in _ext and listed below.
-sys.path.insert(0, str(Path(__file__).parent / "_ext"))
-# One of them reads the tests.
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 project = "nanobot"
 author = "nanobot contributors"
@@ -18,7 +10,7 @@ copyright = "2026, nanobot contributors"
 release = __version__
 version = ".".join(release.split(".")[:2])
 
-extensions = ["myst_parser", "generated"]
+extensions = ["myst_parser"]
 exclude_patterns = ["_build", "_ext"]
 root_doc = "index"
 

@@ -76,7 +76,7 @@ def promise_findings(root: Path) -> list[str]:
 
 
 def render_promises(root: Path) -> str:
-    """Return all promises with their tests, as Markdown."""
+    """Return all promises with the files of their tests, as Markdown."""
     proofs = find_proofs(root)
     blocks: list[str] = []
     group = ""
@@ -87,8 +87,8 @@ def render_promises(root: Path) -> str:
         blocks += [f"### {promise.number}. {promise.title}", promise.text]
         if promise.missing:
             blocks.append(f"*Not yet: {promise.missing}.*")
-        found = [proof for proof in proofs if promise.number in proof.numbers]
-        blocks.append("\n".join(f"- {_words(proof.name)}: `{proof.path}`" for proof in found))
+        found = {proof.path for proof in proofs if promise.number in proof.numbers}
+        blocks.append("\n".join(f"- `{path}`" for path in sorted(found)))
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -107,7 +107,3 @@ def _numbers(mark: ast.expr) -> tuple[int, ...]:
         else []
     )
     return tuple(value for value in given if isinstance(value, int))
-
-
-def _words(name: str) -> str:
-    return name.removeprefix("test_").replace("_", " ")

@@ -1,13 +1,14 @@
-"""Replace `<!-- generate: … -->` lines in pages by text rendered from the code.
+"""Writes what pages say about the code: ``python docs/_ext/generated.py``.
 
-This happens before the page is parsed, so that the rendered headings appear in its contents.
+A page marks a place with `<!-- generate: NAME ARGUMENTS -->`; the text follows, and `<!-- end -->`.
+It is in the repository, so that the pages of a clone are complete; a test compares it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hook_reference import (
     render_contract,
@@ -19,9 +20,6 @@ from hook_reference import (
 from promises import render_promises
 from settings_reference import render_core_settings, render_plugin_settings
 
-if TYPE_CHECKING:
-    from sphinx.application import Sphinx
-
 RENDERERS: dict[str, Callable[..., str]] = {
     "contract": render_contract,
     "core-settings": render_core_settings,
@@ -32,28 +30,39 @@ RENDERERS: dict[str, Callable[..., str]] = {
     "plugin-settings": render_plugin_settings,
     "promises": render_promises,
 }
-_MARKER = re.compile(r"^<!-- generate: (.+?) -->$", re.MULTILINE)
+PAGES = Path(__file__).resolve().parents[1]
+_PLACE = re.compile(
+    r"^<!-- generate: (.+?) -->\n(?:\n.*?\n<!-- end -->\n)?", re.MULTILINE | re.DOTALL
+)
 
 
 def expand(text: str) -> str:
-    """Return a page with what its markers stand for.
+    """Return a page with the present text in each place.
 
     Raises:
         KeyError: a marker names no renderer.
     """
-    return _MARKER.sub(_render, text)
+    return _PLACE.sub(_render, text)
 
 
 def _render(match: re.Match[str]) -> str:
     name, *arguments = match[1].split()
-    return RENDERERS[name](*arguments)
+    text = RENDERERS[name](*arguments).strip()
+    return f"<!-- generate: {match[1]} -->\n\n{text}\n\n<!-- end -->\n"
 
 
-def _on_source_read(_app: Sphinx, _docname: str, source: list[str]) -> None:
-    source[0] = expand(source[0])
+def stale() -> dict[str, list[str]]:
+    """Return the lines that the pages lack, by page; those of absent plugins are left alone."""
+    found = {}
+    for page in sorted(PAGES.rglob("*.md")):
+        text = page.read_text("utf-8")
+        known = set(text.splitlines())
+        missing = [line for line in expand(text).splitlines() if line not in known]
+        if missing:
+            found[page.relative_to(PAGES).as_posix()] = missing
+    return found
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the extension."""
-    app.connect("source-read", _on_source_read)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+if __name__ == "__main__":
+    for page in PAGES.rglob("*.md"):
+        page.write_text(expand(page.read_text("utf-8")), "utf-8")

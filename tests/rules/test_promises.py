@@ -42,7 +42,7 @@ def test_the_page_shows_promises_with_their_tests(tmp_path: Path) -> None:
 
     assert promise_findings(root) == []
     assert render_promises(root) == (
-        "## Safety\n\n### 1. Gates\n\nThey refuse.\n\n- a gate refuses: `plugins/a/tests/test_a.py`"
+        "## Safety\n\n### 1. Gates\n\nThey refuse.\n\n- `plugins/a/tests/test_a.py`"
         "\n\n### 2. Locks\n\nThey hold.\n\n*Not yet: there is no lock yet.*"
     )
 
