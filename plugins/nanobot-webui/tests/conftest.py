@@ -9,8 +9,10 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
+import venv
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +37,15 @@ window.hacked = () => console.error("hacked");
 
 _EXPECTED = ("ERR_CONNECTION", "status of 409", "status of 422")
 """Of tests that cut the connection, and of forms that are refused."""
+
+
+_LEAN = [
+    "--disable-gpu",
+    "--in-process-gpu",
+    "--renderer-process-limit=1",
+    "--disable-features=SpareRendererForSitePerProcess,BackForwardCache",
+]
+"""Fewer processes: starting those of Chromium costs more than the tests that use them."""
 
 
 def until(holds: Callable[[], object], limit_s: float = LIMIT_S) -> None:
@@ -95,17 +106,26 @@ class Site:
     Attributes:
         home: nanobot's folder.
         model: what its model answers.
+        python: interpreter of its commands.
+        variables: further environment variables of its commands.
     """
 
     home: Path
     model: Model = field(default_factory=Model)
+    python: str = sys.executable
+    variables: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment of its commands."""
         home = str(self.home)
-        return {"HOME": str(self.home.parent), "NANOBOT_HOME": home, "PATH": os.environ["PATH"]}
+        return {
+            "HOME": str(self.home.parent),
+            "NANOBOT_HOME": home,
+            "PATH": os.environ["PATH"],
+            **self.variables,
+        }
 
     @property
     def url(self) -> str:
@@ -114,7 +134,7 @@ class Site:
     def command(self, *words: str) -> str:
         """Run ``nanobot`` and return what it prints."""
         done = subprocess.run(
-            [sys.executable, "-m", "nanobot_core", *words],
+            [self.python, "-m", "nanobot_core", *words],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -139,7 +159,7 @@ class Site:
     def start(self) -> None:
         """Start the gateway and wait until it answers."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nanobot_core", "gateway"],
+            [self.python, "-m", "nanobot_core", "gateway"],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -201,6 +221,71 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
+def check(page: Page) -> None:
+    """Check with axe, and that nothing is too wide: light on a phone, and dark at a desktop.
+
+    The second time, only with the rules whose result can differ.
+    """
+    api = pytest.importorskip("axe_playwright_python.sync_playwright")
+    faults = {"resultTypes": ["violations"]}
+    other = {"type": "rule", "values": ["color-contrast", "scrollable-region-focusable"]}
+    for scheme, width, options in (
+        ("light", 390, faults),
+        ("dark", 1280, {**faults, "runOnly": other}),
+    ):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.set_viewport_size({"width": width, "height": 850})
+        found = api.Axe().run(page, options=options)
+        assert found.violations_count == 0, f"{page.url}: {found.generate_report()}"
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), page.url
+
+
+@pytest.fixture(scope="session")
+def check_access() -> Callable[[Page], None]:
+    """Checks what a page shows now; skips the test without axe."""
+    return check
+
+
+@pytest.fixture(scope="session")
+def desk_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A gateway with something on each page of the desk, in an environment of its own.
+
+    Tests may install packages there, from the folder ``wheels`` beside its home.
+    """
+    for name in ("openai", "files", "cron", "usage", "memory"):
+        pytest.importorskip(f"nanobot_{name}")
+    folder = tmp_path_factory.mktemp("desk")
+    venv.create(folder / "env", with_pip=False, symlinks=True)
+    place = sysconfig.get_path("purelib", vars={"base": str(folder / "env")})
+    here = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in here)
+    Path(place, "base.pth").write_text(lines)
+    (folder / "wheels").mkdir()
+    variables = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(folder / "wheels"),
+        "PIP_CONFIG_FILE": os.devnull,
+    }
+    python = str(folder / "env/bin/python")
+    site = Site(folder / "home", python=python, variables=variables)
+    workspace = site.home / "workspace"
+    workspace.mkdir(parents=True, mode=0o700)
+    shutil.copy(Path(__file__).with_name("house.py"), site.home)
+    with site.model as model:
+        config = json.loads(Path(__file__).with_name("house.json").read_text("utf-8"))
+        config["providers"]["custom"]["api_base"] = model.url
+        (site.home / "config.json").write_text(json.dumps(config, indent=2), "utf-8")
+        (site.home / "config.json").chmod(0o600)
+        for text in ("- Name: Anna\n", "- Name: Anna\n- Likes <b>tea</b>\n"):
+            (workspace / "USER.md").write_text(text)
+            site.command("memory", "restore")  # keeps the edit as a version; nothing else to do
+        try:
+            site.start()
+            yield site
+        finally:
+            site.kill()
+
+
 @pytest.fixture(scope="session")
 def run_site() -> Callable[..., AbstractContextManager[Site]]:
     """Runs a gateway of its own; this file cannot be imported."""
@@ -222,7 +307,7 @@ def browser() -> Iterator[Browser]:
         pytest.skip("there is no chromium; on Debian: apt-get install chromium")
     api.expect.set_options(timeout=LIMIT_S * 1_000)
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable)
+        browser = playwright.chromium.launch(executable_path=executable, args=_LEAN)
         yield browser
         browser.close()
 

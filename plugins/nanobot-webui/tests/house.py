@@ -15,11 +15,13 @@ from pydantic import Field, SecretStr
 from nanobot_core import (
     AsgiApp,
     Channel,
+    ChannelError,
     ChannelSettings,
     ChannelSpec,
     DeliveryError,
     InboundMessage,
     Inbox,
+    LoginPrompt,
     Mount,
     OutboundMessage,
     Panel,
@@ -83,6 +85,16 @@ class PigeonChannel(Channel):
 
     async def stop(self) -> None:
         self._loft.inbox = None
+
+    async def login(self, prompt: LoginPrompt | None = None) -> str:
+        if prompt is None:
+            return "a pigeon"
+        await prompt.show("https://pigeons.example/link", code="COO-7", limit_s=300)
+        await prompt.note("Which pigeon <b>is</b> it?")
+        name = await prompt.pasted()
+        if name != "Charlie":
+            raise ChannelError(f"there is no pigeon '{name}'")
+        return f"the pigeon {name}"
 
     async def send(self, message: OutboundMessage) -> None:
         if self._fog.exists():

@@ -6,14 +6,12 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
     from conftest import Site
 
 PAGES = (
@@ -23,6 +21,7 @@ PAGES = (
     "/desk/settings",
     "/desk/letters",
     "/desk/log",
+    "/desk/install",
     "/desk/section?path=agents",
     "/desk/section?path=channels.web",
     "/desk/panel?plugin=cron&id=jobs",
@@ -72,7 +71,7 @@ def test_every_page_needs_a_login(site: Site) -> None:
     for path in PAGES:
         answer = httpx.get(f"{site.url}{path}", trust_env=False)
         assert (answer.status_code, answer.headers["location"]) == (303, "/login")
-    for path in ("approvals", "plugins", "letters", "section", "panel"):
+    for path in ("approvals", "plugins", "letters", "section", "panel", "install", "sign-in"):
         answer = httpx.post(f"{site.url}/desk/{path}", data={"id": "x"}, trust_env=False)
         assert answer.status_code in (401, 403)
 
@@ -80,7 +79,7 @@ def test_every_page_needs_a_login(site: Site) -> None:
 def test_a_form_without_the_token_does_nothing(client: Client) -> None:
     before = config(client.site)
 
-    for path in ("approvals", "plugins", "letters", "section", "panel"):
+    for path in ("approvals", "plugins", "letters", "section", "panel", "install", "sign-in"):
         answer = client.send(f"/desk/{path}", "", id="usage", change="disable", confirmed="yes")
         assert answer.status_code == 403
 
@@ -173,6 +172,56 @@ def test_an_action_of_a_panel_is_done_if_it_is_offered(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("--index-url=http://evil.example", "not the name of a distribution"),
+        ("-r /etc/passwd", "not the name of a distribution"),
+        ("nanobot-acme\n--pre", "not the name of a distribution"),
+        ("nanobot-acme --pre", "not the name of a distribution"),
+        ("../wheel", "not the name of a distribution"),
+        ("nanobot-acme @ https://evil.example/x.whl", "in the terminal only"),
+        ("nanobot_acme.whl", "in the terminal only"),
+        (" ", "Expected a name"),
+        ("x" * 201, "Expected a name"),
+    ],
+)
+def test_what_is_not_a_name_is_not_installed(client: Client, name: str, reason: str) -> None:
+    page = client.get("/desk/install")
+
+    answer = client.send("/desk/install", page, do="plan", requirement=name)
+
+    assert reason in answer.text
+    assert 'data-busy="yes"' not in answer.text
+
+
+def test_a_plan_that_nobody_has_seen_is_not_installed(client: Client) -> None:
+    page = client.get("/desk/install")
+
+    answer = client.send("/desk/install", page, do="install", digest="0" * 64)
+
+    assert "nothing was installed" in answer.text
+
+
+def test_a_sign_in_of_an_unknown_channel_is_an_error_page(client: Client) -> None:
+    page = client.get("/desk/install")
+
+    for channel in ("none", "web", "<script>", ""):
+        assert client.http.get("/desk/sign-in", params={"channel": channel}).status_code == 404
+        answer = client.send("/desk/sign-in", page, do="begin", channel=channel)
+        assert answer.status_code == 404
+        assert "<script>" not in answer.text
+
+
+def test_an_answer_to_a_sign_in_that_has_ended_is_refused(client: Client) -> None:
+    pytest.importorskip("nanobot_telegram")
+    page = client.get("/desk/install")
+
+    answer = client.send("/desk/sign-in", page, do="answer", channel="telegram", text="x")
+
+    assert "This sign-in has ended." in answer.text
+
+
+@pytest.mark.parametrize(
     ("path", "status"),
     [
         ("/desk/panel?plugin=cron&id=none", 404),
@@ -191,18 +240,3 @@ def test_what_does_not_exist_is_an_error_page(client: Client, path: str, status:
 def test_secrets_are_on_no_page(client: Client) -> None:
     for path in PAGES:
         assert "correct horse" not in client.get(path)
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_pages_are_accessible(page: Page, width: int, scheme: Literal["light", "dark"]) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page.emulate_media(color_scheme=scheme)
-    page.set_viewport_size({"width": width, "height": 850})
-
-    for path in PAGES:
-        page.goto(path)
-        found = axe.run(page)
-        assert found.violations_count == 0, f"{path}: {found.generate_report()}"
-        wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
-        assert not wide, path

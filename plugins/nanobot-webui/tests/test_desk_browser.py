@@ -4,70 +4,42 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
 from nanobot_core.testing import Reply, ScriptedCall
 
 pytest.importorskip("playwright.sync_api")
-pytest.importorskip("nanobot_openai")
-pytest.importorskip("nanobot_files")
-pytest.importorskip("nanobot_cron")
-pytest.importorskip("nanobot_usage")
-pytest.importorskip("nanobot_memory")
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, StorageState
 
     from conftest import Site
 
+    Open: TypeAlias = Callable[..., AbstractContextManager[Page]]
+
 pytestmark = pytest.mark.timeout(120)
 SECRETS = ("swordfish-4711", "hunter2-horses", "skeleton-key-99")
-HOUSE: dict[str, Any] = {
-    "name": "hut",
-    "motto": "dry\nand warm",
-    "alarm": SECRETS[0],
-    "spare": SECRETS[1],
-    "doors": {"front": "oak", "count": 3, "garage.big": "steel", "open": True, "code": "5"},
-    "keys": {"cellar": SECRETS[2]},
-    "guests": {"Anna": "friend"},
-    "paint": {"${wall}": "a"},
-}
+HOUSE: dict[str, Any] = json.loads(Path(__file__).with_name("house.json").read_text("utf-8"))[
+    "house"
+]
 
 
 @pytest.fixture(scope="module")
-def site(site_of: type[Site], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A gateway with something on each page."""
-    site = site_of(tmp_path_factory.mktemp("desk") / "home")
-    workspace = site.home / "workspace"
-    workspace.mkdir(parents=True, mode=0o700)
-    shutil.copy(Path(__file__).with_name("house.py"), site.home)
-    with site.model as model:
-        config: dict[str, Any] = {
-            "gateway": {"port": 0, "http": {"requests_per_minute": 100_000}},
-            "agents": {"defaults": {"model": "custom/m", "timezone": "UTC"}},
-            "providers": {"custom": {"api_base": model.url, "api_key": "sk-planted-1234"}},
-            "channels": {"pigeon": {"enabled": True, "allow_from": ["7"]}},
-            "owner": ["pigeon:7"],
-            "plugins": {"local": ["house.py"]},
-            "tools": {"approval": [{"tool": "write_file", "action": "ask"}]},
-            "house": HOUSE,
-        }
-        (site.home / "config.json").write_text(json.dumps(config, indent=2), "utf-8")
-        (site.home / "config.json").chmod(0o600)
-        for text in ("- Name: Anna\n", "- Name: Anna\n- Likes <b>tea</b>\n"):
-            (workspace / "USER.md").write_text(text)
-            site.command("memory", "restore")  # keeps the edit as a version; nothing else to do
-        try:
-            site.start()
-            yield site
-        finally:
-            site.kill()
+def site(desk_site: Site) -> Site:
+    return desk_site
+
+
+@pytest.fixture(scope="module")
+def page(site: Site, signed_in: StorageState, open_page: Open) -> Iterator[Page]:
+    """One page for all tests, because contexts and processes of Chromium cost the most."""
+    with open_page(site, signed_in) as page:
+        yield page
 
 
 def config(site: Site) -> dict[str, Any]:
@@ -97,14 +69,14 @@ def write(page: Page, text: str) -> None:
     expect(page.get_by_role("status")).to_have_text(f"Sent: {text}.")
 
 
-def wait_for(page: Page, path: str, what: Locator, count: int = 1) -> None:
-    """Load a page until it shows something that is done meanwhile."""
+def wait_for(page: Page, path: str, what: Locator, pattern: str, count: int = 1) -> None:
+    """Load a page once its source has a pattern so often, and expect the elements."""
+    for _ in range(200):
+        # Without rendering, which costs far more.
+        if len(re.findall(pattern, page.request.get(path).text())) >= count:
+            break
+        page.wait_for_timeout(50)
     page.goto(path)
-    for _ in range(100):
-        if what.count() == count:
-            return
-        page.wait_for_timeout(100)
-        page.reload()
     expect(what).to_have_count(count)
 
 
@@ -293,7 +265,7 @@ def asked(site: Site, page: Page, content: str) -> Locator:
     )
     (site.home / "workspace/note.txt").unlink(missing_ok=True)
     write(page, "note")
-    wait_for(page, "/desk/approvals", page.locator(".card"))
+    wait_for(page, "/desk/approvals", page.locator(".card"), 'class="card"')
     return page.locator(".card")
 
 
@@ -320,7 +292,8 @@ def test_a_double_click_allows_a_call_once(site: Site, page: Page) -> None:
     card.get_by_role("button", name="Allow once").dblclick()
     expect(page.get_by_role("status")).to_contain_text("Allowed")
     file = site.home / "workspace/note.txt"
-    wait_for(page, "/desk/approvals", page.get_by_text("No tool call waits for you."))
+    nothing = "No tool call waits for you."
+    wait_for(page, "/desk/approvals", page.get_by_text(nothing), nothing)
     for _ in range(100):
         if file.exists():
             break
@@ -334,7 +307,7 @@ def test_dead_letters_are_tried_again_and_deleted(site: Site, page: Page) -> Non
     fog.touch()
     write(page, "hello")
     write(page, "hello")
-    wait_for(page, "/desk/letters", page.locator(".card"), 2)
+    wait_for(page, "/desk/letters", page.locator(".card"), 'class="card"', 2)
     expect(page.locator(".card").first).to_contain_text("lost in the <b>fog</b>")
     expect(page.locator(".card pre").first).to_contain_text("You said: hello")
     fog.unlink()
@@ -356,7 +329,7 @@ def test_a_job_is_paused_resumed_run_and_removed(site: Site, page: Page) -> None
     )
     write(page, "job")
     row = page.get_by_role("row", name="Greeting")
-    wait_for(page, "/desk/panel?plugin=cron&id=jobs", row)
+    wait_for(page, "/desk/panel?plugin=cron&id=jobs", row, "<td>Greeting</td>")
     expect(row).to_contain_text("every 2 hours")
     row.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("status")).to_contain_text("Disabled job")
@@ -366,8 +339,9 @@ def test_a_job_is_paused_resumed_run_and_removed(site: Site, page: Page) -> None
     row.get_by_role("button", name="Run now").click()
     page.get_by_role("button", name="Yes").click()
     expect(page.get_by_role("status")).to_contain_text("runs now")
-    ran = row.filter(has_text=re.compile("ok, |done, |completed, "))
-    wait_for(page, "/desk/panel?plugin=cron&id=jobs", ran)
+    ran = "ok, |done, |completed, "
+    row_of_it = row.filter(has_text=re.compile(ran))
+    wait_for(page, "/desk/panel?plugin=cron&id=jobs", row_of_it, ran)
     row.get_by_role("link", name="History").click()
     expect(page.get_by_role("heading", name="Greeting")).to_be_visible()
     page.get_by_role("button", name="Remove").click()
@@ -409,7 +383,7 @@ def test_bars_and_their_table_agree(site: Site, page: Page) -> None:
 def test_usage_has_a_bar_for_today(site: Site, page: Page) -> None:
     write(page, "hello")
     calls = page.get_by_role("row", name="custom/m")
-    wait_for(page, "/desk/panel?plugin=usage&id=usage&view=7", calls)
+    wait_for(page, "/desk/panel?plugin=usage&id=usage&view=7", calls, "custom/m")
     assert heights(page) == [0, 0, 0, 0, 0, 0, 100]
     today = page.locator(".bars title").last.text_content() or ""
     words = today.partition(": ")[2]
@@ -435,6 +409,9 @@ PAGES = (
     "/desk/log",
     "/desk/section?path=house",
     "/desk/section?path=agents",
+    "/desk/section?path=channels.web",
+    "/desk/install",
+    "/desk/sign-in?channel=pigeon",
     "/desk/panel?plugin=cron&id=jobs",
     "/desk/panel?plugin=memory&id=memory",
     "/desk/panel?plugin=usage&id=usage",
@@ -442,21 +419,17 @@ PAGES = (
 )
 
 
-def test_every_page_is_accessible_and_has_no_secret(site: Site, page: Page) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+def test_every_page_is_accessible_and_has_no_secret(
+    site: Site, page: Page, check_access: Callable[[Page], None]
+) -> None:
     (site.home / "workspace/fog").touch()
     asked(site, page, "x" * 300)
     write(page, "hello")
-    wait_for(page, "/desk/letters", page.locator(".card"), 2)  # the question, too
+    # The question, too.
+    wait_for(page, "/desk/letters", page.locator(".card"), 'class="card"', 2)
 
     for path in PAGES:
         page.goto(path)
         for secret in (*SECRETS, "sk-planted-1234", "new-alarm-code"):
             assert secret not in page.content()
-        for scheme, width in (("light", 390), ("dark", 1280)):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            page.set_viewport_size({"width": width, "height": 850})
-            found = axe.run(page)
-            assert found.violations_count == 0, f"{path}: {found.generate_report()}"
-            wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
-            assert not wide, path
+        check_access(page)

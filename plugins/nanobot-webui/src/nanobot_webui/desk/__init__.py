@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nanobot_webui.desk.channels import ChannelPages
 from nanobot_webui.desk.configuration import ConfigurationPages
 from nanobot_webui.desk.frame import Frame
+from nanobot_webui.desk.installing import InstallPages
 from nanobot_webui.desk.operating import OperatingPages
 from nanobot_webui.desk.panels import PanelPages
 
@@ -20,6 +22,8 @@ def desk_routes(ctx: PluginContext) -> list[Route]:
     frame = Frame(ctx)
     return [
         *OperatingPages(frame).routes(),
+        *InstallPages(frame, ctx).routes(),
+        *ChannelPages(frame, ctx).routes(),
         *ConfigurationPages(frame).routes(),
         *PanelPages(frame).routes(),
     ]

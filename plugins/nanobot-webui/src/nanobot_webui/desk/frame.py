@@ -26,6 +26,12 @@ CONFIRMED: Final = "confirmed"
 """Field of a form whose question the owner has answered."""
 MAX_NOTICE_CHARS: Final = 4_000
 MAX_TITLE_CHARS: Final = 60
+_PARENTS: Final = {
+    "/desk/install": "/desk/plugins",
+    "/desk/section": "/desk/settings",
+    "/desk/sign-in": "/desk",
+}
+"""Pages that are not in the menu, and the place that is marked for them."""
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~.-]+)+/?")
 _PLACES: Final = (
     ("Overview", "/desk"),
@@ -85,8 +91,9 @@ class Frame:
             for each in await self.panels()
         ]
         here = f"{request.url.path}?{request.url.query}"
+        place = _PARENTS.get(request.url.path, request.url.path)
         menu = [
-            (label, path, here.startswith(path) if "?" in path else path == request.url.path)
+            (label, path, here.startswith(path) if "?" in path else path == place)
             for label, path in (*_PLACES, *panels, *self._plugin_pages())
         ]
         shown: dict[str, object] = {"menu": menu, "notice": notice, **values}

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from nanobot_core import InboundMessage, PluginChange
 from nanobot_webui.access import read_form
+from nanobot_webui.desk.channels import sign_in_channels
 from nanobot_webui.desk.frame import CONFIRMED, one
 
 if TYPE_CHECKING:
@@ -51,11 +52,16 @@ class OperatingPages:
     async def overview(self, request: Request) -> Response:
         """Show the state of the gateway, of channels and of services."""
         gateway = self._frame.gateway
+        status = await gateway.status()
+        channels = sign_in_channels(gateway.operations)
+        running = {each.name for each in status.running if each.kind == "channel"}
         return await self._frame.page(
             request,
             "overview.html",
-            status_of=await gateway.status(),
+            status_of=status,
             questions=len(gateway.operations.questions()),
+            channels=channels,
+            idle=[name for name in channels if name not in running],
         )
 
     async def approvals(self, request: Request) -> Response:
