@@ -92,9 +92,10 @@ def _configured(options: Options, *, is_running: bool) -> list[tuple[str, str, s
     rows = []
     for plugin, declaration in agent.plugins.declared("channels"):
         section = agent.loaded.settings.section(f"channels.{declaration.name}")
-        if section is None:
+        # A channel that knows its owner runs without a section.
+        if section is None and not declaration.detail.get("owner_id"):
             state = f"not configured: add channels.{declaration.name} to the configuration"
-        elif section.get("enabled", True) is not True:
+        elif section is not None and section.get("enabled", True) is not True:
             state = "disabled"
         elif is_running:
             state = "enabled after the gateway started: run nanobot gateway reload"

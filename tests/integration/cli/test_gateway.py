@@ -282,6 +282,18 @@ def test_a_gateway_without_channels_says_which_there_are(nanobot: CommandLine) -
     assert "enabled after the gateway started: run nanobot gateway reload" in " ".join(told.split())
 
 
+def test_a_channel_that_needs_no_section_is_enabled(nanobot: CommandLine) -> None:
+    pytest.importorskip("nanobot_webui")
+    config = CONFIG.replace("[scripted, extras]", "[scripted, http, webui]")
+    for section, state in (
+        ("", "enabled; the gateway is not running"),
+        ("channels: {web: {enabled: false}}\n", "disabled"),
+    ):
+        nanobot.configure(f"{config}{GATEWAY}{section}")
+        rows = json.loads(nanobot("channels", "status", "--json").stdout)
+        assert {row["name"]: row["state"] for row in rows} == {"web": state}
+
+
 def test_doctor_names_the_channels_of_the_gateway_that_have_failed(nanobot: CommandLine) -> None:
     pytest.importorskip("nanobot_telegram")
     config = CONFIG.replace("[scripted, extras]", "[scripted, telegram]")
