@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from nanobot_core import Channel, ChannelCapabilities, DeliveryError, SessionError
 from nanobot_webui.access import Logins
 from nanobot_webui.live import Live
+from nanobot_webui.notices import MAX_CHARS
 from nanobot_webui.settings import CHANNEL
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class WebChannel(Channel):
 
     name = CHANNEL
     capabilities = ChannelCapabilities(
-        max_message_chars=1_000_000,
+        max_message_chars=MAX_CHARS,
         markdown="markdown",
         buttons=True,
         media=("image", "audio", "video", "file"),

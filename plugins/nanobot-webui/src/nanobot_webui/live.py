@@ -16,7 +16,7 @@ from nanobot_webui.cards import Cards
 from nanobot_webui.events import Events
 from nanobot_webui.files import Files
 from nanobot_webui.markdown import to_blocks
-from nanobot_webui.notices import Notice, Notices
+from nanobot_webui.notices import Notice, Notices, parts_of
 from nanobot_webui.settings import CHANNEL
 from nanobot_webui.transcript import LIVE, ToolLine, Transcript, shortened, shown_json
 
@@ -348,21 +348,20 @@ class Live:
         said = self._said.get(uuid)
         if said and said.text.startswith("/"):
             text = f"`{said.text.splitlines()[0].replace('`', '')}`\n\n{text}"
-        notice = await self._notices.add(
-            Notice(
-                id=name or f"{key} {self._ctx.clock.now().isoformat()}",
-                session=key,
-                after=page.total if page else 0,
-                text=text,
-                media=message.media,
-            )
+        notice = Notice(
+            id=name or f"{key} {self._ctx.clock.now().isoformat()}",
+            session=key,
+            after=page.total if page else 0,
+            text=text,
+            media=message.media,
         )
+        kept = await self._notices.add(*await asyncio.to_thread(parts_of, notice))
         async with self._order:
-            element = await asyncio.to_thread(self._transcript.notice, notice)
+            elements = await asyncio.to_thread(lambda: [*map(self._transcript.notice, kept)])
             is_over = said is not None and not self._is_in_turn(uuid)
             if is_over:
                 del self._said[uuid]
-            self._tell(key, [element], [f"u-{uuid}"] if is_over else [], sessions=True)
+            self._tell(key, elements, [f"u-{uuid}"] if is_over else [], sessions=True)
 
     def picture(self, key: str) -> Picture:
         """Return the live part of a session. It awaits nothing, so that no event is lost."""

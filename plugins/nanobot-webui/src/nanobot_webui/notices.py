@@ -6,11 +6,12 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from nanobot_core import finish_in_thread
+from nanobot_core.chat import RichText, split_rich
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext
@@ -19,6 +20,8 @@ _T = TypeVar("_T")
 MAX_NOTICES: Final = 5_000
 """Notices of all chats together; the oldest are dropped."""
 MAX_SHOWN: Final = 200
+MAX_CHARS: Final = 50_000
+"""Longer notices are shown in parts, so that showing one does not keep a browser busy."""
 _SCHEMA: Final = """
     CREATE TABLE IF NOT EXISTS notices (
         number INTEGER PRIMARY KEY,
@@ -53,6 +56,26 @@ class Notice:
     number: int = 0
 
 
+def parts_of(notice: Notice) -> Sequence[Notice]:
+    """Return a notice in parts of at most `MAX_CHARS`, the files with the last one.
+
+    Parts end after a line feed or a space where they can. All have ids that follow from that of the
+    notice, so that a repeated one is recognised.
+    """
+    texts = [part.text for part in split_rich(RichText(notice.text), MAX_CHARS, _characters)]
+    if len(texts) < 2:
+        return [notice]
+    parts = [
+        replace(notice, id=f"{notice.id} {number}", text=text, media=())
+        for number, text in enumerate(texts, 1)
+    ]
+    return [*parts[:-1], replace(parts[-1], media=notice.media)]
+
+
+def _characters(part: RichText) -> int:
+    return len(part.text)
+
+
 class Notices:
     """The notices, in an SQLite file; get it with ``ctx.shared(Notices)``.
 
@@ -62,9 +85,12 @@ class Notices:
     def __init__(self, ctx: PluginContext) -> None:
         self._file = ctx.data_dir / "notices.sqlite"
 
-    async def add(self, notice: Notice) -> Notice:
-        """Keep a notice and return it with its number; one with a known id stays as it was."""
-        return await self._do(partial(_add, notice))
+    async def add(self, *notices: Notice) -> Sequence[Notice]:
+        """Keep all notices or none, and return them with their numbers.
+
+        One with a known id stays as it was.
+        """
+        return await self._do(partial(_add, notices))
 
     async def of(self, session: str, first: int, end: int | None) -> Sequence[Notice]:
         """Return the notices of a session after `first` messages, and before more than `end`."""
@@ -87,16 +113,20 @@ class Notices:
         return await finish_in_thread(run)
 
 
-def _add(notice: Notice, database: sqlite3.Connection) -> Notice:
-    database.execute(
+def _add(notices: Sequence[Notice], database: sqlite3.Connection) -> list[Notice]:
+    database.executemany(
         "INSERT OR IGNORE INTO notices (id, session, after, text, media) VALUES (?, ?, ?, ?, ?)",
-        (notice.id, notice.session, notice.after, notice.text, json.dumps(notice.media)),
+        [(one.id, one.session, one.after, one.text, json.dumps(one.media)) for one in notices],
     )
+    found = [
+        _notice(row)
+        for one in notices
+        for row in database.execute(f"{_COLUMNS} WHERE id = ?", (one.id,))
+    ]
     database.execute(
         "DELETE FROM notices WHERE number <= (SELECT max(number) FROM notices) - ?", (MAX_NOTICES,)
     )
-    [row] = database.execute(f"{_COLUMNS} WHERE id = ?", (notice.id,))
-    return _notice(row)
+    return found
 
 
 def _select(
