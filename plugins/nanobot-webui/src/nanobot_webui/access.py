@@ -1,4 +1,4 @@
-"""Logins: which browsers have signed in."""
+"""Logins: which browsers have signed in, and what they may read."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 
 from nanobot_core import PrivateFile, PrivateFileRefused
+from nanobot_webui.keys import is_of
 from nanobot_webui.settings import WebSettings
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class _Stored(BaseModel):
     since: AwareDatetime
     seen: AwareDatetime
     browser: str = ""
+    guest: str = ""
 
 
 class _File(BaseModel):
@@ -54,6 +56,7 @@ class Login:
         since: when it signed in, aware.
         seen: when it was last used, to the hour, aware.
         browser: how it names itself.
+        guest: name of the guest who has signed in; empty for the owner.
         ended: set when it is revoked or the server stops; its streams end then.
     """
 
@@ -62,11 +65,20 @@ class Login:
     since: datetime
     seen: datetime
     browser: str = ""
+    guest: str = ""
     ended: asyncio.Event = field(default_factory=asyncio.Event, compare=False)
+
+    def may_read(self, key: str) -> bool:
+        """Whether it may read a session: guests their own ones, the owner all."""
+        return not self.guest or is_of(key, self.guest)
+
+    def may_write(self, key: str) -> bool:
+        """Whether it may write in a session: everyone in their own ones."""
+        return is_of(key, self.guest)
 
 
 class Logins:
-    """The logins of the owner. The file has hashes of the cookies, not the cookies.
+    """The logins of the owner and of guests. The file has hashes of the cookies, not the cookies.
 
     Get it with ``ctx.shared(Logins)``; `open` reads the file.
     """
@@ -74,11 +86,15 @@ class Logins:
     def __init__(self, ctx: PluginContext) -> None:
         self._log = ctx.logger
         self._clock = ctx.clock
-        self._life = timedelta(days=ctx.settings(WebSettings).login_days)
+        settings = ctx.settings(WebSettings)
+        self._life = timedelta(days=settings.login_days)
+        self._guests = frozenset(settings.guests)
         self._file = PrivateFile(ctx.data_dir / "logins.json")
         self._logins: dict[str, Login] = {}
         self._writing = asyncio.Lock()
         self._is_open = False
+        # What a removed guest has open ends with the settings that named them.
+        ctx.on_dispose(self.end_streams)
 
     async def open(self) -> None:
         """Read the file; the logins of one that cannot be used have ended."""
@@ -96,6 +112,7 @@ class Logins:
                 since=stored.since,
                 seen=stored.seen,
                 browser=stored.browser,
+                guest=stored.guest,
             )
         self._is_open = True
 
@@ -104,8 +121,10 @@ class Logins:
         found = [login for login in self._logins.values() if self._counts(login)]
         return sorted(found, key=lambda login: login.seen, reverse=True)
 
-    async def add(self, browser: str) -> str:
+    async def add(self, browser: str, guest: str = "") -> str:
         """Create a login and return its cookie; the oldest ones end if there are too many.
+
+        Those of guests do not end those of the owner, and the reverse.
 
         Raises:
             OSError: it cannot be stored.
@@ -113,9 +132,10 @@ class Logins:
         cookie, now = secrets.token_urlsafe(32), self._clock.now()
         key = _hashed(cookie)
         self._logins[key] = Login(
-            id=key, token=_token(key), since=now, seen=now, browser=browser[:200]
+            id=key, token=_token(key), since=now, seen=now, browser=browser[:200], guest=guest
         )
-        for extra in self.current()[MAX_LOGINS:]:
+        alike = [each for each in self.current() if bool(each.guest) == bool(guest)]
+        for extra in alike[MAX_LOGINS:]:
             self._logins.pop(extra.id).ended.set()
         await self._write()
         return cookie
@@ -154,13 +174,19 @@ class Logins:
             self._logins[key] = replace(login, ended=asyncio.Event())
 
     def _counts(self, login: Login) -> bool:
-        return self._clock.now() - login.seen < self._life
+        is_known = not login.guest or login.guest in self._guests
+        return is_known and self._clock.now() - login.seen < self._life
 
     async def _write(self) -> None:
         async with self._writing:
             content = _File(
                 logins={
-                    login.id: _Stored(since=login.since, seen=login.seen, browser=login.browser)
+                    login.id: _Stored(
+                        since=login.since,
+                        seen=login.seen,
+                        browser=login.browser,
+                        guest=login.guest,
+                    )
                     for login in self.current()
                 }
             )
@@ -187,8 +213,8 @@ def set_cookie(request: Request, response: Response, cookie: str, days: int) -> 
     )
 
 
-def require_owner(request: Request) -> Login:
-    """Return the login of a request.
+def require_login(request: Request) -> Login:
+    """Return the login of a request, of the owner or of a guest.
 
     Raises:
         HTTPException: 401, it has none.
@@ -199,13 +225,36 @@ def require_owner(request: Request) -> Login:
     return login
 
 
+def require_owner(request: Request) -> Login:
+    """Return the login of a request of the owner.
+
+    Raises:
+        HTTPException: 401, it has none; 403, it is a guest's.
+    """
+    login = require_login(request)
+    if login.guest:
+        raise HTTPException(403, "only the owner may do this")
+    return login
+
+
+def require_readable(request: Request, key: str) -> str:
+    """Return the key of a session that the login of a request may read.
+
+    Raises:
+        HTTPException: 404, it may not.
+    """
+    if not require_login(request).may_read(key):
+        raise HTTPException(404, "this chat does not exist")
+    return key
+
+
 def check_token(request: Request, given: str) -> None:
     """Check that a request that changes something comes from a page of this server.
 
     Raises:
         HTTPException: 403, it does not.
     """
-    expected = require_owner(request).token
+    expected = require_login(request).token
     if not hmac.compare_digest(given.encode(errors="replace"), expected.encode()):
         raise HTTPException(403, "the form is out of date; load the page again")
 

@@ -26,7 +26,24 @@ if TYPE_CHECKING:
     from nanobot_core import PluginContext
 
 OPEN: Final = ("/login", "/static/{digest}/{name}")
-"""Routes that need no login; all others are the owner's."""
+"""Routes that need no login."""
+GUESTS: Final = frozenset(
+    {
+        "/",
+        "/chat",
+        "/logout",
+        "/web/events",
+        "/web/export",
+        "/web/files",
+        "/web/history",
+        "/web/messages",
+        "/web/sessions",
+        "/web/since",
+        "/web/snapshot",
+        "/web/stop",
+    }
+)
+"""Routes of guests, for their own chats; all others are the owner's."""
 AGAIN: Final = (
     '<!doctype html><html lang="en"><title>nanobot</title>'
     '<meta http-equiv="refresh" content="0"><p>Opening nanobot…'
@@ -55,8 +72,8 @@ def routes(ctx: PluginContext) -> list[Route]:
 class Site:
     """Finds the login of a request, and refuses requests without one.
 
-    Every route that `OPEN` does not name requires a login, so that a forgotten check closes a route
-    instead of opening it.
+    Every route that neither `OPEN` nor `GUESTS` names is the owner's, so that a forgotten check
+    closes a route instead of opening it.
     """
 
     def __init__(self, app: ASGIApp, logins: Logins) -> None:
@@ -75,12 +92,20 @@ class Site:
         elif not is_open(request.url.path):
             await _demand_login(request)(scope, receive, send)
             return
+        if login is not None and login.guest and not _is_for_guests(request.url.path):
+            refusal = _answer(request, 403, "only the owner may do this", {})
+            await refusal(scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
 
 def is_open(path: str) -> bool:
     """Whether a path needs no login."""
     return path == "/login" or path.startswith("/static/")
+
+
+def _is_for_guests(path: str) -> bool:
+    return path in GUESTS or is_open(path)
 
 
 def _demand_login(request: Request) -> Response:

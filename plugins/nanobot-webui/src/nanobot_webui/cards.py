@@ -48,7 +48,7 @@ class Cards:
             for gone in self._shown.keys() - is_open:
                 self._asked_in.pop(gone, None)
                 for key in self._shown.pop(gone):
-                    self._events.add({"s": key, "put": [], "drop": [f"a-{gone}"]})
+                    self._events.add({"s": key, "put": [], "drop": [f"a-{gone}"]}, is_private=True)
 
     def of(self, session: str) -> Sequence[JsonObject]:
         """Return the cards of a session. It awaits nothing, so that no event is lost."""
@@ -61,7 +61,7 @@ class Cards:
         shown = self._shown.setdefault(question.id, set())
         for key in self._sessions(question) - shown:
             shown.add(key)
-            self._events.add({"s": key, "put": [card], "drop": []})
+            self._events.add({"s": key, "put": [card], "drop": []}, is_private=True)
 
     def _sessions(self, question: OpenQuestion) -> set[str]:
         return {question.session_key, self._asked_in.get(question.id, question.session_key)}

@@ -71,5 +71,5 @@ class WebChannel(Channel):
             raise DeliveryError(CHANNEL, "the channel has stopped", retryable=True)
         try:
             await self._live.show(message)
-        except (sqlite3.Error, SessionError) as error:
+        except (sqlite3.Error, SessionError, OSError) as error:
             raise DeliveryError(CHANNEL, f"it cannot be kept: {error}", retryable=True) from error

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import secrets
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 from urllib.parse import quote
 
@@ -14,15 +12,23 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from nanobot_core import BusError, BusFull, InboundMessage
-from nanobot_webui.access import TOKEN_HEADER, check_token, read_body
+from nanobot_webui.access import (
+    TOKEN_HEADER,
+    check_token,
+    read_body,
+    require_login,
+    require_owner,
+    require_readable,
+)
 from nanobot_webui.channel import Door
 from nanobot_webui.events import Events
 from nanobot_webui.files import Files
-from nanobot_webui.history import History, is_own
+from nanobot_webui.history import History
+from nanobot_webui.keys import make_key
 from nanobot_webui.live import INBOUND, Live
 from nanobot_webui.pages import Pages, render
-from nanobot_webui.settings import CHANNEL, OWNER
-from nanobot_webui.stream import Streams
+from nanobot_webui.settings import CHANNEL, OWNER, sender_id
+from nanobot_webui.stream import Streams, shown_to
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -99,23 +105,25 @@ class Chat:
 
     async def show(self, request: Request) -> Response:
         """Show a chat, or a new one. It can be read before any script runs."""
-        key = request.query_params.get("s", "")[:512]
-        view = await self._history.view(key or f"{CHANNEL}:{secrets.token_hex(6)}")
-        names = await self._history.client.models()
+        login, key = require_login(request), request.query_params.get("s", "")[:512]
+        key = require_readable(request, key) if key else ""
+        view = await self._history.view(key or make_key(login.guest), login)
+        names = () if login.guest else await self._history.client.models()
         return render(
             request,
             "chat.html",
             view=view,
             is_new=not key,
-            found=await self._history.found(""),
+            found=await self._history.found("", login),
             commands=self._gateway.commands(),
             models=names,
-            is_offline=await self._is_offline(),
+            is_offline=not login.guest and await self._is_offline(),
         )
 
     async def snapshot(self, request: Request) -> Response:
         """Return what `show` shows of a chat, for a page that has missed events."""
-        return JSONResponse((await self._history.view(_key(request))).as_json())
+        login = require_login(request)
+        return JSONResponse((await self._history.view(_key(request), login)).as_json())
 
     async def older(self, request: Request) -> Response:
         """Return the messages before a number."""
@@ -135,7 +143,7 @@ class Chat:
                 "id": self._events.last,
                 "events": [
                     {"id": self._events.id_of(event.number), "data": json.loads(event.data)}
-                    for event in events
+                    for event in shown_to(require_login(request), events)
                 ],
             }
         )
@@ -145,7 +153,7 @@ class Chat:
         text = request.query_params.get("q", "").strip()[:200]
         html = self._pages.html(
             "sessions.html",
-            found=await self._history.found(text),
+            found=await self._history.found(text, require_login(request)),
             current=request.query_params.get("s", ""),
             searched=text,
         )
@@ -154,11 +162,14 @@ class Chat:
     async def change_session(self, request: Request) -> Response:
         """Rename, delete or branch a session, or repeat from one of its messages."""
         change = await _read(request, _Change)
+        login = require_login(request)
+        require_readable(request, change.session)
         if change.do == "branch":
-            return JSONResponse({"s": await self._history.branch(change.session, change.index + 1)})
+            key = await self._history.branch(change.session, change.index + 1, login)
+            return JSONResponse({"s": key})
         if change.do == "retry":
             text, files = await self._history.said(change.session, change.index)
-            key = await self._history.branch(change.session, change.index)
+            key = await self._history.branch(change.session, change.index, login)
             return JSONResponse({"s": key, "text": text, "files": files})
         is_done = (
             await self._history.rename(change.session, change.title)
@@ -188,9 +199,10 @@ class Chat:
     async def send(self, request: Request) -> Response:
         """Store a message; 202 says that it is on disk. A repeated one is stored once."""
         message = await _read(request, _Message)
-        if not is_own(message.session):
+        login = require_login(request)
+        if not login.may_write(message.session):
             raise HTTPException(404, "the page cannot write in this chat; branch it")
-        paths = [await asyncio.to_thread(self._files.path_of, each) for each in message.files]
+        paths = [await self._files.find(each, login) for each in message.files]
         if None in paths:
             raise HTTPException(404, "a file does not exist any more; attach it again")
         if not message.text.strip() and not paths:
@@ -208,7 +220,7 @@ class Chat:
             is_stored = await inbox.publish(
                 InboundMessage(
                     channel=CHANNEL,
-                    sender_id=OWNER,
+                    sender_id=sender_id(login.guest),
                     chat_id=message.session.partition(":")[2],
                     content=message.text,
                     id=f"{INBOUND}{message.id}",
@@ -229,11 +241,13 @@ class Chat:
     async def stop(self, request: Request) -> Response:
         """Stop the turn of a session and the work for it."""
         wanted = await _read(request, _Session)
+        require_readable(request, wanted.session)
         is_stopped = await self._gateway.operations.stop_turn(wanted.session)
         return JSONResponse({"stopped": is_stopped}, 202)
 
     async def answer(self, request: Request) -> Response:
         """Answer the question about a tool call whose arguments the page has shown."""
+        require_owner(request)
         answer = await _read(request, _Answer)
         operations = self._gateway.operations
         question = next(
@@ -270,7 +284,7 @@ def _key(request: Request) -> str:
     key = request.query_params.get("s", "")
     if not key or len(key) > 512:
         raise HTTPException(400, "expected the key of a session in 's'")
-    return key
+    return require_readable(request, key)
 
 
 async def _read(request: Request, model: type[_BodyT]) -> _BodyT:

@@ -1,4 +1,4 @@
-"""What proves the owner: one-time codes from the terminal, and the password."""
+"""What proves who signs in: one-time codes from the terminal, and passwords."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 CODE_LIFE_S: Final = 60.0
 MAX_CODES: Final = 8
 MAX_TRIES: Final = 5
-"""Wrong passwords a minute, of all clients together. Codes are too long to guess."""
+"""Wrong passwords a minute, of all clients together, for the owner and for guests each.
+
+Codes are too long to guess.
+"""
 _MINUTE_S: Final = 60.0
 
 
@@ -35,12 +38,20 @@ class Codes:
         self._clock = ctx.clock
         self._settings = ctx.settings(WebSettings)
         self._codes: dict[str, float] = {}
-        self._wrong: deque[float] = deque(maxlen=MAX_TRIES)
+        # By whether a guest was named, so that guests do not keep the owner from signing in.
+        self._wrong: dict[bool, deque[float]] = {
+            kind: deque(maxlen=MAX_TRIES) for kind in (False, True)
+        }
 
     @property
     def has_password(self) -> bool:
         """Whether a password is set."""
         return self._settings.password is not None
+
+    @property
+    def has_guests(self) -> bool:
+        """Whether guests can sign in."""
+        return bool(self._settings.guests)
 
     def issue(self) -> str:
         """Return a new code of 256 bits, which is valid once and for `CODE_LIFE_S` seconds."""
@@ -57,24 +68,26 @@ class Codes:
         """
         return self._clock.monotonic_s() < self._codes.pop(_hashed(code), 0.0)
 
-    def accepts_password(self, given: str) -> bool:
-        """Whether `given` is the password.
+    def accepts_password(self, given: str, guest: str = "") -> bool:
+        """Whether `given` is the password of a guest; of the owner if `guest` is empty.
 
         Raises:
             TooManyTries: there were too many wrong attempts.
         """
-        self._check_tries()
-        password = self._settings.password
+        wrong = self._wrong[bool(guest)]
+        self._check_tries(wrong)
+        known = self._settings.guests
+        password = known.get(guest) if guest else self._settings.password
         expected = password.get_secret_value() if password else ""
         is_same = hmac.compare_digest(given.encode(errors="replace"), expected.encode())
         is_right = bool(expected) and is_same
         if not is_right:
-            self._wrong.append(self._clock.monotonic_s())
+            wrong.append(self._clock.monotonic_s())
         return is_right
 
-    def _check_tries(self) -> None:
-        if len(self._wrong) == MAX_TRIES:
-            wait_s = self._wrong[0] + _MINUTE_S - self._clock.monotonic_s()
+    def _check_tries(self, wrong: deque[float]) -> None:
+        if len(wrong) == MAX_TRIES:
+            wait_s = wrong[0] + _MINUTE_S - self._clock.monotonic_s()
             if wait_s > 0:
                 raise TooManyTries(wait_s)
 

@@ -24,10 +24,14 @@ class Event:
     Attributes:
         number: counts from 1.
         data: JSON in one line.
+        session: key of the session in which it happened; empty if it is in no session.
+        is_private: for the owner only.
     """
 
     number: int
     data: str
+    session: str = ""
+    is_private: bool = False
 
 
 class Events:
@@ -53,10 +57,11 @@ class Events:
         """Return the id of an event."""
         return f"{self._epoch}-{number}"
 
-    def add(self, data: JsonObject) -> None:
+    def add(self, data: JsonObject, *, is_private: bool = False) -> None:
         """Add an event and wake those who wait."""
         self._number += 1
-        event = Event(self._number, json.dumps(data, ensure_ascii=True))
+        text = json.dumps(data, ensure_ascii=True)
+        event = Event(self._number, text, str(data.get("s", "")), is_private)
         self._kept.append(event)
         self._bytes += len(event.data)
         while len(self._kept) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self._kept) > 1):

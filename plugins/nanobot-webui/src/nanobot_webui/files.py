@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse
 
 from nanobot_core import MediaTooLarge, finish_in_thread
-from nanobot_webui.access import TOKEN_HEADER, check_token, read_body
+from nanobot_webui.access import TOKEN_HEADER, check_token, read_body, require_login
 from nanobot_webui.pages import visible
 from nanobot_webui.settings import WebSettings
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nanobot_core import MediaStore, PluginContext
+    from nanobot_webui.access import Login
 
 PIECE_BYTES: Final = 1024 * 1024
 MAX_UPLOADS: Final = 20
@@ -32,6 +33,8 @@ MAX_UPLOADS: Final = 20
 UPLOAD_LIFE_S: Final = 86_400.0
 """After its last piece, an upload can be continued for so long."""
 MAX_NAME_CHARS: Final = 4_096
+MAX_OF_GUEST: Final = 1_000
+"""Files that a guest can download; the oldest ones cannot be any more when there are more."""
 _UPLOAD: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _FILE: Final = re.compile(r"[0-9a-f]{16}")
 _ATTACHED: Final = "Attached file: "
@@ -66,12 +69,14 @@ class Attachment:
 class Files:
     """Uploads and downloads; get it with ``ctx.shared(Files)``.
 
-    Downloads come from the media store only, by the random name of a file's folder.
+    Downloads come from the media store only, by the random name of a file's folder. A guest gets
+    those that they have sent, and those that were sent to them.
     """
 
     def __init__(self, ctx: PluginContext) -> None:
         self._media: MediaStore = ctx.media
         self._folder = ctx.data_dir / "uploads"
+        self._guests = ctx.data_dir / "guests"
         self._limit = ctx.settings(WebSettings).max_upload_bytes
         self._clock = ctx.clock
         self._locks: dict[str, asyncio.Lock] = {}
@@ -89,6 +94,8 @@ class Files:
         at, size = _number(query.get("at", "")), _number(query.get("size", ""))
         if not _UPLOAD.fullmatch(upload) or at < 0 or size < 0:
             raise HTTPException(400, "expected id (a UUID), at and size")
+        guest = require_login(request).guest
+        upload = f"{guest}.{upload}" if guest else upload
         if size > self._limit:
             raise HTTPException(413, f"files may have at most {self._limit:,} bytes")
         piece = await read_body(request, PIECE_BYTES)
@@ -99,7 +106,11 @@ class Files:
                 have = await finish_in_thread(lambda: self._append(upload, at, piece, size))
                 if have < size:
                     return JSONResponse({"at": have})
-                return JSONResponse({"at": have, "file": await self._keep(upload, name)})
+                file = await self._keep(upload, name)
+                if guest:
+                    await finish_in_thread(lambda: self.share(guest, file))
+                self._remember(upload, file)
+                return JSONResponse({"at": have, "file": file})
             except MediaTooLarge as error:
                 raise HTTPException(413, str(error)) from error
             except OSError as error:
@@ -117,7 +128,7 @@ class Files:
 
     async def download(self, request: Request) -> Response:
         """Return a file. Everything but pictures and audio is an attachment, never a page."""
-        path = await asyncio.to_thread(self.path_of, request.query_params.get("id", ""))
+        path = await self.find(request.query_params.get("id", ""), require_login(request))
         if path is None:
             raise HTTPException(404, "this file does not exist any more")
         kind = await asyncio.to_thread(_type_of, path)
@@ -131,6 +142,31 @@ class Files:
                 "cache-control": "private, max-age=3600",
             },
         )
+
+    async def find(self, file_id: str, login: Login) -> Path | None:
+        """Return the file of an id, or ``None`` if the login may not have it."""
+        if not _FILE.fullmatch(file_id):
+            return None
+        if login.guest:
+            mark = self._guests / login.guest / file_id
+            if not await asyncio.to_thread(mark.exists):
+                return None
+        return await asyncio.to_thread(self.path_of, file_id)
+
+    def share(self, guest: str, *file_ids: str) -> None:
+        """Let a guest download files. Blocks.
+
+        Raises:
+            OSError: this cannot be stored.
+        """
+        folder = self._guests / guest
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file_id in file_ids:
+            (folder / file_id).touch(mode=0o600)
+        marks = list(folder.iterdir())
+        if len(marks) > MAX_OF_GUEST:
+            marks.sort(key=lambda mark: mark.stat().st_mtime)
+            marks[0].unlink(missing_ok=True)
 
     def path_of(self, file_id: str) -> Path | None:
         """Return the file of an id, or ``None``. Blocks."""
@@ -192,12 +228,15 @@ class Files:
         part = self._folder / upload
         path = await self._media.save(name or "file", _pieces(part), max_bytes=self._limit)
         await finish_in_thread(lambda: part.unlink(missing_ok=True))
+        return path.parent.name
+
+    def _remember(self, upload: str, file: str) -> None:
+        """Remember a complete upload, whose last piece may be repeated."""
         while len(self._done) >= MAX_UPLOADS:
             oldest = next(iter(self._done))
             del self._done[oldest]
             self._locks.pop(oldest, None)
-        self._done[upload] = path.parent.name
-        return path.parent.name
+        self._done[upload] = file
 
 
 def _reason_of(error: OSError) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -13,15 +12,20 @@ from markupsafe import Markup
 
 from nanobot_core import SessionError
 from nanobot_webui.files import Files
+from nanobot_webui.keys import make_key
 from nanobot_webui.live import Live
 from nanobot_webui.notices import Notices
-from nanobot_webui.settings import CHANNEL
 from nanobot_webui.transcript import Transcript
 
 if TYPE_CHECKING:
     from nanobot_core import AgentClient, JsonObject, Message, PluginContext, SessionEntry
+    from nanobot_webui.access import Login
 
 PAGE: Final = 50
+LISTED: Final = 100
+MAX_LOOKED_AT: Final = 5_000
+"""Sessions among which those of a guest are looked for, the latest first."""
+SEARCHED_FOR_GUESTS: Final = 1_000
 EXPORTED_PAGE: Final = 200
 MAX_EXPORTED: Final = 20_000
 
@@ -34,6 +38,7 @@ class View:
         event: id of the last event that it contains; empty for older messages.
         html: the elements.
         first: number of the first message; 0 if there are no older ones.
+        is_writable: the login can write in it; chats of others can be read.
     """
 
     key: str
@@ -43,11 +48,7 @@ class View:
     title: str = ""
     model: str = ""
     is_busy: bool = False
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the page can write in it; sessions of other channels can be read."""
-        return is_own(self.key)
+    is_writable: bool = False
 
     def as_json(self) -> JsonObject:
         """Return it for scripts."""
@@ -63,7 +64,10 @@ class View:
 
 
 class History:
-    """Reads and changes sessions. All methods raise `SessionError` as `SessionAccess`."""
+    """Reads and changes sessions, for logins that may do so.
+
+    All methods raise `SessionError` as `SessionAccess`.
+    """
 
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
@@ -80,13 +84,13 @@ class History:
             raise RuntimeError(msg)
         return self._ctx.gateway.client
 
-    async def view(self, key: str) -> View:
+    async def view(self, key: str, login: Login) -> View:
         """Return the end of a session, unstored messages included; empty if it is new.
 
         The unstored part comes first: an event that happens while the stored one is read is
         applied to both, which does no harm, but one that is in neither would be lost.
         """
-        picture = self._live.picture(key)
+        picture = self._live.picture(key, has_cards=not login.guest)
         page = await self.client.sessions.page(key, before=picture.start, limit=PAGE)
         first = page.first_index if page else 0
         elements = await self._stored(key, first, page.messages if page else (), None)
@@ -98,6 +102,7 @@ class History:
             title=page.entry.title if page else "",
             model=page.model if page else "",
             is_busy=picture.is_busy,
+            is_writable=login.may_write(key),
         )
 
     async def older(self, key: str, before: int) -> View:
@@ -115,19 +120,33 @@ class History:
         elements += await asyncio.to_thread(lambda: [*map(self._transcript.notice, notices)])
         return elements
 
-    async def found(self, text: str) -> Sequence[tuple[SessionEntry, str]]:
+    async def found(self, text: str, login: Login) -> Sequence[tuple[SessionEntry, str]]:
         """Return sessions with the passage that was found, or the latest ones without a search."""
-        entries = await self.client.sessions.entries(limit=100)
+        entries = await self._entries(login)
         if not text:
             return [(entry, "") for entry in entries]
         known = {entry.key: entry for entry in entries}
         passages: dict[str, str] = {
             entry.key: "" for entry in entries if text.casefold() in entry.title.casefold()
         }
-        for hit in await self.client.sessions.search(text, limit=50):
+        # Those of others count for the limit, too, and guests have few among many.
+        limit = SEARCHED_FOR_GUESTS if login.guest else 50
+        for hit in await self.client.sessions.search(text, limit=limit):
             if hit.key in known and not passages.get(hit.key):
                 passages[hit.key] = _passage(hit.message.text, text)
         return [(known[key], passage) for key, passage in passages.items()]
+
+    async def _entries(self, login: Login) -> Sequence[SessionEntry]:
+        """Return the latest sessions that a login may read."""
+        if not login.guest:
+            return await self.client.sessions.entries(limit=LISTED)
+        found: list[SessionEntry] = []
+        for offset in range(0, MAX_LOOKED_AT, LISTED):
+            entries = await self.client.sessions.entries(offset=offset, limit=LISTED)
+            found += [entry for entry in entries if login.may_read(entry.key)]
+            if len(entries) < LISTED or len(found) >= LISTED:
+                break
+        return found[:LISTED]
 
     async def delete(self, key: str) -> bool:
         """Delete a session and its notices; False if it does not exist."""
@@ -142,13 +161,13 @@ class History:
         self._live.announce_sessions()
         return is_renamed
 
-    async def branch(self, key: str, until: int) -> str:
-        """Create a session of the page with the messages before a number; return its key.
+    async def branch(self, key: str, until: int, login: Login) -> str:
+        """Create a session of the login with the messages before a number; return its key.
 
         Raises:
             SessionError: the session does not exist.
         """
-        new_key = f"{CHANNEL}:{secrets.token_hex(6)}"
+        new_key = make_key(login.guest)
         if until <= 0:
             return new_key
         if not await self.client.sessions.branch(key, until, new_key):
@@ -181,12 +200,6 @@ class History:
             if not before:
                 break
         return await asyncio.to_thread(_exported, found)
-
-
-def is_own(key: str) -> bool:
-    """Whether a session belongs to the page, which can then write in it."""
-    channel, _, chat = key.partition(":")
-    return channel == CHANNEL and chat.isascii() and chat.isalnum() and 8 <= len(chat) <= 64
 
 
 def _joined(elements: Sequence[JsonObject]) -> Markup:

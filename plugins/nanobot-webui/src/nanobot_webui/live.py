@@ -14,7 +14,8 @@ from markupsafe import Markup
 from nanobot_core import shorten
 from nanobot_webui.cards import Cards
 from nanobot_webui.events import Events
-from nanobot_webui.files import Files
+from nanobot_webui.files import Files, attachments
+from nanobot_webui.keys import guest_of
 from nanobot_webui.markdown import to_blocks
 from nanobot_webui.notices import Notice, Notices, parts_of
 from nanobot_webui.settings import CHANNEL
@@ -334,6 +335,7 @@ class Live:
         Raises:
             sqlite3.Error: it cannot be kept.
             SessionError: the history cannot be read.
+            OSError: a guest cannot be given its files.
         """
         key, name = f"{CHANNEL}:{message.chat_id}", message.idempotency_key
         if message.kind in ("progress", "tool_hint"):
@@ -355,6 +357,9 @@ class Live:
             text=text,
             media=message.media,
         )
+        if message.media and (guest := guest_of(key)):
+            files = await asyncio.to_thread(attachments, self._files, message.media)
+            await asyncio.to_thread(self._files.share, guest, *(file.id for file in files))
         kept = await self._notices.add(*await asyncio.to_thread(parts_of, notice))
         async with self._order:
             elements = await asyncio.to_thread(lambda: [*map(self._transcript.notice, kept)])
@@ -363,14 +368,20 @@ class Live:
                 del self._said[uuid]
             self._tell(key, elements, [f"u-{uuid}"] if is_over else [], sessions=True)
 
-    def picture(self, key: str) -> Picture:
-        """Return the live part of a session. It awaits nothing, so that no event is lost."""
+    def picture(self, key: str, *, has_cards: bool = True) -> Picture:
+        """Return the live part of a session. It awaits nothing, so that no event is lost.
+
+        Args:
+            key: of the session.
+            has_cards: with the questions about its tool calls, which are the owner's.
+        """
+        cards = self.cards.of(key) if has_cards else ()
         turn = self._turns.get(key)
         said = [each.element for each in self._said.values() if each.session == key]
         return Picture(
             event=self._events.last,
             start=turn.start if turn else None,
-            elements=[*said, *(turn.elements.values() if turn else ()), *self.cards.of(key)],
+            elements=[*said, *(turn.elements.values() if turn else ()), *cards],
             is_busy=turn is not None,
         )
 

@@ -60,7 +60,7 @@ class WebPlugin:
                 name="web",
                 factory="nanobot_webui.channel:WebChannel",
                 summary="the page in the browser",
-                secrets=("password",),
+                secrets=("password", "guests"),
                 owner_id="owner",
             ),
         )

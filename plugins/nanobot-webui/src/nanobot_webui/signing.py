@@ -15,7 +15,7 @@ from nanobot_webui.access import (
     Logins,
     read_body,
     read_form,
-    require_owner,
+    require_login,
     set_cookie,
 )
 from nanobot_webui.codes import Codes, TooManyTries
@@ -34,6 +34,7 @@ class _Proof(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     code: str = ""
+    name: str = ""
     password: str = ""
 
 
@@ -58,7 +59,12 @@ class Signing:
 
     async def show(self, request: Request) -> Response:
         """Show the form. A code in the fragment of the address is sent by its script."""
-        return render(request, "login.html", has_password=self._codes.has_password)
+        return render(
+            request,
+            "login.html",
+            has_password=self._codes.has_password,
+            has_guests=self._codes.has_guests,
+        )
 
     async def sign_in(self, request: Request) -> Response:
         """Check a code or the password, given as JSON, and set the cookie."""
@@ -70,11 +76,13 @@ class Signing:
             proof = _Proof.model_validate_json(await read_body(request, _MAX_PROOF_BYTES))
         except ValidationError:
             raise HTTPException(400, "expected a code or a password") from None
+        # A code is the owner's, whatever the name.
+        guest = "" if proof.code else proof.name.strip().lower()
         try:
             is_proven = (
                 self._codes.redeem(proof.code)
                 if proof.code
-                else self._codes.accepts_password(proof.password)
+                else self._codes.accepts_password(proof.password, guest)
             )
         except TooManyTries as error:
             wait_s = math.ceil(error.wait_s)
@@ -83,11 +91,13 @@ class Signing:
         if not is_proven:
             self._log.warning("a sign-in failed: the code or the password was wrong")
             wrong = "the link is used up or older than a minute; run nanobot web again"
-            return JSONResponse({"error": wrong if proof.code else "wrong password"}, 401)
+            if not proof.code:
+                wrong = "wrong name or password" if guest else "wrong password"
+            return JSONResponse({"error": wrong}, 401)
         previous: Login | None = getattr(request.state, "login", None)
         if previous is not None:
             await self._logins.revoke(previous.id)
-        cookie = await self._logins.add(request.headers.get("user-agent", ""))
+        cookie = await self._logins.add(request.headers.get("user-agent", ""), guest)
         response = JSONResponse({"ok": True})
         set_cookie(request, response, cookie, self._days)
         return response
@@ -95,7 +105,7 @@ class Signing:
     async def sign_out(self, request: Request) -> Response:
         """End the login of this browser."""
         await read_form(request)
-        await self._logins.revoke(require_owner(request).id)
+        await self._logins.revoke(require_login(request).id)
         return RedirectResponse("/login", 303)
 
     async def show_logins(self, request: Request) -> Response:

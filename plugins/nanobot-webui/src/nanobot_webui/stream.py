@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from nanobot_webui.access import require_owner
+from nanobot_webui.access import require_login
 from nanobot_webui.events import Events
 
 if TYPE_CHECKING:
@@ -20,11 +20,23 @@ if TYPE_CHECKING:
 
     from nanobot_core import PluginContext
     from nanobot_webui.access import Login
+    from nanobot_webui.events import Event
 
 BEAT_S: Final = 15.0
 MAX_STREAMS: Final = 6
 """Streams of one login; a browser needs one, whatever the number of its tabs."""
 _HEADERS: Final = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
+
+
+def shown_to(login: Login, events: Sequence[Event]) -> Sequence[Event]:
+    """Return the events that a login may read."""
+    if not login.guest:
+        return events
+    return [
+        event
+        for event in events
+        if not event.is_private and (not event.session or login.may_read(event.session))
+    ]
 
 
 class Streams:
@@ -41,7 +53,7 @@ class Streams:
         An id that is unknown or too old is answered by the event ``reset`` with the latest id: the
         page has to load what it shows again.
         """
-        login = require_owner(request)
+        login = require_login(request)
         if self._open[login.id] >= MAX_STREAMS:
             raise HTTPException(429, "too many streams", {"retry-after": "5"})
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
@@ -69,7 +81,7 @@ class Streams:
                     yield f"event: reset\nid: {after}\ndata: {{}}\n\n"
                 elif found:
                     after = self._events.id_of(found[-1].number)
-                    for event in found:
+                    for event in shown_to(login, found):
                         yield f"id: {self._events.id_of(event.number)}\ndata: {event.data}\n\n"
                 elif not await self._news(login):
                     # A comment would not do: browsers do not tell the page about those.

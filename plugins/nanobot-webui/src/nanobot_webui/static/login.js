@@ -30,5 +30,6 @@ if (code) {
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById("password-form"));
 form?.addEventListener("submit", (event) => {
   event.preventDefault();
-  signIn({ password: String(new FormData(form).get("password")) });
+  const fields = new FormData(form);
+  signIn({ name: String(fields.get("name") ?? ""), password: String(fields.get("password")) });
 });
