@@ -157,7 +157,7 @@ def contribute_routes(ctx: PluginContext) -> Iterable[Mount]:
 
 @declare(Kind.CONTRIBUTE, "shows the owner pages")
 def contribute_panels(ctx: PluginContext) -> Iterable[Panel]:
-    """Contribute pages for the owner, plain data that a program such as nanobot-webui shows.
+    """Contribute pages for the owner, plain data that a program such as nanobot-page shows.
 
     Such a plugin reads them with ``ctx.contributed(on.contribute_panels)``.
     """

@@ -283,8 +283,8 @@ def test_a_gateway_without_channels_says_which_there_are(nanobot: CommandLine) -
 
 
 def test_a_channel_that_needs_no_section_is_enabled(nanobot: CommandLine) -> None:
-    pytest.importorskip("nanobot_webui")
-    config = CONFIG.replace("[scripted, extras]", "[scripted, http, webui]")
+    pytest.importorskip("nanobot_page")
+    config = CONFIG.replace("[scripted, extras]", "[scripted, http, page]")
     for section, state in (
         ("", "enabled; the gateway is not running"),
         ("channels: {web: {enabled: false}}\n", "disabled"),
