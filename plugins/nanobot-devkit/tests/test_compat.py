@@ -351,20 +351,22 @@ def test_a_file_that_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
 
 
 def test_releases_are_selected_by_version_range_file_and_wheel(tmp_path: Path) -> None:
-    data = current() | {"release": "0.4.0"}
-    wheel = tmp_path / "nanobot_core-0.4.0-py3-none-any.whl"
+    data = current() | {"release": "99.4.0"}
+    wheel = tmp_path / "nanobot_core-99.4.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("nanobot_core/hookspecs/0.4.0.json", json.dumps(data))
-        former = json.dumps(data | {"release": "0.3.0"})
-        archive.writestr("nanobot_core/hookspecs/0.3.0.json", former)
+        archive.writestr("nanobot_core/hookspecs/99.4.0.json", json.dumps(data))
+        former = json.dumps(data | {"release": "99.3.0"})
+        archive.writestr("nanobot_core/hookspecs/99.3.0.json", former)
 
     def versions(*against: str) -> list[str]:
         return [each.release for each in select_releases(against)]
 
-    assert versions() == versions("..") == versions("0.1..0.1") == [__version__]
-    assert versions(str(wheel), __version__) == [__version__, "0.4.0"]
-    with pytest.raises(ReleaseUnknown, match=f"known are {__version__}"):
-        versions("7.0..8.0")
+    assert versions() == versions(f"{__version__}..") == [__version__]
+    assert versions("0.1..0.1") == ["0.1.0"]
+    assert versions("..") == versions("0.1..") == ["0.1.0", *versions("0.2..")]
+    assert versions(str(wheel), __version__) == [__version__, "99.4.0"]
+    with pytest.raises(ReleaseUnknown, match=rf"known are 0\.1\.0, .*{__version__}"):
+        versions("97.0..98.0")
     with pytest.raises(ReleaseUnknown, match="is no version"):
         versions("newest")
     (tmp_path / "x.json").write_text("{}", "utf-8")
