@@ -135,10 +135,11 @@ def compatible_range(version: str) -> str:
 
 @cache
 def shipped_releases() -> tuple[Release, ...]:
-    """Return the releases that the installed core knows: its own and former ones."""
+    """Return the releases that the installed core knows, oldest first: its own and former ones."""
     folder = files("nanobot_core") / "hookspecs"
     found = [each for each in folder.iterdir() if each.name.endswith(".json")]
-    return tuple(parse_release(each.read_bytes(), each.name) for each in found)
+    releases = (parse_release(each.read_bytes(), each.name) for each in found)
+    return tuple(sorted(releases, key=lambda each: Version(each.release)))
 
 
 def parse_release(data: bytes, name: str) -> Release:
