@@ -179,7 +179,7 @@ def _selected(text: str) -> Iterable[Release]:
         and (high is None or _at_most(Version(each.release), high))
     ]
     if not found:
-        known = ", ".join(sorted(each.release for each in shipped_releases()))
+        known = ", ".join(each.release for each in shipped_releases())
         msg = (
             f"no release known here is in '{text}'; known are {known}. For another one, give the "
             "wheel of nanobot-core or its file in nanobot_core/hookspecs"
