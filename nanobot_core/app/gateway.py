@@ -166,17 +166,20 @@ class Gateway:
 
     async def assign(self, assignment: Assignment, content: str) -> bool:
         """Store work for the agent."""
-        message, is_stored = InboundMessage.of(assignment, content), False
+        message = InboundMessage.of(assignment, content)
         # The names of an admitted sender follow the id.
         if fault := fault_of(replace(message, sender_id=first_part(message.sender_id))):
             raise BusError(f"work '{message.id}' is not stored: {fault}")
         is_new = self.turns.waiting.expect(message)
-        try:
-            is_stored = await self.bus.publish_inbound(message)
-        finally:
-            if is_new and not is_stored:
-                self.turns.waiting.forget(message)
-        return is_stored
+        storing = self.bot.spawn(self.bus.publish_inbound(message), name=f"storing:{message.id}")
+        if is_new:
+            storing.add_done_callback(partial(self._forget_unstored, message))
+        # Cancelled meanwhile, it may be stored nevertheless, and must be known as stopped then.
+        return await asyncio.shield(storing)
+
+    def _forget_unstored(self, message: InboundMessage, storing: asyncio.Task[bool]) -> None:
+        if storing.cancelled() or storing.exception() or not storing.result():
+            self.turns.waiting.forget(message)
 
     async def stop_work(self, plugin: str, work_id: str) -> bool:
         """Stop work, and the work for it."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nanobot_core import Assignment, ChatRequest, LLMResponse, Requester
+from nanobot_core import Assignment, ChatRequest, InboundMessage, LLMResponse, Requester
+from nanobot_core.bus.sqlite import SqliteBus
 from tests.strangers import delegator
 from tests.unit.turns.conftest import Desk, wish_of
 from tests.unit.turns.test_assigned_work import assign, ended, ends, gateway, obey
@@ -82,6 +83,38 @@ async def test_it_ends_work_that_has_not_begun(office: Desk) -> None:
         assert {end["stop_reason"] for end in found} == {"cancelled"}
         assert (await access.status()).depth.inbound == 1
     assert hanging(office) == 1
+
+
+async def test_it_ends_work_whose_giver_was_cancelled_while_it_was_being_stored(
+    office: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, storable = asyncio.Event(), asyncio.Event()
+    publish = SqliteBus.publish_inbound
+
+    async def store_late(bus: SqliteBus, message: InboundMessage) -> bool:
+        async def store() -> bool:
+            await storable.wait()
+            return await publish(bus, message)
+
+        if message.assignment is None:
+            return await publish(bus, message)
+        begun.set()
+        # As the queue does, which cannot take back what it has handed over to its thread.
+        return await asyncio.shield(asyncio.ensure_future(store()))
+
+    monkeypatch.setattr(SqliteBus, "publish_inbound", store_late)
+    async with office.open():
+        access = await gateway(office)
+        giving = asyncio.create_task(access.assign(work("late"), "hang"))
+        await begun.wait()
+        await office.say("/stop")
+        await office.until(lambda: "Stopped." in office.texts())
+        giving.cancel()
+        await asyncio.wait({giving})
+        storable.set()
+        (end,) = await ended(office)
+        assert (end["id"], end["stop_reason"]) == ("late", "cancelled")
+    assert hanging(office) == 0
 
 
 async def test_work_after_a_stop_is_done(office: Desk) -> None:
