@@ -143,6 +143,7 @@ class AgentDefaults(PluginSettings):
     """``agents.defaults``: what an agent uses by default.
 
     Attributes:
+        workspace: folder in which the agent works.
         provider: adapter to use; ``None`` chooses it by the model.
         model: name of a model, or of a preset in ``models``.
         fallback_models: models or presets to try in order if `model` is not available.
@@ -150,6 +151,10 @@ class AgentDefaults(PluginSettings):
         context_window_tokens: most tokens of one request and its answer; a model whose window is
             known to be smaller gets less.
         temperature: ``None`` uses the default of the service.
+        reasoning_effort: how much a model that can reason does so; ``None`` uses its default.
+        max_tool_iterations: requests to the model in one turn; it has to answer then.
+        timezone: IANA name, of the times in prompts and of jobs.
+        streaming: show answers while they are written.
         max_image_side: pixels of the longer side of an image; larger ones are scaled, which needs
             the extra ``nanobot-core[images]``.
         session_store: name of the session store.
@@ -186,6 +191,8 @@ class ModelPreset(PluginSettings):
         fallback_models: models or presets to try in order if `model` is not available.
         max_tokens: most tokens of one answer.
         context_window_tokens: most tokens of one request and its answer.
+        temperature: as in ``agents.defaults``.
+        reasoning_effort: as in ``agents.defaults``.
     """
 
     model: str
@@ -198,7 +205,11 @@ class ModelPreset(PluginSettings):
 
 
 class AgentsSettings(PluginSettings):
-    """``agents``; `max_concurrent_turns` counts the turns of all chats."""
+    """``agents``.
+
+    Attributes:
+        max_concurrent_turns: most turns of all chats that run at the same time.
+    """
 
     defaults: AgentDefaults = AgentDefaults.model_construct()
     max_concurrent_turns: PositiveInt = 16
@@ -336,7 +347,12 @@ class ToolsSettings(OpenSection):
 
 
 class Budget(PluginSettings):
-    """Limits of tokens and US dollars; ``None`` means no limit."""
+    """Limits; ``None`` means no limit.
+
+    Attributes:
+        tokens: of requests and answers together.
+        usd: US dollars.
+    """
 
     tokens: NonNegativeInt | None = None
     usd: NonNegativeFloat | None = None
@@ -376,6 +392,8 @@ class PluginsSettings(PluginSettings):
     Attributes:
         policy: ``direct`` leaves out plugins that were installed only as a dependency, ``listed``
             runs only those in `enabled`, ``all`` runs all.
+        enabled: ids of plugins that run although the policy leaves them out.
+        disabled: ids of plugins that never run.
         required: the start fails if one of these cannot run.
         order: hook to plugins in the order in which they are called.
         isolate: tool plugins that run in a separate process and environment, each with the path of
@@ -404,7 +422,13 @@ class PluginsSettings(PluginSettings):
 
 
 class LoggingSettings(PluginSettings):
-    """``logging``: lowest level, JSON lines in the file, and whether a file is written."""
+    """``logging``: what the log of a gateway contains.
+
+    Attributes:
+        level: lowest level.
+        as_json: write JSON lines into the file.
+        file: write a file besides standard error.
+    """
 
     level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
     as_json: Annotated[bool, Field(alias="json")] = False

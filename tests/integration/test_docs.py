@@ -238,6 +238,13 @@ def test_sections_of_plugins_stand_in_the_configuration_page_with_what_is_inside
     assert "`allow_from`" not in telegram, "the fields of every channel are documented once"
 
 
+def test_each_setting_has_a_meaning() -> None:
+    rows = (generated("core-settings") + generated("plugin-settings")).splitlines()
+
+    unclear = [row for row in rows if row.startswith("| `") and row.endswith("|  |")]
+    assert [row for row in unclear if "| section |" not in row] == []
+
+
 @pytest.mark.parametrize(
     ("expected", "output", "met"),
     [

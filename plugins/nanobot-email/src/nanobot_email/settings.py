@@ -47,9 +47,15 @@ class EmailSettings(ChannelSettings):
             nothing is read before.
         allow_from: addresses of people who may write; case is ignored.
         imap_host: server to read from.
+        imap_port: 993 is that of TLS from the first byte, 143 that of STARTTLS.
+        imap_username: account on that server.
+        imap_password: its password, or one that the service makes for programs.
         imap_mailbox: folder with the mail for the agent.
         imap_use_ssl: TLS from the first byte; without it, STARTTLS, except on this machine.
         smtp_host: server to send with.
+        smtp_port: 587 is that of STARTTLS, 465 that of TLS from the first byte.
+        smtp_username: account on that server.
+        smtp_password: as `imap_password`.
         smtp_use_tls: STARTTLS.
         smtp_use_ssl: TLS from the first byte, usually on port 465.
         from_address: address of the agent; by default the user name.
