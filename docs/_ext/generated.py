@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from command_reference import render_commands
 from hook_reference import (
     render_contract,
     render_dataclass,
@@ -21,6 +22,7 @@ from promises import render_promises
 from settings_reference import render_core_settings, render_plugin_settings
 
 RENDERERS: dict[str, Callable[..., str]] = {
+    "commands": render_commands,
     "contract": render_contract,
     "core-settings": render_core_settings,
     "dataclass": render_dataclass,
