@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ import pytest
 from nanobot_core import AsgiApp, PluginLoadFailed
 from nanobot_core.testing import FakePluginContext
 from nanobot_http import plugin
+from nanobot_http.connection import BoundedConnection
 from nanobot_http.service import HttpService
 
 if TYPE_CHECKING:
@@ -45,6 +47,25 @@ async def test_outside_of_a_gateway_it_does_not_run(tmp_path: Path) -> None:
     async with FakePluginContext(tmp_path, plugin_id="http") as ctx:
         with pytest.raises(PluginLoadFailed, match="in a gateway only"):
             await HttpService(ctx).run()
+
+
+async def test_pieces_of_an_answer_do_not_wait_for_a_confirmation(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stream began 40 ms late, because the kernel held the first piece back."""
+    seen: list[int] = []
+
+    class Watched(BoundedConnection):
+        def data_received(self, data: bytes) -> None:
+            peer: socket.socket = self.transport.get_extra_info("socket")
+            seen.append(peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            super().data_received(data)
+
+    monkeypatch.setattr("nanobot_http.service.BoundedConnection", Watched)
+    async with serve() as served, asyncio.timeout(10):
+        assert (await served.client.get("/health")).is_success
+    assert seen
+    assert all(seen)
 
 
 async def test_signals_stay_with_the_gateway(serve: Serve) -> None:
