@@ -230,6 +230,36 @@ async def test_the_route_needs_the_secret_and_the_setting(
             assert answer.status_code == 401
 
 
+def test_a_gateway_imports_the_sdk_for_the_first_request_only(tmp_path: Path) -> None:
+    """It takes 26 MB, and most gateways serve no tools."""
+    program = """
+import asyncio, pathlib, sys
+from nanobot_core.testing import FakePluginContext
+from nanobot_mcp_server import http, settings
+
+async def main(folder):
+    section = settings.McpServerSettings(http=True, allow=("look",))
+    async with FakePluginContext(folder, plugin_id="mcp-server", settings=section) as ctx:
+        service = asyncio.create_task(http.make_service(ctx).run())
+        await asyncio.sleep(0)
+        before = "mcp" in sys.modules
+        sent = []
+        async def receive():
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+        async def send(message):
+            sent.append(message["type"])
+        scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": []}
+        await http.build_app(ctx)(scope, receive, send)
+        print(before, "mcp" in sys.modules, sent[0], service.done())
+        service.cancel()
+
+asyncio.run(main(pathlib.Path(sys.argv[1])))
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert done.stdout.split() == ["False", "True", "http.response.start", "False"]
+
+
 async def test_nanobot_mcp_uses_what_is_served(
     home: Path, configure: Configure, environ: dict[str, str], tmp_path: Path
 ) -> None:

@@ -8,8 +8,8 @@ import typer
 from mcp.server.stdio import stdio_server
 
 from nanobot_core import CommandLine, ConfigError
-from nanobot_mcp_server.settings import McpServerSettings
-from nanobot_mcp_server.tools import NOTHING_ALLOWED, ServedTools
+from nanobot_mcp_server.settings import NOTHING_ALLOWED, McpServerSettings
+from nanobot_mcp_server.tools import ServedTools
 
 INTERRUPTED_CODE = 130
 

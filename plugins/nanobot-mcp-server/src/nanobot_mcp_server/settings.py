@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import PositiveInt
 
 from nanobot_core import PluginSettings
+
+NOTHING_ALLOWED: Final = (
+    "no tool is served; list names or patterns under tools.serve_mcp.allow, such as "
+    "nanobot config set tools.serve_mcp.allow '[read_file, list_dir]'"
+)
 
 
 class McpServerSettings(PluginSettings):

@@ -39,10 +39,6 @@ MAX_CALLS: Final = 16
 """Calls that run or wait for an approval at once."""
 PROGRESS_S: Final = 10.0
 """Seconds between two reports that a call is still running."""
-NOTHING_ALLOWED: Final = (
-    "no tool is served; list names or patterns under tools.serve_mcp.allow, such as "
-    "nanobot config set tools.serve_mcp.allow '[read_file, list_dir]'"
-)
 
 
 class ServedTools:
