@@ -143,7 +143,10 @@ class Jobs:
             added = added.model_copy(update={"state": state})
             return book.with_job(added), added
 
-        return await self._store.change(edit)
+        added = await self._store.change(edit)
+        if isinstance(schedule, On):  # the first event after the reply counts
+            await self._store.wait_for_scheduler()
+        return added
 
     async def remove(self, job_id: str) -> Job:
         """Remove a job with its own session, and return it; a run under way continues.
@@ -185,7 +188,10 @@ class Jobs:
             job = self._switched(_find(book, job_id, system), now, enabled=enabled)
             return book.with_job(job), job
 
-        return await self._store.change(edit)
+        switched = await self._store.change(edit)
+        if isinstance(switched, Job) and isinstance(switched.schedule, On):
+            await self._store.wait_for_scheduler()
+        return switched
 
     async def run_now(self, job_id: str) -> Run | None:
         """Run a job now, besides its schedule.

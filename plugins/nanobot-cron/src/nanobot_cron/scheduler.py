@@ -46,10 +46,14 @@ class CronService(Service):
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             watcher = Watcher(self._ctx, self._runner, tasks)
-            await self._begin()
-            while True:
-                self._store.changed.clear()
-                await self._wait(await self._start_due(watcher))
+            with self._store.followed() as caught_up:
+                await self._begin()
+                while True:
+                    self._store.changed.clear()
+                    delay_s = await self._start_due(watcher)
+                    if not self._store.changed.is_set():
+                        caught_up.set()
+                    await self._wait(delay_s)
 
     async def _begin(self) -> None:
         """Continue the runs of the previous process: they are given again under the same ids."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +29,7 @@ FILE = "jobs.json"
 VERSION = 1
 MAX_BYTES = 200_000_000
 _LOCK_S = 10.0
+_CATCHES_UP_S = 5.0
 _MAX_NOTICE_ITEMS = 5
 T = TypeVar("T")
 
@@ -85,6 +87,7 @@ class JobStore:
 
     def __init__(self, ctx: PluginContext) -> None:
         self.changed: asyncio.Event = asyncio.Event()
+        self._caught_up: asyncio.Event | None = None
         self._ctx = ctx
         self._folder = ctx.data_dir
         self._path = ctx.data_dir / FILE
@@ -96,6 +99,26 @@ class JobStore:
         self._waiting: list[_Edit[Any]] = []
         self._writing = asyncio.Lock()
 
+    @contextmanager
+    def followed(self) -> Iterator[asyncio.Event]:
+        """Note that a scheduler follows the changes.
+
+        Returns:
+            To set whenever it acts by the current content; a change clears it.
+        """
+        self._caught_up = asyncio.Event()
+        try:
+            yield self._caught_up
+        finally:
+            self._caught_up = None
+
+    async def wait_for_scheduler(self) -> None:
+        """Wait, for a few seconds at most, until the scheduler acts by the current content."""
+        if self._caught_up is not None:
+            with suppress(TimeoutError):  # what is stored counts as soon as possible
+                async with asyncio.timeout(_CATCHES_UP_S):
+                    await self._caught_up.wait()
+
     async def read(self) -> Book:
         """Return the current content; the file is read again if it has changed.
 
@@ -105,8 +128,7 @@ class JobStore:
         async with self._writing:
             former = self._book
             await self._in_thread(self._read)
-            if self._book is not former:
-                self.changed.set()
+            self._compare(former)
         await self._report()
         return self._book
 
@@ -151,8 +173,13 @@ class JobStore:
             for number, edit in enumerate(batch):
                 result, refusal = outcomes[number] if outcomes and not failure else (None, lost)
                 _resolve(edit.done, result, refusal)
-            if self._book is not former:
-                self.changed.set()
+            self._compare(former)
+
+    def _compare(self, former: Book) -> None:
+        if self._book is not former:
+            self.changed.set()
+            if self._caught_up is not None:
+                self._caught_up.clear()
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
         try:

@@ -37,7 +37,7 @@ class Watcher:
         self._tasks: dict[str, tuple[On, Trigger, asyncio.Task[None]]] = {}
 
     async def follow(self, jobs: Iterable[Job]) -> None:
-        """Watch for the events of these jobs, and of no others."""
+        """Watch for the events of these jobs, and of no others; each watch has begun."""
         wanted = {
             job.id: job.schedule for job in jobs if job.enabled and isinstance(job.schedule, On)
         }
@@ -53,6 +53,7 @@ class Watcher:
             if found is not None and job_id not in self._tasks:
                 task = self._group.create_task(self._watch(job_id, wanted_schedule, found))
                 self._tasks[job_id] = (wanted_schedule, found, task)
+        await asyncio.sleep(0)  # a task begins at the next turn of the event loop
 
     async def _watch(self, job_id: str, schedule: On, trigger: Trigger) -> None:
         failures = 0
