@@ -12,7 +12,7 @@ import yaml
 
 from benchmarks.child import ChildError, environment_of, nanobot_command, program, run_child
 from benchmarks.gateway import POLL_S, largest_mb, running
-from benchmarks.measure import Row, compare, interleave, single
+from benchmarks.measure import Goal, Row, compare, interleave, single
 from benchmarks.server import model_server, nanobot_home
 
 ROUNDS = 1
@@ -43,7 +43,7 @@ def rows(scale: int) -> Iterator[Row]:
             [figures[title] for figures in many],
             [figures[title] for figures in one],
         )
-    yield single(f"{CLIENTS} streaming clients, resident", "MB", [resident_mb])
+    yield single(f"{CLIENTS} streaming clients, resident", "MB", [resident_mb], Goal(120, "value"))
 
 
 def _address(home: Path) -> str:

@@ -331,7 +331,10 @@ if TYPE_CHECKING:
         store_tokens as store_tokens,
         token_file as token_file,
     )
-    from nanobot_core.tasks import finish_in_thread as finish_in_thread
+    from nanobot_core.tasks import (
+        GatheredWork as GatheredWork,
+        finish_in_thread as finish_in_thread,
+    )
     from nanobot_core.text import (
         as_label as as_label,
         repair_json_object as repair_json_object,
@@ -442,7 +445,7 @@ _HOMES = {
         "nanobot_core.plugins.manifest": "Declaration Manifest manifest_to_json",
         "nanobot_core.private_file": "PrivateFile PrivateFileRefused ReservedSpace",
         "nanobot_core.prompts": "prompt",
-        "nanobot_core.tasks": "finish_in_thread",
+        "nanobot_core.tasks": "GatheredWork finish_in_thread",
         "nanobot_core.text": "as_label repair_json_object shorten truncate_middle",
         "nanobot_core.thoughts": "split_thoughts",
         "nanobot_core.sign_in": (

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -178,9 +178,14 @@ class GatheredWork:
 
     Switching to a thread and back costs the event loop more than most requests do, and concurrent
     threads compete with it for the interpreter.
+
+    Args:
+        within: returns a block in which a batch runs, such as one transaction for all of it. If the
+            block fails, so does each piece of the batch that has not failed by itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, within: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        self._within = within
         self._waiting: list[tuple[Callable[[], object], asyncio.Future[object]]] = []
         self._is_under_way = False
 
@@ -197,7 +202,7 @@ class GatheredWork:
     def _begin(self) -> None:
         batch, self._waiting = self._waiting, []
         works = [work for work, _ in batch]
-        done = asyncio.get_running_loop().run_in_executor(None, _do_all, works)
+        done = asyncio.get_running_loop().run_in_executor(None, _do_all, works, self._within)
         done.add_done_callback(partial(self._end, [future for _, future in batch]))
 
     def _end(
@@ -214,13 +219,20 @@ class GatheredWork:
             self._is_under_way = False
 
 
-def _do_all(works: list[Callable[[], object]]) -> list[Outcome]:
+def _do_all(
+    works: list[Callable[[], object]], within: Callable[[], AbstractContextManager[object]]
+) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    for work in works:
-        try:
-            outcomes.append((work(), None))
-        except Exception as error:  # noqa: BLE001 - isolation point: raised where it is awaited
-            outcomes.append((None, error))
+    try:
+        with within():
+            for work in works:
+                try:
+                    outcomes.append((work(), None))
+                except Exception as error:  # noqa: BLE001 - isolation point: raised where it is awaited
+                    outcomes.append((None, error))
+    except Exception as failure:  # noqa: BLE001 - likewise, by all that had to be done
+        own = [error for _, error in outcomes] + [None] * (len(works) - len(outcomes))
+        return [(None, error or failure) for error in own]
     return outcomes
 
 

@@ -65,9 +65,7 @@ class Histories:
             messages = list(stored.messages[first - start : end - start])
         else:
             messages = await self._read(key, first, end)
-        summary = next(
-            (each for each in await pipeline.sessions.store.summaries() if each.key == key), None
-        )
+        summary = await pipeline.sessions.store.summary(key)
         entry = (
             _entry(summary, stored)
             if summary

@@ -119,6 +119,14 @@ class SessionStore(ABC):
     async def summaries(self) -> list[SessionSummary]:
         """Return all sessions, newest first."""
 
+    async def summary(self, key: str) -> SessionSummary | None:
+        """Return one session of `summaries`, or ``None`` if it does not exist.
+
+        Programs ask for it in every turn. A store that can find one session without listing all
+        overrides it.
+        """
+        return next((each for each in await self.summaries() if each.key == key), None)
+
     @abstractmethod
     async def delete(self, key: str) -> bool:
         """Delete a session; False if it does not exist."""

@@ -115,6 +115,11 @@ class SessionFolder:
         found.update((item.key, item) for item in self._own_summaries())
         return sorted(found.values(), key=lambda summary: summary.updated_at, reverse=True)
 
+    def summary(self, name: str, key: str) -> SessionSummary | None:
+        """Return the facts of the file of `key`; ``None`` if it does not exist or is empty."""
+        facts = self.stat(name)
+        return _summary(key, facts) if facts and facts.st_size else None
+
     def stat(self, name: str) -> os.stat_result | None:
         """Return the facts of a file; ``None`` if it does not exist."""
         try:
@@ -244,7 +249,7 @@ class SessionFolder:
             except (FileNotFoundError, IrregularFile):  # deleted, moved or replaced meanwhile
                 continue
             key = header.key if header and header.key else original_key(name.removesuffix(_SUFFIX))
-            yield SessionSummary(key=key, updated_at=_moment(facts.st_mtime_ns), size=facts.st_size)
+            yield _summary(key, facts)
 
     def holds(self, name: str, key: str) -> bool:
         """Whether a file exists and belongs to `key`; two keys may share an original name."""
@@ -258,6 +263,10 @@ class SessionFolder:
         with self.open_read(name) as file:
             record = decode_line(file.readline(_FIRST_LINE_BYTES), _EPOCH)
         return record if isinstance(record, Header) else None
+
+
+def _summary(key: str, facts: os.stat_result) -> SessionSummary:
+    return SessionSummary(key=key, updated_at=_moment(facts.st_mtime_ns), size=facts.st_size)
 
 
 def _moment(nanoseconds: int) -> datetime:

@@ -104,6 +104,10 @@ class JsonlSessionStore(SessionStore):
         except OSError as error:
             raise SessionError("*", f"cannot list sessions: {error}") from error
 
+    async def summary(self, key: str) -> SessionSummary | None:
+        """See `SessionStore.summary`. Reads no other file."""
+        return await self._with_file(key, lambda file: file.summary())
+
     async def delete(self, key: str) -> bool:
         """See `SessionStore.delete`. Damaged files kept aside go too."""
         return await self._with_file(key, lambda file: file.delete())

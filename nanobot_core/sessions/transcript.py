@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from io import BufferedReader
 
+    from nanobot_core.contracts.store import SessionSummary
     from nanobot_core.sessions.folder import SessionFolder
     from nanobot_core.sessions.records import Record
 
@@ -129,6 +130,10 @@ class SessionFile:
             self._bare_bytes = 0
         if superseded > self._compact_from_bytes and superseded * 2 > size:
             self._compact()
+
+    def summary(self) -> SessionSummary | None:
+        """Return the facts of the file; ``None`` without a file, or with an empty one."""
+        return self._folder.summary(self._name, self._key)
 
     def delete(self) -> bool:
         """Remove the file and its damaged copies; False if it does not exist."""

@@ -164,6 +164,8 @@ class SessionStoreContract(ConformanceSuite):
                 (key, _state(minute).updated_at) for key, minute in (("b", 3), ("c", 2), ("a", 1))
             ]
             assert all(summary.size > 0 for summary in found)
+            assert [await store.summary(summary.key) for summary in found] == found
+            assert await store.summary("d") is None
 
     async def test_a_deleted_session_is_gone_and_may_begin_again(self, tmp_path: Path) -> None:
         async with aclosing(self.store(tmp_path)) as store:

@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -54,6 +56,41 @@ async def test_a_piece_that_fails_fails_alone() -> None:
     assert (first, third) == (1, 3)
     assert isinstance(second, OSError)
     assert await gathered.finish(lambda: 4) == 4
+
+
+async def test_a_batch_runs_in_one_block_which_succeeds_or_fails_as_a_whole() -> None:
+    steps: list[str] = []
+    reason: str = ""
+
+    @contextmanager
+    def block() -> Iterator[None]:
+        steps.append("begin")
+        if reason == "begin":
+            raise OSError(reason)
+        yield
+        if reason == "end":
+            raise OSError(reason)
+        steps.append("end")
+
+    def fail() -> None:
+        raise ValueError("by itself")
+
+    async def ask() -> list[object]:
+        works: list[Callable[[], object]] = [lambda: steps.append("first"), fail, lambda: 3]
+        asked = (gathered.finish(work) for work in works)
+        return [*await asyncio.gather(*asked, return_exceptions=True)]
+
+    gathered = GatheredWork(block)
+    first, second, third = await ask()
+    assert steps == ["begin", "first", "end"]
+    assert (first, type(second), third) == (None, ValueError, 3)
+
+    reason = "end"
+    assert [*map(str, await ask())] == ["end", "by itself", "end"]
+    reason = "begin"
+    assert [*map(str, await ask())] == ["begin"] * 3
+    reason = ""
+    assert (await ask())[2] == 3
 
 
 async def test_whoever_is_cancelled_goes_on_when_the_work_has_ended() -> None:

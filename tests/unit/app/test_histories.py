@@ -17,6 +17,8 @@ from nanobot_core import (
 )
 from nanobot_core.app import histories
 from nanobot_core.app.histories import MAX_TITLE_CHARS
+from nanobot_core.contracts.store import SessionSummary
+from nanobot_core.sessions.folder import SessionFolder
 from tests.gateways import GatewayKeeper, Platform, running, write_config
 
 pytestmark = pytest.mark.anyio
@@ -56,6 +58,23 @@ async def test_pages_join_to_the_whole_history(
         before = page.first_index
 
     assert found == [message.text for message in said()]
+
+
+async def test_a_page_is_read_without_a_look_at_other_sessions(
+    sessions: SessionAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page in the browser asks in every turn, and each answer listed all sessions."""
+    await sessions.create("web:a", said())
+    await sessions.create("web:b", said())
+    (listed,) = [entry for entry in await sessions.entries() if entry.key == "web:a"]
+
+    def refuse(folder: SessionFolder) -> list[SessionSummary]:
+        raise AssertionError(folder)
+
+    monkeypatch.setattr(SessionFolder, "summaries", refuse)
+    page = await sessions.page("web:a", limit=1)
+    assert page is not None
+    assert (page.entry.updated_at, page.entry.size) == (listed.updated_at, listed.size)
 
 
 @pytest.mark.parametrize(

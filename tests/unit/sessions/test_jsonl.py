@@ -566,3 +566,11 @@ async def test_progress_of_a_turn_that_nanobot_ai_was_running_is_adopted_once(
         assert [message.text for message in session.messages] == ["look", "I look.", "seen"]
         assert (session.state.metadata, session.repaired) == ({"title": "t"}, ())
         assert align(session.messages)[-1].text == OUTCOME_UNKNOWN
+
+
+@pytest.mark.anyio
+async def test_a_store_without_a_way_to_one_session_looks_for_it_among_all(tmp_path: Path) -> None:
+    store = JsonlSessionStore(tmp_path)
+    await store.append("cli:a", [user("a")], STATE)
+    assert await SessionStore.summary(store, "cli:a") == await store.summary("cli:a") is not None
+    assert await SessionStore.summary(store, "cli:b") is None

@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 
 from nanobot_api.database import Database
 from nanobot_api.error import ApiError, Failure, quota_used_up, too_many
-from nanobot_core import NanobotError, ToolRule, finish_in_thread
+from nanobot_core import NanobotError, ToolRule
 
 if TYPE_CHECKING:
     from nanobot_core import Clock, PluginContext
@@ -188,7 +188,7 @@ async def identify(ctx: PluginContext, authorization: str) -> tuple[Caller, int]
     found = None
     if scheme.lower() == "bearer" and secret.startswith(KEY_PREFIX):
         store = ctx.shared(KeyStore)
-        found = await finish_in_thread(lambda: store.find(secret, today(ctx)))
+        found = await ctx.shared(Database).finish(lambda: store.find(secret, today(ctx)))
     if found is None:
         message = (
             "the key is missing or wrong; send 'Authorization: Bearer KEY' with a key that "
@@ -214,7 +214,7 @@ def demand_tokens(key: ApiKey, spent: int) -> None:
 async def count_tokens(ctx: PluginContext, name: str, tokens: int) -> None:
     """Add tokens to what a key has used today."""
     store = ctx.shared(KeyStore)
-    await finish_in_thread(lambda: store.spend(name, today(ctx), tokens))
+    await ctx.shared(Database).finish(lambda: store.spend(name, today(ctx), tokens))
 
 
 def today(ctx: PluginContext) -> str:

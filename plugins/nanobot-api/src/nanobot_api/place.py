@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from nanobot_api.database import Database
 from nanobot_api.error import ApiError, refuse, unavailable
 from nanobot_api.records import Records, StoredResponse
 from nanobot_api.settings import ApiSettings
-from nanobot_core import Message, NanobotError, SessionError, TextBlock, finish_in_thread
+from nanobot_core import Message, NanobotError, SessionError, TextBlock
 
 if TYPE_CHECKING:
     from nanobot_api.turn import Job
@@ -46,6 +47,7 @@ class Places:
         self._ctx = ctx
         self._owner = owner
         self._records = ctx.shared(Records)
+        self._database = ctx.shared(Database)
 
     @asynccontextmanager
     async def open(self, job: Job, run_id: str, earlier: Sequence[Message]) -> AsyncIterator[Place]:
@@ -72,7 +74,7 @@ class Places:
             return
         kind = "response" if job.ask.store else "once"
         place = replace(self._place(f"{kind}-{run_id}"), is_temporary=not job.ask.store)
-        await finish_in_thread(lambda: self._records.add_temporary(place.session))
+        await self._database.finish(lambda: self._records.add_temporary(place.session))
         try:
             if previous:
                 sessions = sessions_of(self._ctx)
@@ -83,7 +85,8 @@ class Places:
                 await sessions_of(self._ctx).create(place.session, history)
             yield place
         finally:
-            if await self._is_temporary(place.session):
+            # Only a stored response is kept.
+            if place.is_temporary or await self._is_temporary(place.session):
                 await delete_session(self._ctx, place.session)
 
     async def keep(self, job: Job, run_id: str, place: Place) -> None:
@@ -98,7 +101,7 @@ class Places:
             until=page.total if page else 0,
         )
         at_s = self._ctx.clock.now().timestamp()
-        await finish_in_thread(lambda: self._records.keep(response, at_s=at_s))
+        await self._database.finish(lambda: self._records.keep(response, at_s=at_s))
 
     def _place(self, name: str) -> Place:
         return Place(session=f"{self._ctx.id}:{self._owner}:{name}", name=name)
@@ -107,16 +110,16 @@ class Places:
         wanted = job.ask.previous
         if not wanted:
             return None
-        found = await finish_in_thread(lambda: self._records.response(self._owner, wanted))
+        found = await self._database.finish(lambda: self._records.response(self._owner, wanted))
         if found is None:
             raise _unknown_response()
         return found
 
     async def _goes_on(self, previous: StoredResponse) -> bool:
-        return await finish_in_thread(lambda: self._records.go_on(previous.id))
+        return await self._database.finish(lambda: self._records.go_on(previous.id))
 
     async def _is_temporary(self, session: str) -> bool:
-        return session in await finish_in_thread(self._records.temporary)
+        return await self._database.finish(lambda: self._records.is_temporary(session))
 
 
 def sessions_of(ctx: PluginContext) -> SessionAccess:
@@ -132,10 +135,10 @@ def sessions_of(ctx: PluginContext) -> SessionAccess:
 
 async def delete_session(ctx: PluginContext, session: str) -> None:
     """Delete a temporary session; what cannot be deleted now is deleted later."""
-    records, bound = ctx.shared(Records), ctx.logger
+    records, database, bound = ctx.shared(Records), ctx.shared(Database), ctx.logger
     try:
         await sessions_of(ctx).delete(session)
-        await finish_in_thread(lambda: records.forget_temporary(session))
+        await database.finish(lambda: records.forget_temporary(session))
     except SessionError as error:
         bound.warning("a temporary session is deleted later: {}", error)
 
@@ -147,11 +150,11 @@ async def clean_up(ctx: PluginContext, works_on: Callable[[str], bool]) -> None:
         ctx: of the plugin.
         works_on: whether the request with an id is under way, which deletes its session itself.
     """
-    records, bound = ctx.shared(Records), ctx.logger
+    records, database, bound = ctx.shared(Records), ctx.shared(Database), ctx.logger
     before_s = ctx.clock.now().timestamp() - ctx.settings(ApiSettings).keep_responses_days * _DAY_S
     try:
-        await finish_in_thread(lambda: records.expire(before_s))
-        for session in await finish_in_thread(records.temporary):
+        await database.finish(lambda: records.expire(before_s))
+        for session in await database.finish(records.temporary):
             if not works_on(session.rpartition("-")[2]):
                 await delete_session(ctx, session)
     except NanobotError as error:

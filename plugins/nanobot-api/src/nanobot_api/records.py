@@ -130,6 +130,12 @@ class Records:
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM temporary WHERE session = ?", (session,))
 
+    def is_temporary(self, session: str) -> bool:
+        """Whether a session must be deleted."""
+        with self._database.transaction() as connection:
+            query = "SELECT 1 FROM temporary WHERE session = ?"
+            return connection.execute(query, (session,)).fetchone() is not None
+
     def temporary(self) -> list[str]:
         """Return the sessions that must be deleted."""
         with self._database.transaction() as connection:

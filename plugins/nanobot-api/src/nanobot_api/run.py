@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from nanobot_api.answer import Answer, Delta, Result
+from nanobot_api.database import Database
 from nanobot_api.error import INTERNAL, ApiError, Failure, failed, too_many
 from nanobot_api.keys import KeyStore
 from nanobot_api.records import KnownRequest, Records
 from nanobot_api.settings import ApiSettings
-from nanobot_core import NanobotError, finish_in_thread
+from nanobot_core import NanobotError
 
 if TYPE_CHECKING:
     from nanobot_core import PluginContext
@@ -148,6 +149,7 @@ class Runs:
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
         self._log = ctx.logger
+        self._database = ctx.shared(Database)
         self._limit = ctx.settings(ApiSettings).max_running
         self._runs: set[Run] = set()
         self._named: dict[tuple[str, str], Run] = {}
@@ -225,7 +227,9 @@ class Runs:
 
     async def _result_once(self, run: Run, name: tuple[str, str], work: Work) -> Result:
         records, at_s = self._ctx.shared(Records), self._ctx.clock.now().timestamp()
-        known = await finish_in_thread(lambda: records.claim(*name, run.digest, run.id, at_s=at_s))
+        known = await self._database.finish(
+            lambda: records.claim(*name, run.digest, run.id, at_s=at_s)
+        )
         if known is not None:
             return run.recall(known)
         try:
@@ -239,7 +243,7 @@ class Runs:
     async def _settle(self, name: tuple[str, str], result: Result) -> None:
         records = self._ctx.shared(Records)
         try:
-            await finish_in_thread(lambda: records.settle(*name, result))
+            await self._database.finish(lambda: records.settle(*name, result))
         except NanobotError as error:
             # The client gets the result; a repetition gets 409, and never works twice.
             self._log.warning("the result of a request is not stored: {}", error)
@@ -250,7 +254,7 @@ class Runs:
         try:
             while self._runs:
                 await asyncio.sleep(_REVOKED_POLL_S)
-                valid = await finish_in_thread(keys.digests)
+                valid = await self._database.finish(keys.digests)
                 for run in tuple(self._runs):
                     if run.caller not in valid:
                         run.stop(_REVOKED)
