@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _CLI = "nanobot_core.cli"
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_OF_THE_DISK = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EROFS, errno.EACCES, errno.EPERM),
+)
 EXAMPLES = """\
 Examples:
 
@@ -49,6 +52,8 @@ class RootGroup(LazyGroup):
         Entry("providers", "List model providers, explain the choice.", f"{_CLI}.providers:app"),
         Entry("models", "List the models that can be used now.", f"{_CLI}.models:app"),
         Entry("sessions", "List, show, export, search, delete sessions.", f"{_CLI}.sessions:app"),
+        Entry("backup", "Write the home to one file.", f"{_CLI}.backup:backup"),
+        Entry("restore", "Make a home from a backup.", f"{_CLI}.backup:restore"),
         Entry("explain", "Show where a tool or setting comes from.", f"{_CLI}.explain:app"),
     )
 

@@ -49,6 +49,8 @@ class PluginFacts:
         reads: hooks of the core whose contributions it uses, such as ``contribute_jobs``; see
             `PluginContext.contributed`.
         tool_names: patterns such as ``mcp_*`` of tools that are known only at run time.
+        secret_files: patterns of files in the plugin's data folder that hold credentials, such as
+            ``tokens/*``. A backup keeps them apart; list every such file.
         docs: address of its documentation.
     """
 
@@ -60,6 +62,7 @@ class PluginFacts:
     hosts: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     tool_names: tuple[str, ...] = ()
+    secret_files: tuple[str, ...] = ()
     docs: str = ""
 
 

@@ -67,6 +67,20 @@ def walk(folder: Folder, at: PurePath = TOP) -> Iterator[tuple[PurePath, os.stat
                 waiting.append(here / entry.name)
 
 
+def leads_inside(path: PurePath, to: PurePath) -> bool:
+    """Whether a link leads to something in the folder, whatever the other links in it are.
+
+    After a name, ``..`` does not count: the name may be another link, to a folder further up.
+
+    Args:
+        path: the link, relative to the folder.
+        to: its target.
+    """
+    ups = next((number for number, part in enumerate(to.parts) if part != ".."), len(to.parts))
+    is_plain = not to.is_absolute() and ".." not in to.parts[ups:]
+    return is_plain and ups <= len(path.parent.parts)
+
+
 def measure(folder: Folder, at: PurePath = TOP, *, skip: frozenset[str] = frozenset()) -> Extent:
     """Return what is below `at`, without the entries of `at` that `skip` names. Blocks."""
     files = size = 0
@@ -74,7 +88,7 @@ def measure(folder: Folder, at: PurePath = TOP, *, skip: frozenset[str] = frozen
     for path, facts in walk(folder, at):
         if path != at and path.relative_to(at).parts[0] in skip:
             continue
-        if reason := _obstacle(folder, path, facts):
+        if reason := obstacle(folder, path, facts):
             left_out.append(LeftOut(path, reason))
         elif not isinstance(facts, OSError) and not stat.S_ISDIR(facts.st_mode):
             files, size = files + 1, size + facts.st_size
@@ -96,7 +110,7 @@ def copy_tree(
         inner = path.relative_to(at)
         if inner.parts and inner.parts[0] in skip:
             continue
-        reason = _obstacle(folder, path, facts)
+        reason = obstacle(folder, path, facts)
         if not reason and not isinstance(facts, OSError):
             reason = _copy(folder, path, facts, target / inner)
         if reason:
@@ -134,14 +148,13 @@ def _copy(folder: Folder, path: PurePath, facts: os.stat_result, target: Path) -
     return copy_file(folder, path, target)
 
 
-def _obstacle(folder: Folder, path: PurePath, facts: os.stat_result | OSError) -> str:
+def obstacle(folder: Folder, path: PurePath, facts: os.stat_result | OSError) -> str:
     """Return why something cannot be copied, empty if it can."""
     if isinstance(facts, OSError):
         return f"it cannot be listed ({facts.strerror or facts})"
     if stat.S_ISLNK(facts.st_mode):
         to = (folder.path / path).readlink()
-        inside = os.path.normpath(path.parent / to)
-        if to.is_absolute() or inside.split(os.sep, 1)[0] == "..":
+        if not leads_inside(path, to):
             return f"it is a link that leads out of the folder, to '{to}'"
         return ""
     if not stat.S_ISREG(facts.st_mode) and not stat.S_ISDIR(facts.st_mode):

@@ -245,8 +245,9 @@ def manifest_to_json(manifest: Manifest) -> JsonObject:
     for name in ("hookspecs", "when", "critical"):
         if not data[name]:
             del data[name]
-    if not data["facts"]["reads"]:
-        del data["facts"]["reads"]
+    for name in ("reads", "secret_files"):
+        if not data["facts"][name]:
+            del data["facts"][name]
     return data
 
 

@@ -42,8 +42,9 @@ MODULES: Final = {
     # What editors, APIs and pages need: sessions, turns and tool calls of programs, operations.
     # Channels can prove who the owner is.
     "app": Size(1500, 3675),  # answers and confirmations of events beside each other
-    # Restart, installation, sign-in to providers, models and their choice, local servers; a move.
-    "cli": Size(2300, 4430),
+    # Restart, installation, sign-in to providers, models and their choice, local servers; a move;
+    # backups.
+    "cli": Size(2300, 4545),
     "bus": Size(1000, 1290),  # the type of assignments is built once
     # Drafts wait for earlier replies; account and traffic of each; refused credentials.
     "channels": Size(900, 1230),
@@ -68,7 +69,7 @@ MODULES: Final = {
     "messages": Size(200, 260),
     "ids": Size(5, 10),
     # What nanobot-ai left and where it goes; backups.
-    "moving": Size(700, 1100),
+    "moving": Size(700, 1260),
     "net": Size(450, 735),  # clients of plugins, for declared hosts,
     "paths": Size(200, 260),
     # What plugins contribute to others is checked, and their own hooks are called; a scan parses

@@ -19,6 +19,7 @@ def describe_plugin() -> PluginFacts:
         summary="DingTalk: private chats, groups and files of an organisation",
         capabilities=("receives messages of people", "sends messages and files to people"),
         hosts=("api.dingtalk.com", "oapi.dingtalk.com", "*.dingtalk.com"),
+        secret_files=("reply-routes.json",),
     )
 
 

@@ -19,6 +19,7 @@ def describe_plugin() -> PluginFacts:
         summary="Matrix: rooms, threads and direct chats",
         capabilities=("receives messages of people", "sends messages to people"),
         hosts=("matrix.org",),
+        secret_files=("session.json", "keys-*.db"),
     )
 
 

@@ -20,6 +20,7 @@ def describe_plugin() -> PluginFacts:
             "starts the programs named under tools.mcp_servers and mcpServers",
             "talks to the MCP servers named there",
         ),
+        secret_files=("oauth/*",),
     )
 
 

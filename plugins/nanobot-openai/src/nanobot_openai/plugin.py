@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nanobot_core import on
+from nanobot_core import PluginFacts, on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nanobot_core import PluginContext, ProviderSpec
+
+
+@on.describe_plugin
+def describe_plugin() -> PluginFacts:
+    """Say which files are the tokens of sign-ins."""
+    return PluginFacts(secret_files=("tokens/*",))
 
 
 @on.contribute_providers

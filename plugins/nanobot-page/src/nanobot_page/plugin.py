@@ -45,6 +45,7 @@ class WebPlugin:
             capabilities=(
                 "gives a browser with the terminal's link or the password the rights of the owner",
             ),
+            secret_files=("logins.json",),
         )
 
     @on.contribute_settings

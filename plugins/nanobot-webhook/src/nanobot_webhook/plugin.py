@@ -21,6 +21,7 @@ def describe_plugin() -> PluginFacts:
             "receives messages and events of programs",
             "sends replies to an address of the owner",
         ),
+        secret_files=("hooks.key",),
     )
 
 
