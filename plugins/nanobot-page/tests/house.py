@@ -1,6 +1,7 @@
 """A plugin in one file for tests of the desk: settings of every kind, a panel, a channel, a page.
 
-Its channel `pigeon` takes what its panel sends, and loses replies while the file ``fog`` exists.
+Its channel `pigeon` takes what its panel sends. What is sent while the file ``fog`` exists starts a
+chat in the fog, whose replies are lost as long as it lasts.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from nanobot_core import (
 )
 
 PAGE = b'<!doctype html><link rel="icon" href="/garden/icon"><h1>Roses</h1>'
+IN_FOG = "fog-"
 BARS = (("Mon", 40.0, "40 kg"), ("Tue", 10.0, "10 kg"), ("<b>Wed", 0.0, "none"))
 
 
@@ -67,6 +69,7 @@ class Loft:
 
     def __init__(self, ctx: PluginContext) -> None:
         self.inbox: Inbox | None = None
+        self.fog = ctx.workspace / "fog"
 
 
 class PigeonChannel(Channel):
@@ -76,7 +79,6 @@ class PigeonChannel(Channel):
 
     def __init__(self, ctx: PluginContext) -> None:
         self._loft = ctx.shared(Loft)
-        self._fog = ctx.workspace / "fog"
 
     async def start(self, inbox: Inbox) -> None:
         self._loft.inbox = inbox
@@ -97,7 +99,8 @@ class PigeonChannel(Channel):
         return f"the pigeon {name}"
 
     async def send(self, message: OutboundMessage) -> None:
-        if self._fog.exists():
+        # Replies to earlier messages may be late.
+        if message.chat_id.startswith(IN_FOG) and self._loft.fog.exists():
             raise DeliveryError("pigeon", "lost in the <b>fog</b>", retryable=False)
 
 
@@ -145,10 +148,13 @@ def contribute_panels(ctx: PluginContext) -> Iterable[Panel]:
         return PanelView(parts=(PanelBars(title="Harvest", bars=BARS),), actions=actions)
 
     async def write(name: str, text: str) -> str:
-        inbox = ctx.shared(Loft).inbox
-        assert inbox is not None
-        await inbox.publish(
-            InboundMessage(channel="pigeon", sender_id="7", chat_id=uuid4().hex[:6], content=text)
+        loft = ctx.shared(Loft)
+        assert loft.inbox is not None
+        chat_id = uuid4().hex[:6]
+        if loft.fog.exists():
+            chat_id = f"{IN_FOG}{chat_id}"
+        await loft.inbox.publish(
+            InboundMessage(channel="pigeon", sender_id="7", chat_id=chat_id, content=text)
         )
         return f"Sent: {text}."
 
