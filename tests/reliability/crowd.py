@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import json
 import random
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,15 @@ _LINE: Final = "Line {} of story {}."
 _LINES: Final = re.compile(r"Line (\d+) of story (\d+)\.")
 _QUESTION: Final = re.compile(r"Run exec\?.*echo made (\d+)", re.DOTALL)
 _APPROVE: Final = re.compile(r"/approve ([0-9a-f]{6,})")
-_TOOLS: Final = frozenset({"make", "send"})
+ToolCalls: TypeAlias = Callable[[int], Sequence[tuple[str, dict[str, Any]]]]
+"""Number of a message to the calls of a model that was asked for them: tool and arguments."""
+TOOLS: Final[Mapping[str, ToolCalls]] = {
+    "make": lambda number: [("exec", {"command": f"echo made {number}"})],
+    "send": lambda number: [
+        ("message", {"content": f"Here is number {number}", "media": [f"{number}.txt"]})
+    ],
+}
+"""Verb of a message to what it makes the model call."""
 _AGAIN_S: Final = 5.0
 _BUSY_S: Final = 0.5
 _AWAY_S: Final = 1.0
@@ -49,28 +58,34 @@ class CrowdModel:
     Attributes:
         unanswered: number to the last request of a turn that it does not answer.
         story_lines: lines of a story.
+        tools: verb of a message to what it makes the model call.
     """
 
-    def __init__(self, story_lines: int) -> None:
+    def __init__(self, story_lines: int, tools: Mapping[str, ToolCalls] = TOOLS) -> None:
         self.unanswered: dict[int, RecordedRequest] = {}
         self.story_lines: int = story_lines
+        self.tools: Mapping[str, ToolCalls] = tools
 
     def __call__(self, request: RecordedRequest) -> Reply:
         """Return the reply to a request."""
         messages: list[dict[str, Any]] = request.body["messages"]
-        since = _since_the_last_answer(messages)
+        since = since_the_last_answer(messages)
         asked = [
             (what, attached)
             for message in since
             if message["role"] == "user"
-            for what, attached in [what_was_written(message["content"])]
+            for what, attached in [self._heard(message["content"])]
         ]
-        if calls := tuple(_calls([words for words, _ in asked], since)):
+        if calls := tuple(self._calls([words for words, _ in asked], since)):
             return Reply(calls=calls)
         if asked and (found := WORDS.match(asked[-1][0])) and found["verb"] == "wait":
             self.unanswered[int(found["number"])] = request
             return Reply(text="Hm", stop_after_bytes=0, stop="stall")
         return Reply(text="\n\n".join(self._answer(*each) for each in asked) or "Nothing to say.")
+
+    def _heard(self, content: str | list[dict[str, Any]]) -> tuple[str, str]:
+        """Return what a message asks for, and in words what is attached to it."""
+        return what_was_written(content)
 
     def _answer(self, words: str, attached: str) -> str:
         found = WORDS.match(words)
@@ -85,43 +100,43 @@ class CrowdModel:
             case "story":
                 lines = (_LINE.format(line, number) for line in range(1, self.story_lines + 1))
                 return f"Story number {number}:\n\n" + "\n".join(lines)
-            case "make" | "send":
-                return f"Done number {number}"  # not sent after a file, which came with a text
             case "wait":  # stopped before
                 return "Let us go on."
+            case verb if verb in self.tools:
+                return f"Done number {number}"  # not sent after a file, which came with a text
             case _:
                 return f"You said: number {number}{attached}"
 
+    def _calls(
+        self, asked: Sequence[str], since: Sequence[dict[str, Any]]
+    ) -> Iterator[ScriptedCall]:
+        """Yield the calls that are still to be made, also those whose outcome is unknown."""
+        results = {
+            str(message["tool_call_id"]): str(message["content"])
+            for message in since
+            if message["role"] == "tool"
+        }
+        for words in asked:
+            found = WORDS.match(words)
+            if found is None or found["verb"] not in self.tools:
+                continue
+            number = found["number"]
+            own = [text for key, text in results.items() if key.startswith(f"call_{number}_")]
+            if own and "was interrupted" not in own[-1]:
+                continue
+            calls = self.tools[found["verb"]](int(number))
+            for place, (name, arguments) in enumerate(calls, len(own)):
+                key = f"call_{number}_{place}"
+                yield ScriptedCall(name=name, arguments=json.dumps(arguments), id=key)
 
-def _since_the_last_answer(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+
+def since_the_last_answer(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages of a request that have no answer yet."""
+
     def is_answer(message: dict[str, Any]) -> bool:
         return message["role"] == "assistant" and not message.get("tool_calls")
 
     return list(itertools.takewhile(lambda each: not is_answer(each), reversed(messages)))[::-1]
-
-
-def _calls(asked: Sequence[str], since: Sequence[dict[str, Any]]) -> Iterator[ScriptedCall]:
-    """Yield the calls that are still to be made, also those whose outcome is unknown."""
-    results = {
-        str(message["tool_call_id"]): str(message["content"])
-        for message in since
-        if message["role"] == "tool"
-    }
-    for words in asked:
-        found = WORDS.match(words)
-        if found is None or found["verb"] not in _TOOLS:
-            continue
-        number, verb = found["number"], found["verb"]
-        own = [text for key, text in results.items() if key.startswith(f"call_{number}_")]
-        if own and "was interrupted" not in own[-1]:
-            continue
-        key = f"call_{number}_{len(own)}"
-        if verb == "make":
-            arguments = f'{{"command": "echo made {number}"}}'
-            yield ScriptedCall(name="exec", arguments=arguments, id=key)
-        else:
-            arguments = f'{{"content": "Here is number {number}", "media": ["{number}.txt"]}}'
-            yield ScriptedCall(name="message", arguments=arguments, id=key)
 
 
 @dataclass
@@ -136,7 +151,8 @@ class Chat:
         voices: ids of voice messages.
         commands: ids of commands.
         edits: numbers of messages that are edited once they are answered.
-        edited: numbers of what they were replaced by; a platform may offer these again later.
+        late: numbers whose answers may come after those of later ones: of edited messages, which a
+            platform may offer again later.
         stopping: number of the turn that is being stopped.
         stops_before: how many answers to ``/stop`` there were before.
         in_order: held while a number is taken and written.
@@ -151,7 +167,7 @@ class Chat:
     voices: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     edits: list[int] = field(default_factory=list)
-    edited: set[int] = field(default_factory=set)
+    late: set[int] = field(default_factory=set)
     stopping: int | None = None
     stops_before: int = 0
     in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -239,7 +255,7 @@ class Chat:
             yield f"answered more than once: {self.doubled()}"
         if heard := self.unheard & set(found):
             yield f"answered without a mention: {sorted(heard)}"
-        first = [number for number in dict.fromkeys(found) if number not in self.edited]
+        first = [number for number in dict.fromkeys(found) if number not in self.late]
         if first != sorted(first) and self.has_one_session:
             yield f"in another order: {found}"
         yield from self._story_findings(story_lines, once=once)
@@ -290,6 +306,8 @@ def _content(number: int) -> bytes:
 # --- what people do
 
 Deed: TypeAlias = Callable[[Chat, int], Awaitable[None]]
+Deeds: TypeAlias = Sequence[tuple[Deed, Callable[[Abilities, Chat], bool]]]
+"""Things that people do, and whether they can do them in a chat."""
 
 
 async def _text(chat: Chat, number: int) -> None:
@@ -358,7 +376,7 @@ async def _stop(chat: Chat, number: int) -> None:
     await chat.say(number, "wait")
 
 
-DEEDS: Final[tuple[tuple[Deed, Callable[[Abilities, Chat], bool]], ...]] = (
+DEEDS: Final[Deeds] = (
     (_text, lambda _able, _chat: True),
     (_code, lambda _able, _chat: True),
     (_table, lambda _able, _chat: True),
@@ -379,15 +397,22 @@ DEEDS: Final[tuple[tuple[Deed, Callable[[Abilities, Chat], bool]], ...]] = (
 
 @asynccontextmanager
 async def living(
-    chats: Sequence[Chat], numbers: Iterator[int], *, pause_s: float
+    chats: Sequence[Chat],
+    numbers: Iterator[int],
+    *,
+    pause_s: float,
+    deeds: Deeds = DEEDS,
+    seed: str = "",
 ) -> AsyncIterator[None]:
     """Let people do things in all chats while the block runs.
 
     Args:
         pause_s: most seconds between two things that are done in a chat.
+        deeds: what they do.
+        seed: another one gives another order.
     """
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_act(chat, numbers, pause_s)) for chat in chats]
+        tasks = [group.create_task(_act(chat, numbers, pause_s, deeds, seed)) for chat in chats]
         yield
         for task in tasks:
             task.cancel()
@@ -433,9 +458,9 @@ async def reacting(
             task.cancel()
 
 
-async def _act(chat: Chat, numbers: Iterator[int], pause_s: float) -> None:
-    rng = random.Random(f"{chat.platform.name} {chat.id}")
-    possible = [deed for deed, is_possible in DEEDS if is_possible(chat.platform.abilities, chat)]
+async def _act(chat: Chat, numbers: Iterator[int], pause_s: float, deeds: Deeds, seed: str) -> None:
+    rng = random.Random(f"{seed}{chat.platform.name} {chat.id}")
+    possible = [deed for deed, is_possible in deeds if is_possible(chat.platform.abilities, chat)]
     while True:
         for deed in rng.sample(possible, len(possible)):
             while chat.stopping is not None:  # noqa: ASYNC110 - `_react` looks for the end
@@ -461,7 +486,7 @@ async def _react(chat: Chat, model: CrowdModel, numbers: Iterator[int]) -> None:
             async with chat.in_order:
                 new = next(numbers)
                 chat.said[new] = chat.said[number]
-                chat.edited.add(new)
+                chat.late.add(new)
                 await chat.platform.edit(chat.said[number], f"number {new}")
             chat.edits.remove(number)
         await _stop_turns(chat, model, asked_s, _stops_in(texts))

@@ -6,41 +6,18 @@ A process of its own, since what a test process holds says what ran in it before
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-import os
 import sys
-import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from loguru import logger
 
 from tests.gateways import Platform, running, write_config
+from tests.reliability.samples import sample
 
 CHATS = 50
 SAMPLES = 16
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What the process holds while nothing is being done."""
-
-    rss_mb: float
-    tasks: int
-    threads: int
-    handles: int
-
-
-def sample() -> Sample:
-    gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return Sample(
-        rss_mb=pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
-        tasks=len(asyncio.all_tasks()),
-        threads=threading.active_count(),
-        handles=len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - without an open iterator
-    )
 
 
 async def soak(folder: Path, messages: int) -> None:

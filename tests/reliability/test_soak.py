@@ -11,7 +11,8 @@ import pytest
 from loguru import logger
 
 from tests.gateways import REPOSITORY
-from tests.reliability.soaking import SAMPLES, Sample
+from tests.reliability.samples import Sample
+from tests.reliability.soaking import SAMPLES
 
 LARGEST_MB = 150.0
 GROWN_MB = 6.0

@@ -18,15 +18,13 @@ from typing import Any
 
 import pytest
 
-from nanobot_core.app.client import ControlClient
-from nanobot_core.messages import JsonObject
 from nanobot_core.testing import GatewayProcess, OpenAIServer, ScriptedModel, StandIn
 from nanobot_core.testing.gateway import gateway_environment
 from nanobot_core.testing.model_server import Responder
 from nanobot_core.testing.playing import write_config
 from nanobot_core.testing.stand_in import transcript
 from tests.reliability.crowd import Chat, CrowdModel, living, reacting, troubled
-from tests.stand_ins import installed_stand_ins
+from tests.stand_ins import all_running, installed_stand_ins
 
 pytestmark = pytest.mark.anyio
 NEEDED = ("files", "message", "openai", "shell")
@@ -72,29 +70,6 @@ def chats_of(platforms: Sequence[StandIn], workspace: Path) -> list[Chat]:
         )
         if place
     ]
-
-
-async def channel_states(home: Path) -> dict[str, str]:
-    """Return the states of the channels by name."""
-    status = await ControlClient(home / "gateway").call("status")
-    assert isinstance(status, dict)
-    rows = status["running"]
-    assert isinstance(rows, list)
-    shown: list[JsonObject] = [row for row in rows if isinstance(row, dict)]
-    return {str(row["name"]): str(row["state"]) for row in shown if row["kind"] == "channel"}
-
-
-async def all_running(home: Path, kinds: Sequence[type[StandIn]]) -> None:
-    """Wait until each channel has run; a platform may be away again at the same moment."""
-    missing, states = {kind.name for kind in kinds}, dict[str, str]()
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            while missing:
-                states = await channel_states(home)
-                missing -= {name for name, state in states.items() if state == "running"}
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"not all channels run: {states}") from None
 
 
 def resident_mb(pid: int) -> float:

@@ -63,8 +63,8 @@ def restored(nanobot: CommandLine, home: Path, *words: str, code: int = 0) -> st
 def lived(bare: CommandLine) -> CommandLine:
     """A home that was in use."""
     bare.configure(CONFIG)
-    bare("onboard", "--yes")
     files = {
+        "workspace/AGENTS.md": "Be kind.\n",
         "workspace/sessions/a.jsonl": '{"role": "user"}\n{"role": "assis',
         "workspace/notes/README.md": "mine",
         "workspace/notes/readme.md": "also mine",

@@ -1,0 +1,54 @@
+"""``python -m tests.month``: simulate months and print their reports."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.month.month import Report, live
+
+
+def main() -> int:
+    """Print a line for each day and a report for each seed; 1 if something was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.month", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
+    parser.add_argument("--days", type=int, default=30)
+    asked = parser.parse_args()
+    wrong = 0
+    for seed in range(asked.seed, asked.seed + asked.seeds):
+        began_s = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="month-") as folder:
+            report = asyncio.run(live(Path(folder), seed, asked.days, _progress))
+        took_s = time.monotonic() - began_s
+        sys.stdout.write(f"{render(report)}\n  real time: {took_s:.0f} s\n")
+        sys.stdout.flush()
+        wrong += bool(report.findings)
+    return int(wrong > 0)
+
+
+def _progress(report: Report) -> None:
+    found = f", {len(report.findings)} findings" if report.findings else ""
+    sys.stderr.write(f"seed {report.seed}, day {report.days}{found}\n")
+
+
+def render(report: Report) -> str:
+    """Return a report as text."""
+    samples = [sample for life in report.samples for sample in life]
+    lines = [
+        f"seed {report.seed}: {report.days} days",
+        "  " + ", ".join(f"{name} {count:,}" for name, count in sorted(report.counts.items())),
+        "  faults: " + ", ".join(f"{name} {n}" for name, n in sorted(report.faults.items())),
+        *(f"  {sample}" for sample in (samples[:1] + samples[-1:])),
+        f"  findings: {len(report.findings)}",
+        *(f"  - {finding}" for finding in report.findings),
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
