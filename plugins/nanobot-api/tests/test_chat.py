@@ -31,7 +31,7 @@ def _chunks(text: str) -> list[Any]:
 
 
 def test_the_messages_are_the_history_and_nothing_is_stored(gateway: Gateway) -> None:
-    before, media = gateway.sessions(), [*(gateway.home / "media").glob("*")]
+    before, media = gateway.sessions(), {*(gateway.home / "media").glob("*")}
     messages = [
         {"role": "developer", "content": "Answer in Danish."},
         {"role": "user", "content": "my name is Ada"},
@@ -47,8 +47,8 @@ def test_the_messages_are_the_history_and_nothing_is_stored(gateway: Gateway) ->
     assert first == {"role": "user", "content": "my name is Ada"}
     assert second == {"role": "assistant", "content": "hello Ada"}
     assert "come below your own" in last["content"].partition("Answer in Danish.")[0]
-    assert gateway.sessions() == before
-    assert [*(gateway.home / "media").glob("*")] == media
+    assert gateway.sessions() <= before
+    assert {*(gateway.home / "media").glob("*")} <= media
 
 
 def test_a_stream_has_the_order_that_clients_expect(gateway: Gateway) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -95,12 +96,12 @@ def test_a_refused_name_is_explained(gateway: Gateway) -> None:
 
 
 def test_a_revoked_key_is_refused_and_its_requests_end(gateway: Gateway) -> None:
-    key, before = gateway.add_key("short-lived"), len(gateway.model.requests)
+    key, text = gateway.add_key("short-lived"), f"{uuid4().hex}\nsilent"
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(_ask, gateway, key, "silent", stream=True, model="nanobot-plain")
-        gateway.until(lambda: len(gateway.model.requests) > before)
+        future = pool.submit(_ask, gateway, key, text, stream=True, model="nanobot-plain")
+        gateway.model.asked(text.partition("\n")[0])
         revoked = gateway.command("revoke", "short-lived")
-        running = future.result(20)
+        running = future.result()
     after = _ask(gateway, key)
     unknown = gateway.command("revoke", "short-lived")
 
@@ -159,8 +160,7 @@ def test_used_up_tokens_of_a_day_refuse_further_requests(gateway: Gateway) -> No
     key = gateway.add_key("poor", "--tokens-per-day", "100")
 
     first = _ask(gateway, key, "hundred", model="nanobot-plain")
-    with ThreadPoolExecutor(1) as pool:  # the hook that counts may come after the answer
-        refused = pool.submit(_refused, gateway, key).result(20)
+    refused = _refused(gateway, key)
 
     assert first.status_code == 200
     assert refused.json()["error"]["code"] == "insufficient_quota"
@@ -168,28 +168,31 @@ def test_used_up_tokens_of_a_day_refuse_further_requests(gateway: Gateway) -> No
 
 
 def _refused(gateway: Gateway, key: str) -> httpx.Response:
-    while True:
-        response = _ask(gateway, key, model="nanobot-plain")
-        if response.status_code == 429:
-            return response
+    """Ask until it is refused: the hook that counts may come after the answer."""
+    answers: list[httpx.Response] = []
+
+    def is_refused() -> bool:
+        answers.append(_ask(gateway, key, model="nanobot-plain"))
+        return answers[-1].status_code == 429
+
+    gateway.until(is_refused)
+    return answers[-1]
 
 
-def test_a_busy_gateway_and_a_file_of_a_later_release_refuse_requests(
-    fresh: Callable[..., Any],
-) -> None:
-    with fresh(max_running=1) as gateway:
-        with ThreadPoolExecutor(1) as pool:
-            key, before = gateway.add_key("other"), len(gateway.model.requests)
-            future = pool.submit(_ask, gateway, key, "silent", model="nanobot-plain")
-            gateway.until(lambda: len(gateway.model.requests) > before)
-            busy = gateway.chat("hello")
-            gateway.command("revoke", "other")
-            assert future.result(20).status_code == 401
-        with sqlite3.connect(gateway.home / "plugins/api/api.sqlite") as database:
-            database.execute("PRAGMA user_version = 99")
-        database.close()
-        later = gateway.chat("hello")
-        listed = gateway.command("list")
+def test_a_busy_gateway_and_a_file_of_a_later_release_refuse_requests(fragile: Gateway) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        key, text = fragile.add_key("other"), f"{uuid4().hex}\nsilent"
+        future = pool.submit(_ask, fragile, key, text, model="nanobot-plain")
+        fragile.model.asked(text.partition("\n")[0])
+        busy = fragile.chat("hello")
+        fragile.command("revoke", "other")
+        assert future.result().status_code == 401
+    with closing(sqlite3.connect(fragile.home / "plugins/api/api.sqlite")) as database:
+        [former] = database.execute("PRAGMA user_version").fetchone()
+        database.execute("PRAGMA user_version = 99")
+        later = fragile.chat("hello")
+        listed = fragile.command("list")
+        database.execute(f"PRAGMA user_version = {former}")
 
     assert busy.status_code == 429
     assert later.status_code == 500
