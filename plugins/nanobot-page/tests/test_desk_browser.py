@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(120)
 SECRETS = ("swordfish-4711", "hunter2-horses", "skeleton-key-99")
-HOUSE: dict[str, Any] = json.loads(Path(__file__).with_name("house.json").read_text("utf-8"))[
-    "house"
-]
+CONFIG = Path(__file__).with_name("house.json")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +42,16 @@ def page(site: Site, signed_in: StorageState, open_page: Open) -> Iterator[Page]
 
 def config(site: Site) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((site.home / "config.json").read_text("utf-8"))
+    return found
+
+
+@pytest.fixture
+def house(site: Site) -> dict[str, Any]:
+    """The section ``house`` as at the beginning, whatever was saved before."""
+    now = config(site)
+    now["house"] = json.loads(CONFIG.read_text("utf-8"))["house"]
+    (site.home / "config.json").write_text(json.dumps(now), "utf-8")
+    found: dict[str, Any] = now["house"]
     return found
 
 
@@ -69,18 +77,17 @@ def write(page: Page, text: str) -> None:
     expect(page.get_by_role("status")).to_have_text(f"Sent: {text}.")
 
 
-def wait_for(page: Page, path: str, what: Locator, pattern: str, count: int = 1) -> None:
+def wait_for(
+    site: Site, page: Page, path: str, what: Locator, pattern: str, count: int = 1
+) -> None:
     """Load a page once its source has a pattern so often, and expect the elements."""
-    for _ in range(200):
-        # Without rendering, which costs far more.
-        if len(re.findall(pattern, page.request.get(path).text())) >= count:
-            break
-        page.wait_for_timeout(50)
+    # Without rendering, which costs far more.
+    site.until(lambda: len(re.findall(pattern, page.request.get(path).text())) >= count)
     page.goto(path)
     expect(what).to_have_count(count)
 
 
-def test_every_kind_of_field_is_saved(site: Site, page: Page) -> None:
+def test_every_kind_of_field_is_saved(site: Site, page: Page, house: dict[str, Any]) -> None:
     page.goto("/desk/section?path=house")
     expect(field(page, "motto")).to_have_value("dry\nand warm")
     field(page, "name").fill(' <b>"tent" ')
@@ -105,7 +112,7 @@ def test_every_kind_of_field_is_saved(site: Site, page: Page) -> None:
         "alarm": "new-alarm-code",
         "plan": [[1, 2], [3]],
     }
-    assert config(site)["house"] == {**HOUSE, **wanted}
+    assert config(site)["house"] == {**house, **wanted}
     field(page, "heated").uncheck()
     field(page, "motto").fill("")
     field(page, "floors").fill("")
@@ -118,9 +125,10 @@ def test_every_kind_of_field_is_saved(site: Site, page: Page) -> None:
     assert not {"motto", "floors", "spare"} & now.keys()
 
 
-def test_the_rows_of_maps_are_changed_added_and_removed(site: Site, page: Page) -> None:
+def test_the_rows_of_maps_are_changed_added_and_removed(
+    site: Site, page: Page, house: dict[str, Any]
+) -> None:
     page.goto("/desk/section?path=house")
-    before = config(site)["house"]
     expect(pair(page, "doors", 2)[0]).to_be_disabled()  # its key has a dot
     pair(page, "doors", 0)[1].fill("pine")
     pair(page, "doors", 1)[0].fill("")
@@ -140,7 +148,7 @@ def test_the_rows_of_maps_are_changed_added_and_removed(site: Site, page: Page) 
     save(page)
     expect(page.get_by_role("status")).to_contain_text("Saved.")
     assert config(site)["house"] == {
-        **before,
+        **house,
         "doors": {"front": "pine", "garage.big": "steel", "open": False, "code": "5", "back": 7},
         "keys": {"cellar": SECRETS[2], "attic": "another-key-11"},
         "windows": {"north": 2, "south": 5},
@@ -153,6 +161,7 @@ def test_the_rows_of_maps_are_changed_added_and_removed(site: Site, page: Page) 
     assert config(site)["house"]["keys"] == {"cellar": SECRETS[2]}
 
 
+@pytest.mark.usefixtures("house")
 def test_faults_are_beside_their_fields_and_in_a_summary(site: Site, page: Page) -> None:
     before = (site.home / "config.json").read_bytes()
     page.goto("/desk/section?path=house")
@@ -252,6 +261,9 @@ def test_a_plugin_is_disabled_enabled_and_reloaded(site: Site, page: Page) -> No
     expect(page.get_by_role("status")).to_contain_text("enabled: heartbeat")
     page.get_by_role("button", name="Reload house", exact=True).click()
     expect(page.get_by_role("status")).to_contain_text("reloaded: house")
+    card = page.locator(".card", has=page.get_by_role("heading", name="house"))
+    card.locator("summary").click()
+    expect(card.locator("dl")).to_contain_text("channels: pigeon")
     page.get_by_role("button", name="Disable http", exact=True).click()
     page.get_by_role("button", name="Yes").click()
     expect(page.get_by_role("alert")).to_contain_text("requires it")
@@ -265,15 +277,16 @@ def asked(site: Site, page: Page, content: str) -> Locator:
     )
     (site.home / "workspace/note.txt").unlink(missing_ok=True)
     write(page, "note")
-    wait_for(page, "/desk/approvals", page.locator(".card"), 'class="card"')
+    wait_for(site, page, "/desk/approvals", page.locator(".card"), 'class="card"')
     return page.locator(".card")
 
 
 def test_an_approval_shows_the_exact_arguments_and_two_tabs_decide_once(
-    site: Site, page: Page
+    site: Site, page: Page, check_access: Callable[[Page], None]
 ) -> None:
-    card = asked(site, page, "a\u202eb <b>\n")
-    expect(card.locator("pre")).to_contain_text('"content": "a\\u202eb <b>\\n"')
+    card = asked(site, page, f"a\u202eb <b>\n{'x' * 300}")
+    expect(card.locator("pre")).to_contain_text('"content": "a\\u202eb <b>\\nxxx')
+    check_access(page)
     second = page.context.new_page()
     second.goto("/desk/approvals")
     card.get_by_role("button", name="Deny").click()
@@ -290,27 +303,40 @@ def test_a_double_click_allows_a_call_once(site: Site, page: Page) -> None:
     sent: list[str] = []
     page.on("request", lambda each: sent.append(each.url) if each.method == "POST" else None)
     card.get_by_role("button", name="Allow once").dblclick()
+    # A second request would be answered that the question is not open any more.
     expect(page.get_by_role("status")).to_contain_text("Allowed")
     file = site.home / "workspace/note.txt"
     nothing = "No tool call waits for you."
-    wait_for(page, "/desk/approvals", page.get_by_text(nothing), nothing)
-    for _ in range(100):
-        if file.exists():
-            break
-        page.wait_for_timeout(50)
+    wait_for(site, page, "/desk/approvals", page.get_by_text(nothing), nothing)
+    site.until(file.exists)
     assert file.read_text("utf-8") == "once\n"
-    assert sent
+    assert len(sent) == 1
 
 
-def test_dead_letters_are_tried_again_and_deleted(site: Site, page: Page) -> None:
-    fog = site.home / "workspace/fog"
-    fog.touch()
-    write(page, "hello")
-    write(page, "hello")
-    wait_for(page, "/desk/letters", page.locator(".card"), 'class="card"', 2)
+@contextmanager
+def fog(site: Site) -> Iterator[None]:
+    """Let replies to the messages that are sent now get lost."""
+    file = site.home / "workspace/fog"
+    file.touch()
+    try:
+        yield
+    finally:
+        file.unlink()
+
+
+def test_dead_letters_are_tried_again_and_deleted(
+    site: Site, page: Page, check_access: Callable[[Page], None]
+) -> None:
+    with fog(site):
+        write(page, "hello")
+        write(page, "hello")
+        wait_for(site, page, "/desk/letters", page.locator(".card"), 'class="card"', 2)
     expect(page.locator(".card").first).to_contain_text("lost in the <b>fog</b>")
     expect(page.locator(".card pre").first).to_contain_text("You said: hello")
-    fog.unlink()
+    check_access(page)
+    page.get_by_role("link", name="Log", exact=True).click()
+    expect(page.locator("pre.log")).to_contain_text("dead letter: lost in the <b>fog</b>")
+    page.go_back()
     page.get_by_role("button", name="Try again").first.click()
     expect(page.get_by_role("status")).to_contain_text("tried again")
     expect(page.locator(".card")).to_have_count(1)
@@ -329,7 +355,7 @@ def test_a_job_is_paused_resumed_run_and_removed(site: Site, page: Page) -> None
     )
     write(page, "job")
     row = page.get_by_role("row", name="Greeting")
-    wait_for(page, "/desk/panel?plugin=cron&id=jobs", row, "<td>Greeting</td>")
+    wait_for(site, page, "/desk/panel?plugin=cron&id=jobs", row, "<td>Greeting</td>")
     expect(row).to_contain_text("every 2 hours")
     row.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("status")).to_contain_text("Disabled job")
@@ -341,7 +367,7 @@ def test_a_job_is_paused_resumed_run_and_removed(site: Site, page: Page) -> None
     expect(page.get_by_role("status")).to_contain_text("runs now")
     ran = "ok, |done, |completed, "
     row_of_it = row.filter(has_text=re.compile(ran))
-    wait_for(page, "/desk/panel?plugin=cron&id=jobs", row_of_it, ran)
+    wait_for(site, page, "/desk/panel?plugin=cron&id=jobs", row_of_it, ran)
     row.get_by_role("link", name="History").click()
     expect(page.get_by_role("heading", name="Greeting")).to_be_visible()
     page.get_by_role("button", name="Remove").click()
@@ -383,7 +409,7 @@ def test_bars_and_their_table_agree(site: Site, page: Page) -> None:
 def test_usage_has_a_bar_for_today(site: Site, page: Page) -> None:
     write(page, "hello")
     calls = page.get_by_role("row", name="custom/m")
-    wait_for(page, "/desk/panel?plugin=usage&id=usage&view=7", calls, "custom/m")
+    wait_for(site, page, "/desk/panel?plugin=usage&id=usage&view=7", calls, "custom/m")
     assert heights(page) == [0, 0, 0, 0, 0, 0, 100]
     today = page.locator(".bars title").last.text_content() or ""
     words = today.partition(": ")[2]
@@ -422,12 +448,6 @@ PAGES = (
 def test_every_page_is_accessible_and_has_no_secret(
     site: Site, page: Page, check_access: Callable[[Page], None]
 ) -> None:
-    (site.home / "workspace/fog").touch()
-    asked(site, page, "x" * 300)
-    write(page, "hello")
-    # The question, too.
-    wait_for(page, "/desk/letters", page.locator(".card"), 'class="card"', 2)
-
     for path in PAGES:
         page.goto(path)
         for secret in (*SECRETS, "sk-planted-1234", "new-alarm-code"):
