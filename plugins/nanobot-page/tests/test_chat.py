@@ -28,6 +28,16 @@ if TYPE_CHECKING:
     from conftest import Site
 
 ANSWERED = "#log > .assistant:not(.live)"
+HEAR = """() => {
+  window.heard = [];
+  const says = document.getElementById("says");
+  new MutationObserver(() => heard.push(says.textContent)).observe(says, {childList: true});
+}"""
+"""Collect what a screen reader says."""
+IS_AT_END = """() => {
+  const place = document.getElementById("scroller");
+  return place.scrollHeight - place.scrollTop - place.clientHeight < 5;
+}"""
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -60,6 +70,9 @@ def test_an_answer_appears_while_it_is_written_and_is_stored_once(site: Site, pa
     tool.locator("summary").click()
     expect(tool).to_contain_text('"path": "."')
     expect(tool).to_contain_text("from files@")
+    expect(tool.locator("pre").last).to_contain_text("AGENTS.md")
+    assert page.locator("#log[aria-live], #log [aria-live], #log [role=status]").count() == 0
+    page.evaluate(HEAR)
     site.model.script.replies["wait"] = Reply(text="Now **it** comes.", gate=gate)
     write(page, "wait")
     expect(page.locator(".live .working")).to_be_visible()
@@ -67,10 +80,41 @@ def test_an_answer_appears_while_it_is_written_and_is_stored_once(site: Site, pa
     release()
     expect(page.locator(ANSWERED).last.locator("strong")).to_have_text("it")
     expect(page.locator("#stop")).to_be_hidden()
+    heard = [text for text in page.evaluate("heard") if "still answering" not in text]
+    assert heard == ["nanobot is answering", "nanobot: Now it comes."]
     before = page.locator("#log > article").all_inner_texts()
     page.reload()
     expect(page.locator("#log > article")).to_have_count(len(before))
     assert page.locator("#log > article").count() == len(before)
+
+
+def test_the_reader_keeps_the_place_and_the_selection(site: Site, page: Page) -> None:
+    gate, release = site.model.gate()
+    lines = "\n\n".join(f"Line {number}." for number in range(80))
+    site.model.script.replies["long text"] = Reply(text=lines)
+    site.model.script.replies["more text"] = Reply(text=lines, gate=gate)
+    page.emulate_media(reduced_motion="reduce")
+    page.goto("/")
+    write(page, "long text")
+    expect(page.locator(ANSWERED)).to_have_count(1)
+    page.wait_for_function(IS_AT_END)
+    write(page, "more text")
+    expect(page.locator(".live .dots i").first).to_have_css("animation-name", "none")
+    page.wait_for_function(IS_AT_END)
+    page.locator("#scroller").hover()
+    page.mouse.wheel(0, -1_500)
+    page.wait_for_function(f"() => !({IS_AT_END})()")
+    near_the_end = page.locator(".assistant .text p").nth(69)
+    near_the_end.evaluate("(line) => getSelection().selectAllChildren(line)")
+    top = page.evaluate("document.getElementById('scroller').scrollTop")
+    release()
+    expect(page.locator(ANSWERED)).to_have_count(2)
+    expect(page.locator("#newer")).to_be_visible()
+    assert page.evaluate("document.getElementById('scroller').scrollTop") == top
+    assert page.evaluate("getSelection().toString()") == "Line 69."
+    page.locator("#newer").click()
+    page.wait_for_function(IS_AT_END)
+    expect(page.locator("#newer")).to_be_hidden()
 
 
 def test_thinking_is_collapsed_and_code_can_be_copied(site: Site, page: Page) -> None:
@@ -218,6 +262,16 @@ def test_chats_are_found_renamed_branched_and_deleted(site: Site, page: Page) ->
     page.wait_for_url(lambda url: url != first)
     expect(page.locator(ANSWERED)).to_contain_text("You said: the zebra")
     expect(page.locator("#log > .user")).to_have_count(1)
+    again = page.url
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    answer = page.locator(ANSWERED)
+    answer.hover()
+    answer.get_by_role("button", name="Copy").click()
+    expect(answer.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == "You said: the zebra in the garden"
+    answer.get_by_role("button", name="Branch").click()
+    page.wait_for_url(lambda url: url not in (first, again))
+    expect(page.locator("#log > .message")).to_have_count(2)
     page.goto(first)
     exported = page.context.request.get(
         f"{site.url}{page.locator('#export').get_attribute('href')}"
@@ -312,7 +366,7 @@ def test_nothing_is_lost_or_doubled_after_a_lost_connection(site: Site, browser:
     with cable(site.url) as line:
         context = browser.new_context(base_url=f"http://127.0.0.1:{line.port}")
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.goto(f"/login#code={site.link().partition('#code=')[2]}")
         page.wait_for_selector("#text")
         write(page, "during")

@@ -204,6 +204,42 @@ def test_a_stopped_turn_takes_its_question_away(site: Site, page: Page) -> None:
     assert not (site.home / "workspace/s.txt").exists()
 
 
+SMALL = """() => {
+  const fields = "input, select, textarea";
+  return [...document.querySelectorAll(`button, .button, summary, ${fields}`)]
+    .filter((each) => each.checkVisibility() && !each.matches(".hidden-text"))
+    .filter((each) => each.getBoundingClientRect().height < 44
+      || (each.matches(fields) && parseFloat(getComputedStyle(each).fontSize) < 16))
+    .map((each) => each.outerHTML);
+}"""
+"""What a finger does not hit, or makes a phone zoom."""
+
+
+def test_a_phone_is_used_with_a_finger(
+    site: Site, open_page: OpenPage, signed_in: StorageState
+) -> None:
+    call = ScriptedCall(name="list_dir", arguments='{"path": "."}')
+    site.model.script.replies["two lines"] = Reply(text="Both.", calls=(call,), reasoning="Hm.")
+    phone = {"width": 390, "height": 800}
+    with open_page(site, signed_in, viewport=phone, has_touch=True, is_mobile=True) as page:
+        page.goto("/")
+        page.wait_for_selector("#connection[data-state]", state="attached")
+        page.locator("#text").tap()
+        page.keyboard.type("on")
+        page.keyboard.press("Enter")
+        page.keyboard.type("two lines")
+        expect(page.locator("#text")).to_have_value("on\ntwo lines")
+        page.get_by_role("button", name="Send").tap()
+        expect(page.locator(ANSWERED).last).to_contain_text("It gave")
+        page.locator(".menu summary").tap()
+        expect(page.locator("#model")).to_be_visible()
+        assert page.evaluate(SMALL) == []
+        page.locator(".menu summary").tap()
+        page.locator("#open-chats").tap()
+        expect(page.locator("#search")).to_be_visible()
+        assert page.evaluate(SMALL) == []
+
+
 def test_a_phone_without_a_mouse_can_do_everything(
     site: Site, open_page: OpenPage, signed_in: StorageState
 ) -> None:

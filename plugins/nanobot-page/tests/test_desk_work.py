@@ -213,7 +213,7 @@ def running_bridge() -> Iterator[Bridge]:
     def serve(client: object) -> None:
         client.recv()  # type: ignore[attr-defined] # the token
         try:
-            while (frame := bridge.frames.get(timeout=20)) is not None:
+            while (frame := bridge.frames.get(timeout=100)) is not None:
                 client.send(json.dumps(frame))  # type: ignore[attr-defined]
         except ConnectionClosed:
             pass

@@ -37,7 +37,7 @@ def fresh(tmp_path: Path, site_of: type[Site]) -> Iterator[Site]:
 def test_one_command_opens_a_page_that_sets_up_a_model(fresh: Site, browser: Browser) -> None:
     link = fresh.link()  # starts the gateway
     page = browser.new_page(base_url=fresh.url)
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     page.goto(link)
     page.wait_for_url(f"{fresh.url}/")
     page.get_by_role("button", name="List the workspace").click()

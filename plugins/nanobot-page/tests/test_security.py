@@ -5,44 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 
-from nanobot_core.testing import Reply, ScriptedCall
+from nanobot_core.testing import FakeGateway, FakePluginContext, Reply, ScriptedCall
+from nanobot_page.app import is_open, routes
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
     from conftest import Site
 
 pytestmark = pytest.mark.timeout(120)
 JSON = {"content-type": "application/json"}
-ROUTES = (
-    ("GET", "/"),
-    ("GET", "/chat"),
-    ("GET", "/setup"),
-    ("GET", "/logins"),
-    ("GET", "/desk"),
-    ("GET", "/web/events"),
-    ("GET", "/web/since"),
-    ("GET", "/web/snapshot?s=web:1"),
-    ("GET", "/web/history?s=web:1&before=1"),
-    ("GET", "/web/sessions"),
-    ("GET", "/web/export?s=web:1"),
-    ("GET", "/web/files?id=0123456789abcdef"),
-    ("POST", "/web/files"),
-    ("POST", "/web/messages"),
-    ("POST", "/web/stop"),
-    ("POST", "/web/approvals"),
-    ("POST", "/web/sessions"),
-    ("POST", "/setup"),
-    ("POST", "/logins"),
-    ("POST", "/logout"),
-    ("GET", "/unknown"),
-)
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +32,21 @@ def cookies(site: Site) -> dict[str, str]:
 
 
 def client(site: Site, cookies: dict[str, str] | None = None) -> httpx.Client:
-    return httpx.Client(base_url=site.url, cookies=cookies, trust_env=False, timeout=20)
+    return httpx.Client(base_url=site.url, cookies=cookies, trust_env=False, timeout=60)
 
 
-@pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_nothing_but_the_sign_in_works_without_a_login(site: Site, method: str, path: str) -> None:
-    with client(site, {"nanobot_1": "guess", "nanobot_80": "guess"}) as guest:
-        answer = guest.request(method, path)
-    assert answer.status_code in (303, 401), answer.text
-    assert answer.headers.get("location", "/login") == "/login"
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
+def test_nothing_but_the_sign_in_works_without_a_login(site: Site, tmp_path: Path) -> None:
+    ctx = FakePluginContext(tmp_path, settings={}, gateway=FakeGateway())
+    table = {(method, route.path) for route in routes(ctx) for method in route.methods or ()}
+    assert {("GET", "/web/events"), ("POST", "/setup"), ("POST", "/desk/install")} < table
+    with client(site, {"nanobot_1": "guess", "nanobot_80": "guess"}) as stranger:
+        for method, path in {*table, ("GET", "/unknown"), ("GET", "/desk/unknown")}:
+            if is_open(path):
+                continue
+            answer = stranger.request(method, path)
+            assert answer.status_code in (303, 401), (method, path, answer.text)
+            assert answer.headers.get("location", "/login") == "/login"
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 def test_a_code_works_once_and_only_by_post(site: Site) -> None:
@@ -82,6 +68,29 @@ def test_a_code_works_once_and_only_by_post(site: Site) -> None:
     assert cookie.partition("=")[2].partition(";")[0] not in stored
 
 
+def test_the_owner_signs_in_with_the_link_or_the_password(site: Site, browser: Browser) -> None:
+    context = browser.new_context(base_url=site.url)
+    sent: list[str] = []
+    context.on("request", lambda one: sent.append(f"{one.url} {one.headers.get('referer')}"))
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    link = site.link()
+    page.goto(link)
+    page.wait_for_selector("#text")
+    page.go_back()  # leads to where it was before the link
+    assert page.url == "about:blank"
+    page.goto("/logins")
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/login")
+    for password in ("incorrect horse", "correct horse battery"):
+        page.get_by_label("Or use the password").fill(password)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_selector("text=Not signed in" if "incorrect" in password else "#text")
+    code = link.partition("#code=")[2]
+    assert not [one for one in sent if code in one.replace(link, "")]
+    context.close()
+
+
 def test_only_the_terminal_gets_a_link(site: Site, cookies: dict[str, str]) -> None:
     with client(site, cookies) as owner:
         page = owner.get("/").text
@@ -94,12 +103,12 @@ def test_only_the_terminal_gets_a_link(site: Site, cookies: dict[str, str]) -> N
         }
         sent = owner.post("/web/messages", json=message, headers={"x-nanobot-token": token})
         assert sent.status_code == 202
-        shown = ""
-        ends_s = time.monotonic() + 20
-        while "terminal only" not in shown and time.monotonic() < ends_s:
-            shown = owner.get("/web/snapshot", params={"s": key}).json()["html"]
-        assert "terminal only" in shown
-        assert "#code=" not in shown
+
+        def shown() -> str:
+            return str(owner.get("/web/snapshot", params={"s": key}).json()["html"])
+
+        site.until(lambda: "terminal only" in shown())
+        assert "#code=" not in shown()
         # The same message again is stored once.
         again = owner.post("/web/messages", json=message, headers={"x-nanobot-token": token})
         assert again.json()["stored"] is False
@@ -164,7 +173,7 @@ def test_wrong_requests_get_clear_answers(site: Site, cookies: dict[str, str]) -
 
 
 def test_revoking_a_login_ends_its_streams(site: Site) -> None:
-    doomed, kept = site.cookie(), site.cookie()
+    doomed, kept = site.new_cookie(), site.cookie()
     with (
         client(site, doomed) as first,
         client(site, kept) as second,
@@ -276,17 +285,55 @@ def test_hostile_messages_execute_and_fetch_nothing(site: Site, page: Page) -> N
     assert bad == []
 
 
-def violations(page: Page) -> list[tuple[str, str]]:
-    from axe_playwright_python.sync_playwright import Axe
+NAMES = (
+    *ATTACKS[:11],
+    "../../config.json",
+    "..",
+    "/etc/passwd",
+    "a\0b",
+    "C:\\x\\..\\y.exe",
+    "\u202egnp.exe",
+    "x" * 5_000,
+    "page.html",
+    "picture.svg",
+)
+FILE = "<svg xmlns='http://www.w3.org/2000/svg' onload='hacked()'><script>hacked()</script></svg>"
 
-    found = Axe().run(page).response["violations"]
-    return [(each["id"], node["html"]) for each in found for node in each["nodes"]]
+
+def test_hostile_files_are_only_ever_data(site: Site, page: Page) -> None:
+    from playwright.sync_api import expect
+
+    page.goto("/")
+    key, token = (page.get_attribute("#chat", f"data-{name}") for name in ("key", "token"))
+    proof = {"x-nanobot-token": token or ""}
+    post, files = page.context.request.post, []
+    before = {*site.home.parent.rglob("*")}
+    for name in NAMES:
+        about = {"id": str(uuid.uuid4()), "at": "0", "size": str(len(FILE)), "name": name}
+        query = urlencode(about)
+        sent = post("/web/files", params=query, data=FILE.encode(), headers=proof)
+        files.append(sent.json()["file"])
+    new = {path for path in {*site.home.parent.rglob("*")} - before if path.is_file()}
+    stored = {path for path in new if path.read_bytes() == FILE.encode()}
+    assert {path.parent.name for path in stored} == {*files}
+    assert {path.parent.parent for path in stored} == {site.home / "media"}
+    assert all(len(path.name.encode()) <= 255 for path in stored)
+    body = {"id": str(uuid.uuid4()), "session": key, "text": "keep them", "files": files}
+    assert post("/web/messages", data=body, headers=proof).status == 202
+    page.goto(f"/chat?s={key}")
+    links = page.locator(".user[data-index] a.file")
+    expect(links).to_have_count(len(NAMES))
+    assert page.locator(".user img, .user svg, .user script").count() == 0
+    assert "\u202e" not in page.inner_text(".user")
+    for link in links.all():
+        answer = page.context.request.get(str(link.get_attribute("href")))
+        assert answer.headers["content-disposition"].startswith("attachment")
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+        assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(site: Site, page: Page, width: int, scheme: str) -> None:
-    pytest.importorskip("axe_playwright_python")
+def test_axe_finds_nothing(site: Site, page: Page, check_access: Callable[..., None]) -> None:
     text = (
         "# Head\n\n```python\ndef f(): return 'x' # y\n```\n\n| a |\n| - |\n| b |\n\n"
         "[l](https://x.org)"
@@ -294,21 +341,16 @@ def test_axe_finds_nothing(site: Site, page: Page, width: int, scheme: str) -> N
     call = ScriptedCall(name="write_file", arguments='{"path": "x", "content": "y"}')
     site.model.script.replies["show"] = Reply(text=text, reasoning="Hm.")
     site.model.script.replies["ask"] = Reply(text="I ask.", calls=(call,))
-    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    page.set_viewport_size({"width": width, "height": 800})
     page.goto("/")
-    assert violations(page) == []
-    for text in ("show", "/help", "ask"):
+    check_access(page)
+    page.wait_for_selector("#connection[data-state]", state="attached")
+    for text, shown in (("show", "table"), ("/help", ".notice"), ("ask", ".approval")):
         page.fill("#text", text)
         page.press("#text", "Enter")
-        page.wait_for_timeout(50)
-    page.wait_for_selector(".approval")
+        page.wait_for_selector(f"#log {shown}")
     page.evaluate("document.querySelectorAll('details').forEach((e) => (e.open = true))")
-    assert violations(page) == []
-    is_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-    assert not page.evaluate(is_wide)
+    check_access(page, is_thorough=True)
     page.get_by_role("button", name="Deny").click()
     for path in ("/login", "/logins", "/setup"):
         page.goto(path)
-        assert violations(page) == []
-        assert not page.evaluate(is_wide)
+        check_access(page)
