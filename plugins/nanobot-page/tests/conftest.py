@@ -36,6 +36,7 @@ addEventListener("securitypolicyviolation", (event) =>
 window.hacked = () => console.error("hacked");
 """
 
+GUESTS = ("anna", "bert", "gone")
 _EXPECTED = ("ERR_CONNECTION", "status of 409", "status of 422")
 """Of tests that cut the connection, and of forms that are refused."""
 
@@ -212,7 +213,13 @@ def running(home: Path, **sections: dict[str, Any]) -> Iterator[Site]:
             "agents": {"defaults": {"model": "custom/m", "steering": True}},
             "models": {"other": "custom/m2"},
             "providers": {"custom": {"api_base": model.url}},
-            "channels": {"web": {"password": "correct horse battery", "rate_limit": 10_000}},
+            "channels": {
+                "web": {
+                    "password": "correct horse battery",
+                    "guests": {name: f"the password of {name}" for name in GUESTS},
+                    "rate_limit": 10_000,
+                }
+            },
             "tools": {"approval": [{"tool": "write_file", "action": "ask"}]},
         }
         for name, section in sections.items():

@@ -254,6 +254,11 @@ def test_a_phone_without_a_mouse_can_do_everything(
         page.keyboard.press("Enter")
         expect(page.locator(ANSWERED).last).to_contain_text("It gave")
         expect(page.locator("#text")).to_be_focused()
+        page.set_viewport_size({"width": 1280, "height": 740})
+        expect(page.locator("#side")).to_be_visible()
+        expect(page.locator("#text")).to_be_focused()
+        page.set_viewport_size({"width": 360, "height": 740})
+        expect(page.locator("#side")).to_be_hidden()
         tool = page.locator("details.tool summary")
         for _ in range(30):
             page.keyboard.press("Shift+Tab")

@@ -419,8 +419,11 @@ def test_usage_has_a_bar_for_today(site: Site, page: Page) -> None:
 
 
 def test_the_page_of_a_plugin_is_in_the_menu(site: Site, page: Page) -> None:
-    page.goto("/desk")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto("/desk/panel?plugin=usage&id=usage")
     menu = page.get_by_role("navigation", name="Desk")
+    expect(menu.get_by_role("link", name="Usage")).to_be_in_viewport()
+    expect(menu.get_by_role("link", name="Overview")).not_to_be_in_viewport()
     expect(menu.get_by_role("link", name="Shed")).to_have_count(0)
     menu.get_by_role("link", name="Garden <b>").click()
     expect(page.get_by_role("heading", name="Roses")).to_be_visible()

@@ -6,7 +6,6 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from conftest import Site
 
 pytestmark = pytest.mark.timeout(120)
-PASSWORDS = {name: f"the password of {name}" for name in ("anna", "bert", "gone")}
 ALLOWED = {
     ("GET", "/"),
     ("GET", "/chat"),
@@ -45,17 +43,6 @@ ALLOWED = {
 UPLOAD = b"what anna attached"
 LONG = "a password that is long enough"
 LIMIT_S = 60
-
-
-@pytest.fixture(scope="module")
-def house(
-    tmp_path_factory: pytest.TempPathFactory,
-    run_site: Callable[..., AbstractContextManager[Site]],
-) -> Iterator[Site]:
-    """A gateway with guests."""
-    channels = {"web": {"guests": PASSWORDS, "rate_limit": 10_000}}
-    with run_site(tmp_path_factory.mktemp("guests") / "home", channels=channels) as site:
-        yield site
 
 
 class Visitor:
@@ -107,13 +94,13 @@ Visit = Callable[..., Visitor]
 
 
 @pytest.fixture
-def visit(house: Site) -> Iterator[Callable[..., Visitor]]:
+def visit(site: Site) -> Iterator[Callable[..., Visitor]]:
     """Signs a guest in, or the owner."""
     visitors: list[Visitor] = []
 
     def visit(name: str = "") -> Visitor:
-        proof = {"name": name, "password": PASSWORDS[name]} if name else {}
-        visitors.append(Visitor(house, **proof))
+        proof = {"name": name, "password": f"the password of {name}"} if name else {}
+        visitors.append(Visitor(site, **proof))
         return visitors[-1]
 
     yield visit
@@ -173,8 +160,8 @@ def test_a_guest_finds_only_the_own_chats_and_files(visit: Visit) -> None:
     assert guest_of(branch) == "anna"
 
 
-def test_a_guest_never_sees_an_approval_card(house: Site, visit: Visit) -> None:
-    house.model.script.replies["keep it"] = Reply(
+def test_a_guest_never_sees_an_approval_card(site: Site, visit: Visit) -> None:
+    site.model.script.replies["keep it"] = Reply(
         calls=(ScriptedCall(name="write_file", arguments='{"path": "g.txt", "content": "x"}'),)
     )
     anna, owner = visit("anna"), visit()
@@ -211,33 +198,33 @@ def test_a_guest_never_sees_an_approval_card(house: Site, visit: Visit) -> None:
         assert not any(unseen in line for line in seen), unseen
 
 
-def test_a_removed_guest_is_out_at_once(house: Site, visit: Visit) -> None:
+def test_a_removed_guest_is_out_at_once(site: Site, visit: Visit) -> None:
     # No other test signs in as this one, because tests run in any order.
     gone, bert = visit("gone"), visit("bert")
     begun = threading.Event()
     reading = threading.Thread(target=lambda: gone.follow(lambda line: begun.set()))
     reading.start()
     assert begun.wait(LIMIT_S)
-    file = house.home / "config.json"
+    file = site.home / "config.json"
     config = json.loads(file.read_text("utf-8"))
     del config["channels"]["web"]["guests"]["gone"]
     file.write_text(json.dumps(config), "utf-8")
-    house.command("gateway", "reload")
+    site.command("gateway", "reload")
     reading.join(LIMIT_S)
     assert not reading.is_alive()
     assert gone.client.get("/web/since").status_code == 401
     assert bert.client.get("/web/since").status_code == 200
-    again = gone.client.post("/login", json={"name": "gone", "password": PASSWORDS["gone"]})
+    again = gone.client.post("/login", json={"name": "gone", "password": "the password of gone"})
     assert again.status_code == 401
 
 
-def test_a_guest_signs_in_with_name_and_password_and_chats(house: Site, browser: Browser) -> None:
-    context = browser.new_context(base_url=house.url)
+def test_a_guest_signs_in_with_name_and_password_and_chats(site: Site, browser: Browser) -> None:
+    context = browser.new_context(base_url=site.url)
     page = context.new_page()
     page.set_default_timeout(LIMIT_S * 1_000)
     page.goto("/login")
     page.get_by_label("Or sign in with a name and a password").fill("Bert")
-    page.get_by_label("Password", exact=True).fill(PASSWORDS["bert"])
+    page.get_by_label("Password", exact=True).fill("the password of bert")
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_selector("#connection[data-state]", state="attached")
     page.fill("#text", "hello")

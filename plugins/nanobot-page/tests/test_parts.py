@@ -63,6 +63,14 @@ def test_a_picture_of_another_server_becomes_a_link() -> None:
     assert 'href="/desk"' not in html
 
 
+def test_numbers_in_a_table_are_aligned_without_styles() -> None:
+    html = to_html("| a | b | c |\n| - | -: | :-: |\n| 1 | 2 | 3 |")
+    assert "<td>1</td>" in html
+    assert '<th align="right">b</th>' in html
+    assert '<td align="center">3</td>' in html
+    assert "style" not in html
+
+
 async def test_a_code_is_valid_once_and_for_a_minute(tmp_path: Path) -> None:
     clock = FakeClock()
     ctx = context(tmp_path, clock)

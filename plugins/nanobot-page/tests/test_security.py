@@ -83,7 +83,7 @@ def test_the_owner_signs_in_with_the_link_or_the_password(site: Site, browser: B
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/login")
     for password in ("incorrect horse", "correct horse battery"):
-        page.get_by_label("Or use the password").fill(password)
+        page.get_by_label("Password", exact=True).fill(password)
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_selector("text=Not signed in" if "incorrect" in password else "#text")
     code = link.partition("#code=")[2]

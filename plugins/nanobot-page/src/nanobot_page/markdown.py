@@ -80,6 +80,8 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "highlight": _highlighted, "maxNesting": 20})
     parser.enable(["table", "strikethrough"])
     parser.add_render_rule("image", _image)
+    parser.add_render_rule("th_open", _cell)
+    parser.add_render_rule("td_open", _cell)
     return parser
 
 
@@ -123,6 +125,17 @@ def _image(
     address = str(token.attrGet("src") or "")
     label = self.renderInlineAsText(token.children or [], options, env) or address
     return f'<a href="{html.escape(address)}">{html.escape(label)}</a>'
+
+
+def _cell(
+    self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType
+) -> str:
+    """Return the beginning of a cell; pages may have no styles in attributes."""
+    token = tokens[index]
+    style = str(token.attrs.pop("style", ""))
+    if side := style.removeprefix("text-align:"):
+        token.attrSet("align", side)
+    return self.renderToken(tokens, index, options, env)
 
 
 def _highlighted(code: str, language: str, _attributes: str) -> str:

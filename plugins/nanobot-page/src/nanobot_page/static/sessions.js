@@ -63,15 +63,16 @@ async function change(what) {
   else sessionsChanged();
 }
 
+/** Shows the list beside the chat where there is room; what has the focus keeps it. */
 function arrange() {
+  const active = document.activeElement;
   if (side.open) side.close();
   if (wide.matches) side.show();
+  if (active instanceof HTMLElement) active.focus();
 }
 
 export function startSessions() {
-  const active = document.activeElement;
   arrange();
-  if (active instanceof HTMLElement) active.focus();
   wide.addEventListener("change", arrange);
   document.getElementById("open-chats")?.addEventListener("click", () => side.showModal());
   document.getElementById("close-chats")?.addEventListener("click", () => side.close());
