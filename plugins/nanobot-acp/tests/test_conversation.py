@@ -17,7 +17,7 @@ from acp.schema import EmbeddedResourceContentBlock, TextResourceContents
 
 from nanobot_core.testing import GatewayProcess
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 LIMIT_S = 30.0
 Start = Callable[[Path], AbstractAsyncContextManager[Any]]
 Configure = Callable[..., None]
@@ -69,12 +69,12 @@ async def test_the_folder_of_the_project_is_the_working_folder(home: Path, start
         assert editor.said() == "The tool has ended."
 
 
-@pytest.mark.parametrize("cwd", ["project", "/nowhere/at/all", "", "/tmp\0"])
-async def test_a_folder_that_cannot_be_used_is_refused(home: Path, alone: Start, cwd: str) -> None:
+async def test_a_folder_that_cannot_be_used_is_refused(home: Path, alone: Start) -> None:
     async with alone(home) as editor:
-        with pytest.raises(RequestError, match="absolute path of an existing folder") as caught:
-            await editor.conn.new_session(cwd=cwd, mcp_servers=[])
-        assert caught.value.code == -32602
+        for cwd in ("project", "/nowhere/at/all", "", "/tmp\0"):
+            with pytest.raises(RequestError, match="absolute path of an existing folder") as caught:
+                await editor.conn.new_session(cwd=cwd, mcp_servers=[])
+            assert caught.value.code == -32602
 
 
 async def test_writing_tools_show_what_they_change(
@@ -102,24 +102,22 @@ async def test_writing_tools_show_what_they_change(
         assert (failed.status, [each.type for each in failed.content]) == ("failed", ["content"])
 
 
-@pytest.mark.parametrize(
-    ("answer", "noted"),
-    [("allow_once", True), ("reject_once", False)],
-)
 async def test_the_person_at_the_editor_decides(
-    tmp_path: Path, configure: Configure, start: Start, answer: str, noted: bool
+    tmp_path: Path, configure: Configure, start: Start
 ) -> None:
     home = tmp_path / "home"
     configure(home, tools=ASK, owner=["7"])
     async with start(home) as editor:
-        editor.answer = answer
-        assert await editor.prompt(await editor.open(), NOTE) == "end_turn"
+        for answer, status in (("reject_once", "failed"), ("allow_once", "completed")):
+            editor.answer = answer
+            assert await editor.prompt(await editor.open(), NOTE) == "end_turn"
 
-        ((call, options),) = editor.asked
-        assert (call.raw_input, call.status) == ({"word": "once"}, "pending")
-        assert {"allow_once", "reject_once"} <= set(options)
-        assert (editor.folder / "notes.txt").exists() is noted
-        assert editor.of("tool_call_update")[-1].status == ("completed" if noted else "failed")
+            call, options = editor.asked[-1]
+            assert (call.raw_input, call.status) == ({"word": "once"}, "pending")
+            assert {"allow_once", "reject_once"} <= set(options)
+            assert editor.of("tool_call_update")[-1].status == status
+            assert (editor.folder / "notes.txt").exists() is (status == "completed")
+        assert len(editor.asked) == 2
 
 
 async def test_any_other_answer_means_no(
@@ -180,21 +178,24 @@ async def test_no_protected_file_is_shown(
         assert "owner-of-the-test" in (home / "config.yaml").read_text()
 
 
-@pytest.mark.parametrize("prompt", ["hang", NOTE])
 async def test_cancelling_ends_the_prompt_and_the_session_goes_on(
-    tmp_path: Path, configure: Configure, start: Start, prompt: str
+    tmp_path: Path, configure: Configure, start: Start
 ) -> None:
     home = tmp_path / "home"
     configure(home, tools=ASK)
     async with start(home) as editor:
         editor.answer = None  # the question stays open
         session = await editor.open()
-        prompting = asyncio.create_task(editor.prompt(session, prompt))
-        await editor.until(lambda: bool(editor.asked or "beginning" in editor.said()))
-        await editor.conn.cancel(session_id=session)
+        for prompt, has_begun in (
+            ("hang", lambda: "beginning" in editor.said()),
+            (NOTE, lambda: bool(editor.asked)),
+        ):
+            prompting = asyncio.create_task(editor.prompt(session, prompt))
+            await editor.until(has_begun)
+            await editor.conn.cancel(session_id=session)
 
-        assert await prompting == "cancelled"
-        assert await editor.prompt(session, "say again") == "end_turn"
+            assert await prompting == "cancelled"
+            assert await editor.prompt(session, "say again") == "end_turn"
         assert not (editor.folder / "notes.txt").exists()
 
 

@@ -66,7 +66,7 @@ async def served_address(home: Path) -> str:
     """Return the address of the gateway's HTTP server, once it knows the route ``/mcp``."""
     file = home / "plugins" / "http" / "address"
     async with asyncio.timeout(30), httpx2.AsyncClient(trust_env=False) as http:
-        while not file.exists():  # noqa: ASYNC110 - nothing here can be awaited
+        while not (file.exists() and file.read_text()):  # noqa: ASYNC110 - nothing to await
             await asyncio.sleep(0.02)
         address = file.read_text().strip()
         # A known route demands the secret.

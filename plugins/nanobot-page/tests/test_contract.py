@@ -6,6 +6,8 @@ import asyncio
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from html import unescape
@@ -23,12 +25,14 @@ from nanobot_core.testing import (
     FakeClock,
     FakeGateway,
     FakePluginContext,
+    PluginContract,
 )
 from nanobot_page.access import Logins
 from nanobot_page.app import build_app
 from nanobot_page.channel import WebChannel
 from nanobot_page.events import Events
 from nanobot_page.notices import MAX_CHARS, Notices
+from nanobot_page.plugin import WebPlugin
 
 CHAT = "0123456789ab"
 _NOTICE = re.compile(r'aria-label="Notice"><div class="text"><p>(.*?)</p>\s*</div>', re.DOTALL)
@@ -121,6 +125,29 @@ class TestWebChannel(ChannelContract):
                 finally:
                     sending.cancel()
                     await asyncio.wait({sending})
+
+
+class TestWebPlugin(PluginContract):
+    """Outside a gateway; what the hooks do in one is what the page shows."""
+
+    plugin_id = "page"
+
+    def make_context(self, tmp_path: Path) -> FakePluginContext:
+        return FakePluginContext(tmp_path, plugin_id="page")
+
+    def make_plugin(self) -> object:
+        return WebPlugin()
+
+
+def test_importing_the_entry_module_loads_no_library() -> None:
+    program = (
+        "import sys; import nanobot_page.plugin; "
+        "print(*sorted(m for m in sys.modules if m.partition('.')[0] in "
+        "('jinja2', 'markdown_it', 'nanobot_page', 'nh3', 'pydantic', 'pygments', 'starlette')))"
+    )
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert output.split() == ["nanobot_page", "nanobot_page.plugin"]
 
 
 async def test_a_long_notice_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
