@@ -186,6 +186,16 @@ def test_a_sign_in_shows_an_address_and_asks(
     press(second, "Send")
     expect(second.get_by_role("status")).to_contain_text("Not signed in: there is no pigeon 'Bob'")
     second.close()
+    # Its channel that has signed in took away the inbox of the one that runs.
+    page.goto("/desk/panel?plugin=house&id=loft")
+    press(page, "Write hello")
+    expect(page.get_by_role("alert")).to_contain_text("the plugin 'house' failed: AssertionError")
+    page.goto("/desk/plugins")
+    press(page, "Reload house")
+    expect(page.get_by_role("status")).to_contain_text("reloaded: house")
+    page.goto("/desk/panel?plugin=house&id=loft")
+    press(page, "Write hello")
+    expect(page.get_by_role("status")).to_have_text("Sent: hello.")
     page.goto("/desk")
     expect(page.get_by_role("row", name="pigeon")).to_contain_text("running")
 

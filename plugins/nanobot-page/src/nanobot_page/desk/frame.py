@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from nanobot_core import NanobotError, Panel, on
+from nanobot_core import NanobotError, Panel, PanelError, on
 from nanobot_page.access import MAX_LOGINS, require_owner
 from nanobot_page.pages import render
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nanobot_core import Contributed, GatewayAccess, PluginContext
 
 Form = dict[str, list[str]]
+ResultT = TypeVar("ResultT")
 CONFIRMED: Final = "confirmed"
 """Field of a form whose question the owner has answered."""
 MAX_NOTICE_CHARS: Final = 4_000
@@ -105,6 +106,21 @@ class Frame:
         return await self.page(
             request, "question.html", question=question, fields=fields, back=back
         )
+
+    async def foreign(self, plugin: str, work: Awaitable[ResultT]) -> ResultT:
+        """Return the result of another plugin's code.
+
+        Raises:
+            NanobotError: it fails; `PanelError` if the plugin does not say why.
+        """
+        try:
+            return await work
+        except NanobotError:
+            raise
+        except Exception as error:  # isolation point: the code of another plugin
+            self._ctx.logger.opt(exception=error).error("the plugin '{}' failed", plugin)
+            msg = f"the plugin '{plugin}' failed: {type(error).__name__}; the log says where"
+            raise PanelError(msg) from error
 
     async def done(self, request: Request, work: Awaitable[str], back: str) -> Response:
         """Do `work`, and lead back to a page that shows what was done, or why not."""

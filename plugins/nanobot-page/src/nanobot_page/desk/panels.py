@@ -75,7 +75,7 @@ class PanelPages:
         plugin, view = query.get("plugin", ""), query.get("view", "")[:MAX_VIEW_CHARS]
         panel = await self._find(plugin, query.get("id", ""))
         try:
-            shown = await panel.show(view)
+            shown = await self._frame.foreign(plugin, panel.show(view))
         except NanobotError as error:
             shown, failure = PanelView(parts=()), str(error)
         else:
@@ -101,7 +101,7 @@ class PanelPages:
         panel = await self._find(plugin, one(form, "id"))
         back = panel_path(plugin, panel.id, view)
         wanted = (one(form, "name"), one(form, "subject"))
-        offered = _actions(await panel.show(view))
+        offered = _actions(await self._frame.foreign(plugin, panel.show(view)))
         action = next((each for each in offered if (each.name, each.subject) == wanted), None)
         if action is None:
             gone = "This is not offered any more; nothing was done."
@@ -111,7 +111,8 @@ class PanelPages:
             return await self._frame.ask(request, form, question, back)
         # What is removed may be what the view shows.
         back = panel_path(plugin, panel.id) if action.danger else back
-        return await self._frame.done(request, panel.act(*wanted), back)
+        work = self._frame.foreign(plugin, panel.act(*wanted))
+        return await self._frame.done(request, work, back)
 
     async def _find(self, plugin: str, panel_id: str) -> Panel:
         for each in await self._frame.panels():
