@@ -167,13 +167,11 @@ def show_findings(findings: Iterable[Finding]) -> None:
     from rich.text import Text
 
     for finding in findings:
-        origin = "" if finding.source == "core" else f"{finding.source}: "
-        stdout().print(
-            Text.assemble(
-                (f"{finding.status:<8}", _STYLES[finding.status]),
-                printable(f"{origin}{finding.name}: {finding.message}"),
-            ),
-            soft_wrap=True,
-        )
+        # The health of a plugin has no name but that of its hook.
+        about = (finding.source, finding.name)
+        names = dict.fromkeys(each for each in about if each not in {"core", "check_health"})
+        status = (f"{finding.status:<8}", _STYLES[finding.status])
+        text = printable(f"{': '.join(names)}: {finding.message}")
+        stdout().print(Text.assemble(status, text), soft_wrap=True)
         if finding.remedy:
             stdout().print(Text(f"{'':8}→ {printable(finding.remedy)}", "dim"), soft_wrap=True)

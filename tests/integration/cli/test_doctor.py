@@ -185,6 +185,9 @@ def test_the_doctor_asks_plugins_how_they_are(
     health = _findings(nanobot, code=1)["check_health"]
     assert (health["source"], health["status"]) == ("mast", status)
     assert message in health["message"]
+    shown = nanobot("doctor", code=1).stdout
+    assert any(line.split(maxsplit=1)[1].startswith("mast: ") for line in shown.splitlines())
+    assert "check_health: " not in shown
 
 
 def test_the_doctor_tells_how_to_settle_a_name_that_two_plugins_claim(
