@@ -351,24 +351,38 @@ def from_dist(session: nox.Session) -> tuple[str, ...]:
     return ("-c", str(pins), "--find-links", str(ROOT / "dist"), *(renewed if is_uv else ()))
 
 
-COUNT = """
-from importlib.metadata import distributions
-names = {each.name.lower() for each in distributions()} - {"pip", "setuptools"}
-own = sum(name.startswith("nanobot") for name in names)
-print(f"{len(names)} distributions, {own} of them ours")
-"""
-
-
 @nox.session(python=[INTERPRETERS[0], *NEWEST[-1:]])
 def by_name(session: nox.Session) -> None:
     """Install the packages in `dist` by name, on the oldest and the newest Python, and use them."""
     options = from_dist(session)
+    brought = ("python", "-P", str(ROOT / "docs" / "_ext" / "brought.py"))
     session.install(*options, "nanobot-core[standard]")
-    session.run("python", "-c", COUNT)
     session.run("nanobot", "--version")
+    session.run(*brought, "nanobot-core[standard]")
     session.install(*options, "nanobot-core[all]")
-    session.run("python", "-c", COUNT)
+    session.run(*brought, "nanobot-core[all]")
     session.run("python", "-P", str(ROOT / "tests" / "yesterday.py"), "work")
+
+
+IMAGE_PYTHON = "3.12"
+"""The Python of the image in docs/operations.md."""
+
+
+@nox.session(python=[each for each in INTERPRETERS if each.endswith(IMAGE_PYTHON)] or False)
+def image(session: nox.Session) -> None:
+    """Build the image of docs/operations.md from `dist` with podman, and run it."""
+    engine = shutil.which("podman")
+    if not engine:
+        session.skip("podman is not installed")
+    chosen = ("nanobot-core", "nanobot-offline", "nanobot-files", "nanobot-http")
+    options = from_dist(session)
+    wheels = Path(session.create_tmp(), "wheels")
+    shutil.rmtree(wheels, ignore_errors=True)
+    session.install(*options, *chosen, "pip")
+    # It tries the same versions again without a network.
+    download = ("python", "-m", "pip", "--quiet", "download", "--dest", str(wheels))
+    session.run(*download, *options[:4], *chosen)
+    session.run("python", "-P", str(ROOT / "tests" / "image.py"), engine, str(wheels))
 
 
 @nox.session
@@ -384,10 +398,9 @@ def materials(session: nox.Session) -> None:
     session.run(*pip, "uninstall", "--yes", "pip", "setuptools", external=True)
     bill, licences = ROOT / "dist" / "nanobot.cdx.json", ROOT / "dist" / "LICENCES.md"
     session.run("cyclonedx-py", "environment", "--output-reproducible", python, "-o", str(bill))
-    session.run(
-        "pip-licenses", "--python", python, "--format", "markdown", "--with-urls",
-        "--output-file", str(licences),
-    )  # fmt: skip
+    with licences.open("w", encoding="utf-8") as file:
+        program = str(ROOT / "docs" / "_ext" / "licences.py")
+        session.run(python, "-P", program, stdout=file, external=True)
 
 
 @nox.session

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from command_reference import render_commands
+from extras import render_extras
 from hook_reference import (
     render_contract,
     render_dataclass,
@@ -27,6 +28,7 @@ RENDERERS: dict[str, Callable[..., str]] = {
     "core-settings": render_core_settings,
     "dataclass": render_dataclass,
     "events": render_events,
+    "extras": render_extras,
     "hooks": render_hooks,
     "kinds": render_kinds,
     "plugin-settings": render_plugin_settings,
