@@ -46,25 +46,24 @@ def service_file(
         grace_s: seconds that turns have to finish when the gateway stops.
         platform: as in `sys.platform`.
     """
-    command = [str(python), "-m", "nanobot_core", *options, "gateway", "run"]
+    program = [str(python), "-m", "nanobot_core"]
+    command = [*program, *options, "gateway", "run"]
     limit_s = math.ceil(grace_s + KILL_RESERVE_S)
     if platform == "darwin":
         return _launchd(command, home, limit_s)
-    return _systemd(command, home, limit_s)
+    return _systemd(command, [*program, "gateway", "reload"], home, limit_s)
 
 
-def _systemd(command: list[str], home: Path, limit_s: int) -> ServiceFile:
+def _systemd(command: list[str], reload: list[str], home: Path, limit_s: int) -> ServiceFile:
     """A user unit, see systemd.service(5)."""
     environment = home / "gateway.env"
-    # In a command, unlike in an environment, a dollar sign begins a variable.
-    words = " ".join(_quoted(part).replace("$", "$$") for part in command)
     content = f"""\
 [Unit]
 Description=nanobot gateway
 
 [Service]
-ExecStart={words}
-ExecReload=/bin/kill -HUP $MAINPID
+ExecStart={_line(command)}
+ExecReload={_line(reload)}
 EnvironmentFile=-{str(environment).replace("%", "%%")}
 Environment={_quoted(f"NANOBOT_HOME={home}")}
 Restart=on-failure
@@ -76,6 +75,11 @@ WantedBy=default.target
 """
     path = Path("~/.config/systemd/user/nanobot.service").expanduser()
     return ServiceFile(path, content, "systemctl --user enable --now nanobot", environment)
+
+
+def _line(command: list[str]) -> str:
+    # In a command, unlike in an environment, a dollar sign begins a variable.
+    return " ".join(_quoted(part).replace("$", "$$") for part in command)
 
 
 def _quoted(text: str) -> str:

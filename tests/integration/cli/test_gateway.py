@@ -463,6 +463,8 @@ def test_the_service_file_is_printed_or_written(nanobot: CommandLine) -> None:
     assert not unit.exists()
     assert f'Environment="NANOBOT_HOME={nanobot.home}"' in printed
     assert f"EnvironmentFile=-{nanobot.home}/gateway.env\n" in printed
+    # A program such as kill is not on each system, and reports no error of the configuration.
+    assert '"nanobot_core" "gateway" "reload"\n' in printed
 
     told = nanobot("gateway", "install-service").stdout
     assert unit.read_text() == printed
