@@ -105,9 +105,9 @@ def test_groups(plugins: list[str]) -> list[str]:
     return [arg for file in having for arg in ("--group", f"{file}:test")]
 
 
-# Three for two processors: tests wait for processes and limits. Slow tests are neighbours, so a
+# Four for two processors: tests wait for processes and limits. Slow tests are neighbours, so a
 # worker that has nothing left to do takes over tests of another.
-WORKERS = ("-n", "3", "--dist", "worksteal")
+WORKERS = ("-n", "4", "--dist", "worksteal")
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder made in it has a name of its own
 NEEDED_BYTES = 4_000_000_000

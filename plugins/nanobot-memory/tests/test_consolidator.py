@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from nanobot_core import (
     AgentTask,
+    Folder,
     HistorySpan,
     MemoryScope,
     Message,
@@ -302,6 +304,27 @@ async def test_a_damaged_record_is_put_aside(context: FakePluginContext, damage:
     await context.settle()
 
     assert kept(context) == ["- they talked"]
+
+
+async def test_damaged_records_that_two_threads_read_are_put_aside_once(
+    context: FakePluginContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever thread was second failed, and with it the work on all other records."""
+    folder = context.data_dir / "pending"
+    folder.mkdir()
+    for name in "abcdef":
+        (folder / f"{name}.json").write_text("{", "utf-8")
+    both, rename = threading.Barrier(2, timeout=20), Folder.rename
+
+    def meet(self: Folder, name: str, new_name: str) -> None:
+        both.wait()
+        rename(self, name, new_name)
+
+    monkeypatch.setattr(Folder, "rename", meet)
+    await FileMemory(context).context(OWNER)
+    await context.settle()
+
+    assert {file.suffix for file in folder.glob("*.json*")} == {".corrupt"}
 
 
 async def test_a_full_disk_keeps_the_messages_in_the_session(

@@ -209,7 +209,10 @@ class Archive:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:
-            self._folder.rename(name, f"{name}.corrupt")
+            try:
+                self._folder.rename(name, f"{name}.corrupt")
+            except FileNotFoundError:  # another thread has read it at the same time
+                return None
             self._log.error(
                 "{} in {} is damaged and was renamed to {}.corrupt; the messages are in the file "
                 "of their session: {}",
