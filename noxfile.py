@@ -286,7 +286,9 @@ def core_alone(session: nox.Session) -> None:
 @nox.parametrize("name", PLUGINS)
 def plugin_alone(session: nox.Session, name: str) -> None:
     """Run the tests of one plugin with the core only, to find undeclared dependencies."""
-    install(session, [name], "test", extra=test_requirements([name]))
+    project = nox.project.load_toml(ROOT / "plugins" / name / "pyproject.toml")["project"]
+    bases = {Requirement(line).name for line in project["dependencies"]} & set(PLUGINS)
+    install(session, [name, *sorted(bases)], "test", extra=test_requirements([name]))
     run_pytest(session, f"plugins/{name}/tests", *session.posargs)
 
 
