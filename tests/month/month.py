@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -51,6 +52,8 @@ DAILY: Final = "tick daily"
 OFTEN: Final = "tick often"
 BUDGET: Final = "the day budget is used up"
 STORY_LINES: Final = 40
+SAMPLES: Final = 5
+SAMPLE_S: Final = 0.2
 LEAST_DAYS: Final = 15
 """Days of which the first third can be compared with the last."""
 MAY_GROW: Final = {"rss_mb": 60.0, "tasks": 6, "threads": 4, "handles": 6}
@@ -342,8 +345,17 @@ class Month:
             findings.append(f"a former version of a plugin answered: {self.model.forecasts}")
         self._check_protected()
         self.report.findings += [f"day {day}: {each}" for each in findings]
-        self.report.samples[-1].append(await self.gateway.sample())
+        self.report.samples[-1].append(await self._least())
         self.report.days = day
+
+    async def _least(self) -> Sample:
+        """Return the least that the gateway holds within a moment: channels may be reconnecting."""
+        await all_running(self.home, [type(platform) for platform in self.platforms])
+        samples = []
+        for _ in range(SAMPLES):
+            samples.append(await self.gateway.sample())
+            await asyncio.sleep(SAMPLE_S)
+        return Sample(*(min(map(attrgetter(each), samples)) for each in MAY_GROW))
 
     def _check_protected(self) -> None:
         now = self._attacks.protected()
@@ -388,7 +400,7 @@ class Month:
             values = [getattr(sample, name) for sample in samples]
             before, after = median(values[:third]), median(values[-third:])
             if after > before + may_grow:
-                yield f"{name} grew from {before:g} to {after:g}"
+                yield f"{name} grew from {before:g} to {after:g}: {values}"
 
     def _counts(self) -> Counter[str]:
         said = [number for chat in self._chats for number in chat.said]

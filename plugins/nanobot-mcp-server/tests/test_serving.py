@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 LIMIT_S = 30.0
 Connect = Callable[..., AbstractAsyncContextManager[ClientSession]]
 Configure = Callable[..., None]
-HTTP: dict[str, Any] = {"plugins": ["http"], "tools": {"serve_mcp": {"http": True}}}
+HTTP: dict[str, Any] = (
+    {"plugins": ["http"], "tools": {"serve_mcp": {"http": True}}}
+    if find_spec("nanobot_http")
+    else {}
+)
 
 
 async def until(holds: Callable[[], bool]) -> None:
