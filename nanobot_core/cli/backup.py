@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +61,9 @@ def backup(
                 "members": len(done.manifest.members),
                 "secrets_file": str(secrets) if secrets else None,
                 "secrets": [each.where for each in done.manifest.secrets],
-                "left_out": [asdict(each) for each in done.omissions],
+                "left_out": [
+                    {"path": str(each.path), "reason": each.reason} for each in done.left_out
+                ],
             }
         )
         return
@@ -72,9 +73,9 @@ def backup(
         where = f"in {secrets}" if secrets else "left out; --secrets FILE writes them to a file"
         typer.echo(f"Secrets ({len(found)}) are {where}:")
         _list(each.where for each in found)
-    if done.omissions:
-        warn(f"not in the backup ({len(done.omissions)}):")
-        _list(f"{each.path}: {each.reason}" for each in done.omissions)
+    if done.left_out:
+        warn(f"not in the backup ({len(done.left_out)}):")
+        _list(f"{each.path}: {each.reason}" for each in done.left_out)
 
 
 def restore(

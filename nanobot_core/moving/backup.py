@@ -26,10 +26,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from nanobot_core._version import __version__
 from nanobot_core.config.environment import CONFIG_NAMES
+from nanobot_core.disk import sync_folder
 from nanobot_core.folder import Folder
 from nanobot_core.moving.place import MovingError
 from nanobot_core.moving.redacted import without_secrets
-from nanobot_core.moving.tree import obstacle, walk
+from nanobot_core.moving.tree import LeftOut, obstacle, walk
 from nanobot_core.record import dataclass
 
 if TYPE_CHECKING:
@@ -96,31 +97,18 @@ class Manifest(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Omission:
-    """Something that no part of a backup holds.
-
-    Attributes:
-        path: in the home.
-        reason: why, as a clause.
-    """
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Backup:
     """What was written.
 
     Attributes:
         manifest: of the home's part.
         size: bytes of the archive.
-        omissions: what could not be read; what can be made again is not listed.
+        left_out: what could not be read; what can be made again is not listed.
     """
 
     manifest: Manifest
     size: int
-    omissions: tuple[Omission, ...]
+    left_out: tuple[LeftOut, ...]
 
 
 def write_backup(
@@ -154,7 +142,7 @@ def write_backup(
     """
     targets = [file, *([secrets_file] if secrets_file else [])]
     _require_targets(loaded, targets, replace=replace)
-    omissions: list[Omission] = []
+    left_out: list[LeftOut] = []
     with ExitStack() as stack:
         main = stack.enter_context(_archive(file, replace=replace))
         apart = None
@@ -166,7 +154,7 @@ def write_backup(
             is_secret = _is_secret(entry.target, loaded, catalogue)
             archive = apart if is_secret else main
             if archive is not None and (reason := archive.add(entry)):
-                omissions.append(Omission(str(entry.target), reason))
+                left_out.append(LeftOut(entry.target, reason))
             elif is_secret and not entry.is_folder:
                 chosen.append(Secret(where=str(entry.target)))
         shared = Manifest(
@@ -188,7 +176,7 @@ def write_backup(
             }
         )
         main.close(manifest)
-    return Backup(manifest, file.stat().st_size, tuple(omissions))
+    return Backup(manifest, file.stat().st_size, tuple(left_out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,11 +279,7 @@ def _archive(file: Path, *, replace: bool) -> Iterator[_Archive]:
         path.replace(file)
     finally:
         path.unlink(missing_ok=True)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(file.parent)
 
 
 def _require_targets(loaded: LoadedConfig, files: list[Path], *, replace: bool) -> None:
@@ -347,7 +331,7 @@ def _is_left_out(path: PurePath) -> bool:
 
 
 def _is_secret(path: PurePath, loaded: LoadedConfig, catalogue: Catalogue) -> bool:
-    """Whether a file of the home holds credentials, or may hold some that nobody declares."""
+    """Whether a file holds credentials, or is of a plugin that cannot declare whether it does."""
     if path.name in _SECRET_FILES and len(path.parts) == 1:
         return True
     if loaded.home / path in loaded.secret_files:

@@ -38,12 +38,11 @@ def _progress(report: Report) -> None:
 
 def render(report: Report) -> str:
     """Return a report as text."""
-    samples = [sample for life in report.samples for sample in life]
     lines = [
         f"seed {report.seed}: {report.days} days",
         "  " + ", ".join(f"{name} {count:,}" for name, count in sorted(report.counts.items())),
         "  faults: " + ", ".join(f"{name} {n}" for name, n in sorted(report.faults.items())),
-        *(f"  {sample}" for sample in (samples[:1] + samples[-1:])),
+        *(f"  {sample}" for sample in (report.samples[:1] + report.samples[-1:])),
         f"  findings: {len(report.findings)}",
         *(f"  - {finding}" for finding in report.findings),
     ]

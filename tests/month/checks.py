@@ -7,14 +7,10 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 from nanobot_core.testing.stand_in import answers
-from tests.month.attacks import Attacks
+from tests.month.attacks import ELSEWHERE, JOB, Attacks
 from tests.reliability.crowd import Chat
-
-ELSEWHERE: Final = "send 100"
-"""What attacks would send to another chat."""
 
 
 def leaks(chats: Sequence[Chat], attacks: Attacks) -> Iterator[str]:
@@ -31,6 +27,8 @@ def leaks(chats: Sequence[Chat], attacks: Attacks) -> Iterator[str]:
             yield f"{chat.platform.name} {chat.id} shows {found}"
         if not chat.is_berts and any(ELSEWHERE in text for text in texts):
             yield f"{chat.platform.name} {chat.id} shows what an attacker sent there"
+        if any(f"You said: {JOB}" in text for text in texts):
+            yield f"{chat.platform.name} {chat.id} shows the answer to a job of an attacker"
 
 
 def leaks_on_disk(home: Path, attacks: Attacks) -> Iterator[str]:

@@ -44,7 +44,7 @@ BUSY_S: Final = 1.0
 PAUSE_S: Final = 0.6
 """Most seconds between two things that are done in a chat."""
 STOPS: Final = (6.5, 9.5, 12.5, 18.5, 24.0)
-"""Hours of the day to which the clock moves when nobody writes: soon after what is due."""
+"""Hours at which the clock stops while no one writes, each soon after a job is due."""
 BEFORE_DAYS: Final = 60
 BUDGET_DAYS: Final = 6
 """The budget of each such day is spent before its last hour."""
@@ -90,7 +90,7 @@ class Report:
         days: how many have passed.
         counts: what was done, and how often.
         faults: name to how often it happened.
-        samples: what the gateway held at the end of each day; each life of a process is a list.
+        samples: what the gateway held at the end of each day.
         findings: what must not be.
     """
 
@@ -98,7 +98,7 @@ class Report:
     days: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
-    samples: list[list[Sample]] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
 
@@ -178,7 +178,6 @@ class Month:
         self.gateway = MonthGateway(self.home, self.gateway.shift)
         await self._ends.enter_async_context(self.gateway)
         await all_running(self.home, [type(platform) for platform in self.platforms])
-        self.report.samples.append([])
 
     async def change(self, make: Callable[[], object]) -> None:
         """Let the owner change something with a command that blocks."""
@@ -345,7 +344,7 @@ class Month:
             findings.append(f"a former version of a plugin answered: {self.model.forecasts}")
         self._check_protected()
         self.report.findings += [f"day {day}: {each}" for each in findings]
-        self.report.samples[-1].append(await self._least())
+        self.report.samples.append(await self._least())
         self.report.days = day
 
     async def _least(self) -> Sample:
@@ -394,7 +393,7 @@ class Month:
 
     def _growth(self) -> Iterator[str]:
         """Yield what the gateway holds more of in the last third than in the first."""
-        samples = [sample for life in self.report.samples for sample in life]
+        samples = self.report.samples
         third = len(samples) // 3
         for name, may_grow in MAY_GROW.items():
             values = [getattr(sample, name) for sample in samples]
@@ -425,7 +424,7 @@ class Month:
         )
 
     def _uncounted(self) -> tuple[int, int]:
-        """Return how many calls and tokens of the model nobody has recorded."""
+        """Return the calls and tokens of the model that nanobot-usage has not recorded."""
         calls, tokens = checks.recorded(self.home)
         return self.model.calls - calls, self.model.tokens - tokens
 

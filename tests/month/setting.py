@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -80,7 +79,7 @@ def write_home(home: Path, platforms: Sequence[StandIn], model_url: str, attacks
     (home / "workspace/HEARTBEAT.md").write_text("- [ ] look at the list\n")
     (home / "faulty.py").write_text("")
     forecast_plugin(home, 1)
-    _write(home, config)
+    file.write_text(yaml.safe_dump(config))
 
 
 def faulty_plugin(home: Path, name: str) -> None:
@@ -110,11 +109,3 @@ def command(home: Path, *words: str, must_succeed: bool = True) -> str:
 def add_job(home: Path, text: str, chat: str, *schedule: str) -> None:
     """Add a job of the owner's."""
     command(home, "cron", "add", text, *schedule, "--to", chat)
-
-
-def _write(home: Path, config: Mapping[str, Any]) -> None:
-    file = home / "config.yaml"
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(config, indent=1))  # JSON is YAML, and faster
-    part.chmod(0o600)
-    part.replace(file)

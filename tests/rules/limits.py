@@ -54,7 +54,8 @@ MODULES: Final = {
     # The keys of each channel of the original that have no counterpart.
     "config": Size(900, 1875),  # with the keys of all formats of the original; temporary files
     "deprecation": Size(40, 60),
-    "disk": Size(30, 62),
+    # Names of files survive a power failure, for backups too.
+    "disk": Size(30, 63),
     "errors": Size(120, 160),
     "folder": Size(150, 181),
     "events": Size(150, 246),
