@@ -76,12 +76,13 @@ class GatewayProcess:
         skips: `skip_hour` is used.
 
     Attributes:
-        errors: what it has printed on stderr, as far as it was read.
+        errors: what it has printed on stderr; read all the time, so that a full pipe stops nothing.
     """
 
     def __init__(self, home: Path, *, skips: bool = False) -> None:
         self.home: Path = home
         self.errors: str = ""
+        self._printed = asyncio.Event()
         self._module = "nanobot_core.testing.gateway" if skips else "nanobot_core"
 
     async def launch(self) -> None:
@@ -94,6 +95,16 @@ class GatewayProcess:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self._process.stderr is not None
+        try:
+            while line := await self._process.stderr.readline():
+                self.errors += line.decode()
+                self._printed.set()
+        finally:
+            self._printed.set()
 
     async def __aenter__(self) -> Self:
         await self.launch()
@@ -114,20 +125,19 @@ class GatewayProcess:
 
     async def hear(self, text: str) -> None:
         """Wait for a line on its stderr."""
-        assert self._process.stderr is not None
         async with asyncio.timeout(LIMIT_S):
             while text not in self.errors:
-                line = await self._process.stderr.readline()
-                assert line, self.errors
-                self.errors += line.decode()
+                assert not self._reading.done(), self.errors
+                self._printed.clear()
+                await self._printed.wait()
 
     async def reported(self) -> str:
         """Return what it has printed on stderr so far."""
-        assert self._process.stderr is not None
         with suppress(TimeoutError):
-            while not self._process.stderr.at_eof():
+            while not self._reading.done():
+                self._printed.clear()
                 async with asyncio.timeout(_POLL_S):
-                    self.errors += (await self._process.stderr.readline()).decode()
+                    await self._printed.wait()
         return self.errors
 
     def send(self, number: signal.Signals) -> None:
@@ -140,16 +150,14 @@ class GatewayProcess:
 
     async def ended(self, limit_s: float = _END_LIMIT_S) -> int:
         """Wait for its end and return the exit code."""
-        assert self._process.stderr is not None
         async with asyncio.timeout(limit_s):
-            self.errors += (await self._process.stderr.read()).decode()
+            await asyncio.shield(self._reading)
             return await self._process.wait()
 
     async def _end(self) -> None:
         if self._process.returncode is None:
             self._process.kill()
-        assert self._process.stderr is not None
-        self.errors += (await self._process.stderr.read()).decode()
+        await self._reading
         await self._process.wait()
 
 
