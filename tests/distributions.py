@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ def write_distribution(
     python: str = "",
     entry_points: str = "",
     files: Mapping[str, str] | None = None,
-    record: str = "",
+    record: str | None = None,
 ) -> Path:
-    """Write a distribution as an installer leaves it; return its ``dist-info`` folder."""
+    """Write a distribution as an installer leaves it; return its ``dist-info`` folder.
+
+    Without `record`, its ``RECORD`` lists `files`.
+    """
     info = site / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", "Summary: A stranger"]
@@ -30,8 +34,10 @@ def write_distribution(
     head += [f"Requires-Dist: {requirement}" for requirement in requires]
     (info / "METADATA").write_text("\n".join(head) + "\n", "utf-8")
     (info / "entry_points.txt").write_text(entry_points, "utf-8")
-    if record:
-        (info / "RECORD").write_text(record, "utf-8")
+    if record is None:
+        digests = {path: sha256(text.encode()).hexdigest() for path, text in (files or {}).items()}
+        record = "".join(f"{path},sha256={digest},\n" for path, digest in digests.items())
+    (info / "RECORD").write_text(record, "utf-8")
     for path, text in (files or {}).items():
         target = site / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +53,7 @@ def write_plugin(
     manifest: JsonObject | str | None = None,
     requires: Sequence[str] = (),
     python: str = "",
-    record: str = "",
+    record: str | None = None,
 ) -> Path:
     """Write a plugin whose package is ``acme_<id>``; return the folder of the package.
 
@@ -58,7 +64,7 @@ def write_plugin(
         manifest: its manifest, or the text of one; `None` leaves it undescribed.
         requires: lines of ``Requires-Dist``.
         python: ``Requires-Python``.
-        record: its ``RECORD``.
+        record: its ``RECORD``; without it, one that lists its files.
     """
     package = f"acme_{plugin_id.replace('-', '_')}"
     entry_points = f"[nanobot]\n{plugin_id} = {package}.plugin\n"

@@ -19,6 +19,7 @@ from typing import ClassVar, Self
 import nanobot_core.clock
 from nanobot_core.clock import SystemClock
 from nanobot_core.config.environment import process_environment
+from nanobot_core.tasks import TaskOwner
 
 LIMIT_S = 20.0
 _END_LIMIT_S = 40.0
@@ -83,6 +84,7 @@ class GatewayProcess:
         self.home: Path = home
         self.errors: str = ""
         self._printed = asyncio.Event()
+        self._tasks = TaskOwner()
         self._module = "nanobot_core.testing.gateway" if skips else "nanobot_core"
 
     async def launch(self) -> None:
@@ -95,16 +97,14 @@ class GatewayProcess:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-        self._reading = asyncio.create_task(self._read())
+        self._reading = self._tasks.spawn(self._read(), name="stderr of a gateway")
 
     async def _read(self) -> None:
         assert self._process.stderr is not None
-        try:
-            while line := await self._process.stderr.readline():
-                self.errors += line.decode()
-                self._printed.set()
-        finally:
+        while line := await self._process.stderr.readline():
+            self.errors += line.decode()
             self._printed.set()
+        self._printed.set()
 
     async def __aenter__(self) -> Self:
         await self.launch()

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from _pytest.mark import ParameterSet
 
 pytest.importorskip("nanobot_offline")
 pytest.importorskip("nanobot_files")
@@ -99,8 +101,26 @@ def _large(path: Path) -> None:
         file.truncate(1_500_000_000)
 
 
-@pytest.mark.parametrize("make", [_link_to_config, os.mkfifo, _endless, _large, Path.mkdir])
-@pytest.mark.parametrize("name", ["AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md"])
+INSTEAD_OF_FILES = (_link_to_config, os.mkfifo, _endless, _large, Path.mkdir)
+INSTEAD_OF_FOLDERS = (os.mkfifo, _endless, _large)
+
+
+def pairs(
+    names: Sequence[str], makers: Sequence[Callable[[Path], None]]
+) -> list[ParameterSet]:
+    """Return all pairs; in the short form, each name and each maker comes once or twice."""
+    found = []
+    for (first, name), (second, make) in product(enumerate(names), enumerate(makers)):
+        is_short = first % len(makers) == second % len(names)
+        marks = () if is_short else (pytest.mark.long,)
+        found.append(pytest.param(name, make, id=f"{name}-{make.__name__}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    pairs(["AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md"], INSTEAD_OF_FILES),
+)
 def test_turns_survive_something_else_in_place_of_instructions(
     tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:
@@ -135,8 +155,10 @@ def test_a_link_in_place_of_the_records_changes_nothing_elsewhere(
     assert old.read_text() == "the owner's"
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, _endless, _large])
-@pytest.mark.parametrize("name", [".nanobot", "memory", "sessions", "skills", "guests"])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    pairs([".nanobot", "memory", "sessions", "skills", "guests"], INSTEAD_OF_FOLDERS),
+)
 def test_turns_survive_something_else_in_place_of_a_folder(
     tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:

@@ -168,7 +168,7 @@ def alone() -> Start:
     return opened
 
 
-@pytest.fixture(params=["alone", "gateway"])
+@pytest.fixture(params=[pytest.param("alone", marks=pytest.mark.long), "gateway"])
 def start(request: pytest.FixtureRequest) -> Start:
     """Starts an editor, with an agent of its own or that of a gateway."""
 

@@ -344,6 +344,7 @@ async def test_the_end_of_the_gateway_fails_the_prompt_and_the_next_ones(
 
         with pytest.raises(RequestError, match="the gateway ended"):
             await prompting
+        await gateway.ended()
         with pytest.raises(RequestError, match="no gateway runs here"):
             await editor.prompt(session, "say hello")
         async with GatewayProcess(home):

@@ -94,6 +94,7 @@ def test_new_packages_pass_their_own_tests_and_keep_their_contracts(
         assert check_plugin(locate_plugin(plugin_id)) == [], plugin_id
 
 
+@pytest.mark.long
 @pytest.mark.timeout(ALL_LIMIT_S)
 def test_the_steps_of_the_workflow_pass(
     write: Callable[[str, Kind], Path], install: Callable[[Path], Path]

@@ -126,7 +126,7 @@ def http() -> Callable[..., AbstractAsyncContextManager[ClientSession]]:
     return over_http
 
 
-@pytest.fixture(params=["alone", "gateway", "http"])
+@pytest.fixture(params=["alone", pytest.param("gateway", marks=pytest.mark.long), "http"])
 def connect(request: pytest.FixtureRequest) -> Connect:
     """Connects over standard input, without and with a gateway, or over HTTP."""
     if request.param == "alone":

@@ -134,6 +134,7 @@ def desk(tmp_path: Path, node_modules: Path) -> Desk:
     return Desk(tmp_path, node_modules)
 
 
+@pytest.mark.long
 def test_the_servers_are_connected_and_a_turn_calls_a_tool_of_each(desk: Desk, page: str) -> None:
     # Each command starts all servers, so there are only two.
     listed = json.loads(desk.nanobot("mcp", "list", "--json"))

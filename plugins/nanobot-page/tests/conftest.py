@@ -50,6 +50,13 @@ _LEAN = [
 """Fewer processes: starting those of Chromium costs more than the tests that use them."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use a browser."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
 def until(holds: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     """Wait for what happens in another process."""
     ends_s = time.monotonic() + limit_s

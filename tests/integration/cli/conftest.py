@@ -131,12 +131,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cache(installed: Path, starter: Starter, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the first command leaves in nanobot's folder: the index of the installed plugins."""
+    """What the first commands leave in nanobot's folder: what is known of the plugins."""
     home = tmp_path_factory.mktemp("indexed") / "home"
     home.mkdir()
     with_plugins = CommandLine(home, _environment(home, SITE, installed), starter=starter)
     with_plugins.configure(CONFIG)
-    with_plugins("sessions", "list")
+    with_plugins("status")
     return home / "cache"
 
 
@@ -165,4 +165,4 @@ def _install(folder: Path, name: str, entry_points: str) -> None:
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(entry_points)
-    (info / "RECORD").write_text("")
+    (info / "RECORD").write_text(f"{name}/nanobot-plugin.json,,\n")

@@ -166,7 +166,7 @@ def _logged(level: str, *, as_json: bool) -> Probe:
         return shown + home.written("logs/*").decode()
 
     kind = "JSON" if as_json else "text"
-    is_long = level in {"DEBUG", "INFO", "WARNING"}
+    is_long = level in {"DEBUG", "INFO", "WARNING", "ERROR"}
     return Probe(f"everything logged at {level} as {kind}", look, "the end", is_long=is_long)
 
 
