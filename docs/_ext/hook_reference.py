@@ -15,6 +15,7 @@ import nanobot_core.providers
 from nanobot_core import on
 from nanobot_core.hooks.kinds import RULES, Kind
 from nanobot_core.hooks.markers import HookPoint
+from nanobot_core.tasks import PLUGIN_END_S
 
 GROUPS: tuple[tuple[str, Callable[[Kind], bool]], ...] = (
     ("What a plugin gives", lambda kind: kind is Kind.CONTRIBUTE),
@@ -25,6 +26,8 @@ ALIASES = {"Content": ("TextBlock", "ImageBlock"), "Decision": ("Allow", "Rewrit
 """Public names of unions to their members."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_WIDTH = 100
+"""Longest signature on one line."""
 
 
 def hook_points() -> dict[str, HookPoint[..., Any]]:
@@ -102,8 +105,8 @@ def render_contract(name: str) -> str:
         if method.startswith("_") or not inspect.isfunction(function):
             continue
         required = " (required)" if getattr(function, "__isabstractmethod__", False) else ""
-        head = f"property {method}" if isinstance(member, property) else _signature(function)
-        code = f"```{{code-block}} python\n{head}\n```"
+        head = "@property\n" if isinstance(member, property) else ""
+        code = f"```{{code-block}} python\n{head}{_signature(function)}\n```"
         blocks += [f"**`{method}`**{required}", code, render_docstring(function.__doc__)]
     return "\n\n".join(blocks)
 
@@ -117,8 +120,9 @@ def _public(name: str) -> Any:  # noqa: ANN401 - a class of any kind
 def _hook(point: HookPoint[..., Any]) -> str:
     rule = RULES[point.kind]
     facts = [f"*{point.kind.value}*", rule.summary]
-    if point.limit_s is not None:
-        facts.append(f"at most {point.limit_s:g} s")
+    limit_s = PLUGIN_END_S if point.name == "stop" else point.limit_s
+    if limit_s is not None:
+        facts.append(f"at most {limit_s:g} s")
     if point.reaches:
         facts.append(f'shown to the owner as "{point.reaches}"')
     if point.field:
@@ -168,12 +172,30 @@ def _module(found: type) -> str:
     return found.__module__.split(".")[1]
 
 
+class _Verbatim(str):
+    """An annotation that `inspect` shows as it is written, without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def _signature(function: Callable[..., Any]) -> str:
-    declared = inspect.signature(function).parameters.values()
-    parameters = ", ".join(str(parameter).replace("'", "") for parameter in declared)
-    result = str(function.__annotations__.get("return", "None"))
+    """Return the head of a function, one parameter per line if it is long."""
+    shown: list[str] = []
+    for each in inspect.signature(function).parameters.values():
+        if each.kind is each.KEYWORD_ONLY and "*" not in shown:
+            shown.append("*")
+        is_typed = each.annotation is not each.empty
+        shown.append(str(each.replace(annotation=_Verbatim(each.annotation)) if is_typed else each))
     prefix = "async def" if inspect.iscoroutinefunction(function) else "def"
-    return f"{prefix} {function.__name__}({parameters}) -> {result}"
+    start = f"{prefix} {function.__name__}("
+    end = f") -> {function.__annotations__.get('return', 'None')}"
+    line = start + ", ".join(shown) + end
+    if len(line) <= _WIDTH:
+        return line
+    return "\n    ".join([start, *(f"{each}," for each in shown)]) + f"\n{end}"
 
 
 def _type(annotation: object) -> str:
