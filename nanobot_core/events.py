@@ -111,7 +111,13 @@ class ToolDefinition(Repaired):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOutcome(Repaired):
-    """The result of a tool call as the model will read it."""
+    """The result of a tool call as the model will read it.
+
+    Attributes:
+        text: the result.
+        is_error: the call failed.
+        origin: ``plugin@version`` that the tool comes from, or ``None`` if there is no such tool.
+    """
 
     text: str
     is_error: bool = False
@@ -137,7 +143,13 @@ class MessageComposed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryFinished:
-    """A message was delivered, or given up for the reason in `error`."""
+    """A message was delivered, or given up.
+
+    Attributes:
+        message: the message.
+        attempts: how often its delivery was tried.
+        error: why it was given up, ``None`` if it was delivered.
+    """
 
     message: OutboundMessage
     attempts: int
@@ -220,7 +232,15 @@ class StructuredOutcome(TurnOutcome, Generic[OutputT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised:
-    """A turn, channel, job or plugin failed at `place`; the log has it under `id`."""
+    """A turn failed.
+
+    Attributes:
+        id: under which the log has the details; the user is shown it too.
+        place: what failed: ``turn``.
+        error_type: class of the exception.
+        message: its text.
+        turn: the turn.
+    """
 
     id: str
     place: str
@@ -265,7 +285,14 @@ class ModelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationStarted:
-    """A model call is about to be made; iterations count from 1."""
+    """A model call is about to be made.
+
+    Attributes:
+        turn: the turn.
+        iteration: number of the call within the turn, from 1.
+        model: the model that the configuration names.
+        messages: how many messages the request has.
+    """
 
     turn: TurnInfo
     iteration: int
@@ -300,6 +327,14 @@ class IterationFinished:
     """A model call gave an answer.
 
     Attributes:
+        turn: the turn.
+        iteration: number of the call within the turn, from 1.
+        model: model that answered.
+        provider: its provider.
+        usage: tokens and money.
+        finish_reason: why the service stopped, see `LLMResponse`.
+        tool_calls: the calls that the model asks for.
+        duration_s: seconds from the request to the whole answer.
         first_token_s: seconds to the first delta, ``None`` without streaming.
     """
 
@@ -328,6 +363,8 @@ class ToolCallProposed:
     """One call, arguments cast and valid, before it runs.
 
     Attributes:
+        turn: the turn.
+        call: the call.
         origin: ``plugin@version`` that the tool comes from.
         read_only: the tool promises to change nothing.
     """
@@ -362,6 +399,10 @@ class ApprovalRequested:
     """Someone must be asked about a call, whose arguments are frozen.
 
     Attributes:
+        turn: the turn.
+        id: of the question.
+        call: the call.
+        question: one line for the owner.
         may_always: the answer may be "always", which is then remembered.
     """
 
@@ -374,7 +415,15 @@ class ApprovalRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalResolved:
-    """A question about a call was answered, or expired as no."""
+    """A question about a call was answered, or expired as no.
+
+    Attributes:
+        turn: the turn.
+        id: that of the `ApprovalRequested`.
+        call: the call.
+        allowed: whether it may run.
+        by: who answered, such as a sender id or ``terminal``; otherwise why nobody did.
+    """
 
     turn: TurnInfo
     id: str
@@ -393,7 +442,17 @@ class ContentReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRecorded:
-    """One model call of any source was paid for."""
+    """One model call of any source was paid for.
+
+    Attributes:
+        session_key: session that it belongs to; of an `AgentTask`, ``<plugin id>:<purpose>``.
+        source: what started the turn or task.
+        model: name of the model.
+        provider: name of the provider.
+        plugin: id of the plugin that the provider comes from.
+        usage: tokens and money.
+        turn_id: the turn, or ``None``.
+    """
 
     session_key: str
     source: TurnSource

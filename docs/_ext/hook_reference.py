@@ -87,12 +87,14 @@ def render_dataclass(name: str) -> str:
     lines = [f"### `{name}`", "", doc.text]
     fields = dataclasses.fields(found)
     if fields:
-        lines += ["", "| field | type | default | meaning |", "| --- | --- | --- | --- |"]
-        lines += [
-            f"| `{item.name}` | {_type(item.type)} | {_default(item)} "
-            f"| {_cell(meanings.get(item.name, ''))} |"
+        rows = [("field", "type", "default", "meaning"), ("---",) * 4]
+        rows += [
+            (f"`{item.name}`", _type(item.type), _default(item), _cell(meanings.get(item.name, "")))
             for item in fields
         ]
+        # Where the names say it all, the last column would be empty.
+        width = 4 if meanings else 3
+        lines += ["", *(f"| {' | '.join(row[:width])} |" for row in rows)]
     return "\n".join(lines)
 
 

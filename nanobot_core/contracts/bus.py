@@ -60,7 +60,13 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusDepth:
-    """How many messages wait or are being worked on, by place."""
+    """How many messages wait or are being worked on, by place.
+
+    Attributes:
+        inbound: messages to answer.
+        outbound: replies to deliver.
+        dead: dead letters.
+    """
 
     inbound: int
     outbound: int

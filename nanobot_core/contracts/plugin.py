@@ -68,7 +68,14 @@ class PluginFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCall:
-    """A slash command as it was typed: ``/name text``."""
+    """A slash command as it was typed: ``/name text``.
+
+    Attributes:
+        turn: the turn that it started.
+        name: of the command, without the slash.
+        text: what follows the name, without spaces around it; may be empty.
+        is_owner: the owner typed it.
+    """
 
     turn: TurnInfo
     name: str
@@ -146,7 +153,13 @@ class CommandLine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One finding of ``nanobot doctor``."""
+    """One finding of ``nanobot doctor``.
+
+    Attributes:
+        status: ``error`` makes the command exit with 1.
+        message: what was found, in one sentence.
+        remedy: what to do; empty if nothing.
+    """
 
     status: Literal["ok", "warning", "error"]
     message: str
@@ -247,6 +260,8 @@ class Ticket:
     """Answer to ``choose_approval``: whether the asked person allowed the call, and who it was.
 
     Attributes:
+        allowed: whether the call may run.
+        by: who answered, such as a sender id or ``terminal``.
         always: the same call of the owner's needs no further approval.
     """
 
@@ -257,7 +272,12 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """A plugin's report on itself."""
+    """A plugin's report on itself.
+
+    Attributes:
+        ok: it works as it should.
+        message: its condition in one sentence, for ``nanobot doctor``.
+    """
 
     ok: bool
     message: str = ""
@@ -268,6 +288,8 @@ class SettingsChange:
     """A plugin's section before and after a change, as plain data with secrets in plain text.
 
     Attributes:
+        before: the former section.
+        after: the present section.
         path: key path of the section.
     """
 

@@ -275,7 +275,7 @@ def on_stop(event: WorkStopped) -> None:
 
 @declare(Kind.DETACHED, "reads errors")
 def on_error(event: ErrorRaised) -> None:
-    """A turn, a channel, a job or a plugin failed."""
+    """A turn failed."""
 
 
 @declare(Kind.GATHER, "reads conversations and adds to what the model reads", ContextBlock)
