@@ -11,6 +11,7 @@ from typing import Any
 from docstrings import parse_docstring, render_docstring
 
 import nanobot_core
+import nanobot_core.chat
 import nanobot_core.providers
 from nanobot_core import on
 from nanobot_core.hooks.kinds import RULES, Kind
@@ -26,6 +27,7 @@ ALIASES = {"Content": ("TextBlock", "ImageBlock"), "Decision": ("Allow", "Rewrit
 """Public names of unions to their members."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_HOMES = (nanobot_core, nanobot_core.providers, nanobot_core.chat)
 _WIDTH = 100
 """Longest signature on one line."""
 
@@ -114,9 +116,8 @@ def render_contract(name: str) -> str:
 
 
 def _public(name: str) -> Any:  # noqa: ANN401 - a class of any kind
-    """Return the public class `name` of the core or of what providers share."""
-    home = nanobot_core if name in nanobot_core.__all__ else nanobot_core.providers
-    return getattr(home, name)
+    """Return the public class `name` of the core, or of what providers or channels share."""
+    return next(getattr(home, name) for home in _HOMES if name in home.__all__)
 
 
 def _hook(point: HookPoint[..., Any]) -> str:
@@ -211,8 +212,17 @@ def _cell(text: str) -> str:
 
 
 def _default(item: dataclasses.Field[Any]) -> str:
-    if item.default is not dataclasses.MISSING:
-        return f"`{item.default!r}`" if not callable(item.default) else "does nothing"
+    value = item.default
+    if callable(value):
+        if any(value.__name__ in home.__all__ for home in _HOMES):
+            return f"`{value.__name__}`"
+        verb, _, rest = (inspect.getdoc(value) or "").partition(".")[0].partition(" ")
+        return f"{verb.lower()}s {rest}"
+    if isinstance(value, frozenset) and value:
+        return f"`{{{', '.join(sorted(map(repr, value)))}}}`"
+    if value is not dataclasses.MISSING:
+        return f"`{value!r}`"
     if item.default_factory is not dataclasses.MISSING:
-        return f"`{getattr(item.default_factory, '__name__', '…')}()`"
+        name = getattr(item.default_factory, "__name__", "<lambda>")
+        return "see there" if name == "<lambda>" else f"`{name}()`"
     return "required"

@@ -70,7 +70,8 @@ class SendLimits:
         caption: largest text beside files; 0 if files are sent without text.
         file_bytes: largest file; 0 if the platform takes no files.
         kind_bytes: smaller limits of some kinds; a larger file is sent as ``file``.
-        kinds: extension to the kind that the platform shows in a way of its own.
+        kinds: extension to the kind that the platform shows in a way of its own; by default
+            `FILE_KINDS`.
         album_files: most files of one call.
         album_bytes: most bytes of the files of one call.
         albums: the kinds that one call can combine, each set by itself.

@@ -121,6 +121,7 @@ class PanelView:
 
 
 async def _no_action(_name: str, _subject: str) -> str:
+    """Refuse every action."""
     raise PanelError("this panel has no actions")
 
 

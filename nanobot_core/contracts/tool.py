@@ -51,7 +51,7 @@ async def _no_progress(text: str) -> None:
 
 
 async def no_chat(message: OutboundMessage) -> None:
-    """Refuse to send: for calls outside a chat.
+    """Refuse to send.
 
     Raises:
         ToolFailed: always.
