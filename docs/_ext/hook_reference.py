@@ -84,9 +84,11 @@ def render_dataclass(name: str) -> str:
     if not dataclasses.is_dataclass(found):
         msg = f"{name} is no dataclass"
         raise TypeError(msg)
-    doc = parse_docstring(found.__doc__)
-    meanings = doc.entries.get("Attributes", {})
-    lines = [f"### `{name}`", "", doc.text]
+    docs = [parse_docstring(vars(each).get("__doc__")) for each in found.__mro__]
+    meanings: dict[str, str] = {}
+    for doc in reversed(docs):
+        meanings |= doc.entries.get("Attributes", {})
+    lines = [f"### `{name}`", "", docs[0].text]
     fields = dataclasses.fields(found)
     if fields:
         rows = [("field", "type", "default", "meaning"), ("---",) * 4]

@@ -27,14 +27,22 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboundLease(Lease):
-    """A received message to work on."""
+    """A received message to work on.
+
+    Attributes:
+        message: the message.
+    """
 
     message: InboundMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundLease(Lease):
-    """A reply to deliver."""
+    """A reply to deliver.
+
+    Attributes:
+        message: the reply.
+    """
 
     message: OutboundMessage
 
