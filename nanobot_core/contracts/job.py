@@ -95,7 +95,8 @@ class Trigger(ABC):
             options: valid by `parameters`.
 
         Raises:
-            ToolInputError: such a job could never start, or the creator may not wait for this.
+            ToolInputError: such a job could never start.
+            ToolDenied: the creator may not wait for this event.
         """
 
     @abstractmethod
