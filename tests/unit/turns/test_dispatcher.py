@@ -214,6 +214,38 @@ async def test_what_is_said_meanwhile_goes_into_the_turn(desk: Desk) -> None:
     assert found[2].endswith("three"), "and nobody overtakes them"
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_an_answer_after_a_message_of_a_tool_is_sent_where_the_owner_wants_it(
+    desk: Desk, wanted: bool
+) -> None:
+    desk.settings["channels.send_final_after_message"] = wanted
+
+    @tool
+    async def write(context: ToolContext) -> str:
+        """Write to the chat."""
+        await context.send(
+            OutboundMessage(channel=context.channel, chat_id=context.chat_id, content="Here it is.")
+        )
+        return "sent"
+
+    async def answer(request: ChatRequest) -> LLMResponse:
+        if wish_of(request) == "write":
+            return (
+                LLMResponse(content="I sent it.")
+                if desk.texts()
+                else asks(ToolCall("c", "write", {}))
+            )
+        return await echo(request)
+
+    desk.tools, desk.answer = [write], answer
+    async with desk.open():
+        await desk.say("write")
+        await desk.until(desk.texts)
+        await desk.say("and?")
+        await desk.until(lambda: "re: and?" in desk.texts())
+    assert desk.texts() == ["Here it is.", *(["I sent it."] if wanted else []), "re: and?"]
+
+
 async def test_the_answer_to_what_is_said_meanwhile_is_sent_after_a_tool_has_written(
     desk: Desk,
 ) -> None:
