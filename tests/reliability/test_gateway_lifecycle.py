@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nanobot_core.app.client import ControlClient
-from tests.gateways import GatewayProcess, Platform, turn_begun, until, write_config
+from tests.gateways import GatewayProcess, Platform, running, turn_begun, until, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +124,20 @@ async def test_a_signal_during_the_start_ends_it(tmp_path: Path) -> None:
     assert await gateway.ended() == 0
     assert "gateway ready" not in gateway.errors
     assert not (home / "gateway" / "pid").exists()
+
+
+async def test_a_hangup_signal_makes_it_read_its_configuration_again(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    write_config(home)
+    # By default, the signal would end the tests if the gateway did not handle it.
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        async with running(home) as bot:
+            write_config(home, owner=["8"])
+            os.kill(os.getpid(), signal.SIGHUP)
+            await until(lambda: bot.loaded.settings.owner == ["8"], 5)
+    finally:
+        signal.signal(signal.SIGHUP, former)
 
 
 async def test_a_second_gateway_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
