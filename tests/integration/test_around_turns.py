@@ -43,6 +43,7 @@ from nanobot_core.contracts.memory import MemorySpec
 from nanobot_core.contracts.plugin import CommandCall, ContextBlock, Deny, SlashCommand
 from nanobot_core.contracts.store import SessionState
 from nanobot_core.hooks.agent_hook import CompositeHook
+from nanobot_core.sessions.folder import SessionFolder, file_name
 from nanobot_core.turns.request import TurnRequest
 from tests.integration.conftest import KEY, Start, agent, call, started
 from tests.scripted_provider import ScriptedPlugin
@@ -476,6 +477,26 @@ async def test_the_work_of_a_turn_does_not_grow_with_the_history(
             assert outcome.reply == "hello"
             written[count] = file.stat().st_size - before
     assert abs(written[5_000] - written[100]) < 200, "only numbers have more digits"
+
+
+async def test_start_and_turns_look_at_no_other_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their cost does not grow with the number of sessions: no list, and no file is repaired."""
+
+    def refuse(folder: SessionFolder) -> NoReturn:
+        raise AssertionError(folder)
+
+    monkeypatch.setattr(SessionFolder, "summaries", refuse)
+    folder = tmp_path / "workspace" / "sessions"
+    folder.mkdir(parents=True)
+    others = {folder / file_name(f"chat:{number}") for number in range(500)}
+    for file in others:
+        file.write_text("damaged")
+    async with started(tmp_path, ScriptedPlugin("first", "second")) as bot:
+        assert [(await bot.run(text)).reply for text in ("one", "two")] == ["first", "second"]
+    assert {file.read_text() for file in others} == {"damaged"}
+    assert set(folder.iterdir()) - others == {folder / file_name(KEY)}
 
 
 async def answer(ctx: object, call: CommandCall) -> str:
