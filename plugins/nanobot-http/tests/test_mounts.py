@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,26 @@ async def test_a_mount_with_token_takes_the_secret_of_now(serve: Serve, load_ech
         assert (await served.client.get("/echo", headers=served.token)).is_success
         served.gateway.secret = SecretStr("another secret")
         assert (await served.client.get("/echo", headers=served.token)).status_code == 401
+
+
+async def test_the_secret_is_compared_in_constant_time(
+    serve: Serve, load_echo: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[bytes] = []
+    real = hmac.compare_digest
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append(one)
+        return real(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    async with serve() as served:
+        served.gateway.mount("/echo", load_echo)
+        for token, status in ((SECRET, 200), ("x", 401), (f"{SECRET[:-1]}x", 401)):
+            answer = await served.client.get("/echo", headers={"authorization": f"Bearer {token}"})
+            assert answer.status_code == status
+            assert set(compared) == {token.encode()}
+            compared.clear()
 
 
 async def test_without_a_secret_no_one_may_call_a_mount_with_token(
