@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
 
 from nanobot_core.testing import FakePluginContext
 from nanobot_litellm import plugin
@@ -45,3 +49,11 @@ def test_litellm_is_imported_by_the_first_use_of_a_model_and_not_before() -> Non
         env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize("version", ["1.82.7", "1.82.8"])
+def test_releases_that_stole_credentials_are_not_installed(version: str) -> None:
+    file = Path(__file__).parents[1] / "pyproject.toml"
+    wanted = map(Requirement, tomllib.loads(file.read_text("utf-8"))["project"]["dependencies"])
+    (litellm,) = (requirement for requirement in wanted if requirement.name == "litellm")
+    assert not litellm.specifier.contains(version)
