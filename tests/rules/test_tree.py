@@ -33,6 +33,15 @@ def test_vague_names_and_lock_files_are_named(tmp_path: Path, path: str) -> None
     assert found.startswith(f"{path}: ")
 
 
+@pytest.mark.parametrize(
+    "path", ["plugins/a/src/a.pth", "sitecustomize.py", "plugins/a/src/usercustomize/__init__.py"]
+)
+def test_files_that_each_start_of_python_runs_are_named(tmp_path: Path, path: str) -> None:
+    (found,) = file_name_findings(write_tree(tmp_path, {path: ""}))
+
+    assert found.startswith(f"{path}: each start of Python")
+
+
 # Each line is put together here, so that this file does not hold what it looks for.
 @pytest.mark.parametrize(
     ("line", "finding"),

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 VAGUE = frozenset({"util", "utils", "common", "misc"})
 NOT_COMMITTED = frozenset({"uv.lock", "poetry.lock", "Pipfile.lock"})
+RUN_AT_START = re.compile(r"(?:^|/)(?:[^/]+\.pth|(?:site|user)customize(?:\.py|/.*))$")
 SKIPPED = re.compile(
     r"(?:^|/)(?:\.git|\.nox|\.venv|dist|_build|__pycache__|\.\w+_cache|\.hypothesis)/"
 )
@@ -23,7 +24,7 @@ MACHINE_PATHS = re.compile(r"(?<![\w.~/-])/(?:root|work)(?=[/\s\"'`:,;)]|$)")
 
 
 def file_name_findings(root: Path) -> list[str]:
-    """Name files and folders that say nothing about what they hold, and lock files."""
+    """Name vague names, lock files, and files that each start of Python runs."""
     vague = [
         f"{path}: '{part}' says nothing about what it holds"
         for path in committed_files(root)
@@ -35,7 +36,12 @@ def file_name_findings(root: Path) -> list[str]:
         for path in committed_files(root)
         if Path(path).name in NOT_COMMITTED
     ]
-    return vague + locks
+    started = [
+        f"{path}: each start of Python runs it where it is installed"
+        for path in committed_files(root)
+        if RUN_AT_START.search(path)
+    ]
+    return vague + locks + started
 
 
 def leak_findings(root: Path, hosts: Iterable[str] = ()) -> list[str]:
