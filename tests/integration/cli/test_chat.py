@@ -8,7 +8,7 @@ from tests.distributions import manifest_of, write_plugin
 from tests.integration.cli.conftest import CONFIG, CommandLine
 
 ASK = "\ntools: {approval: [{tool: ping, action: ask}]}\n"
-CTRL_C, CTRL_D, ALT_ENTER, ENTER = "\x03", "\x04", "\x1b\r", "\r"
+CTRL_C, CTRL_D, ALT_ENTER, ENTER, TAB = "\x03", "\x04", "\x1b\r", "\r", "\t"
 BLOCKS = """\
 import threading
 from loguru import logger
@@ -29,6 +29,7 @@ def test_a_chat_answers_until_ctrl_d(nanobot: CommandLine) -> None:
         terminal.expect("scripted-1 by scripted")
         terminal.expect(">")
         terminal.send(f"say **first** answer{ENTER}")
+        terminal.expect("thinking …")
         terminal.expect("first answer")
         terminal.expect(">")
         terminal.send(f"say second{ENTER}")
@@ -65,6 +66,15 @@ def test_a_line_goes_on_after_a_backslash_and_after_alt_enter(nanobot: CommandLi
         terminal.send(f"say one\\{ENTER}two{ALT_ENTER}three{ENTER}")
         terminal.expect("one\r\ntwo\r\nthree")
         terminal.expect(">")
+
+
+def test_slash_commands_are_listed_while_typing_and_completed(nanobot: CommandLine) -> None:
+    with nanobot.on_terminal("agent") as terminal:
+        terminal.expect(">")
+        terminal.send("/stat")
+        terminal.expect("show the model, the session and problems")
+        terminal.send(f"{TAB}{ENTER}")
+        terminal.expect("Session: ")
 
 
 def test_a_yes_lets_a_tool_run(nanobot: CommandLine) -> None:
