@@ -339,6 +339,17 @@ async def test_always_is_asked_once_and_remembered(bench: Bench, tmp_path: Path)
     assert not bench.always.remove(AllowedCall("shell/exec", "ls in /w"))
 
 
+async def test_a_rule_that_asks_does_so_for_each_call(bench: Bench, tmp_path: Path) -> None:
+    owner = Owner(True)
+    bench.plug(owner)
+    bench.rules = [rule("exec", "ask")]
+    bench.always = AlwaysAllowed(tmp_path / "allowed.json")
+    assert len(await review(bench, ASK)) == 1
+    bench.registry.unregister("exec")
+    assert len(await review(bench, ASK)) == 1
+    assert [event.may_always for event in owner.asked] == [False, False]
+
+
 async def test_always_does_not_hold_for_guests(bench: Bench, tmp_path: Path) -> None:
     owner = Owner(False)
     bench.plug(owner)
