@@ -8,7 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.distributions import manifest_of, tool_declaration, write_plugin
+from tests.distributions import (
+    manifest_of,
+    tool_declaration,
+    write_distribution,
+    write_plugin,
+)
 from tests.integration.cli.conftest import CONFIG, CommandLine
 from tests.strangers.broken import AT_START, HEAD, Broken
 
@@ -42,6 +47,18 @@ def test_the_doctor_bounds_contains_and_reports_the_checks_of_plugins(nanobot: C
     assert found["nerves"]["message"] == "the check failed with RuntimeError: no nerves left"
     assert (found["health"]["status"], found["health"]["source"]) == ("ok", "scripted")
     assert found["model"]["message"] == "scripted-1 by scripted"
+
+
+def test_the_doctor_names_who_else_installs_the_command(bare: CommandLine) -> None:
+    bare.configure("plugins: {policy: listed}\n")
+    assert "command" not in _findings(bare, code=1)
+    scripts = "[console_scripts]\nnanobot = nanobot.cli.commands:app\n"
+    write_distribution(bare.own_site(), "nanobot-ai", entry_points=scripts)
+
+    found = _findings(bare, code=1)["command"]
+
+    assert found["message"] == "the command 'nanobot' is also installed by nanobot-ai"
+    assert "pip uninstall nanobot-ai" in found["remedy"]
 
 
 def test_the_doctor_repairs_a_configuration_that_others_can_read(bare: CommandLine) -> None:
