@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from loguru import logger
 
 from nanobot_core import PluginError
 from nanobot_core.config.models import PluginsSettings
@@ -128,6 +129,21 @@ def forget_code() -> None:
     """Do what the start of another process does."""
     for name in [name for name in sys.modules if name.startswith("acme_guest")]:
         del sys.modules[name]
+
+
+async def test_a_plugin_that_is_new_is_announced_once(site: Path, make_host: MakeHost) -> None:
+    upgrade(site, EAR, is_described=True, hooks={"before_turn": 1})
+    told: list[str] = []
+    sink = logger.add(told.append, level="INFO", format="{message}", filter="nanobot_core.plugins")
+    for _ in range(2):
+        host = make_host()
+        await host.start()
+        await host.stop()
+        forget_code()
+    logger.remove(sink)
+
+    news = [line.strip() for line in told if "is new" in line]
+    assert news == ["plugin 'guest' is new; it reaches: reads messages"]
 
 
 @pytest.mark.promise(25)
