@@ -91,6 +91,7 @@ def test_a_person_is_asked(bare: CommandLine, source: Path) -> None:
     with bare.on_terminal("onboard", "--from-nanobot-ai", str(source)) as terminal:
         terminal.expect("Move in?")
         terminal.send("y\r")
+        terminal.expect("copying")  # the bar
         terminal.expect("Moved in.")
         assert terminal.wait() == 0
 
