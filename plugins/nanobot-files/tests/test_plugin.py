@@ -18,6 +18,7 @@ from nanobot_core.testing import FakePluginContext, call_in
 from nanobot_files import plugin
 from nanobot_files.edit_file import EditFileTool
 from nanobot_files.files import Files, FileVersions, Version
+from nanobot_files.grep import GrepTool
 from nanobot_files.read_file import ReadFileTool
 from nanobot_files.settings import FilesSettings
 
@@ -40,6 +41,11 @@ def test_settings_are_found_and_read_camel_case() -> None:
     assert getattr(importlib.import_module(module), name) is FilesSettings
     settings = FilesSettings.model_validate({"extraReadRoots": ["/srv"]})
     assert settings.extra_read_roots == (Path("/srv"),)
+
+
+def test_the_description_of_grep_says_how_to_begin() -> None:
+    assert "count or list the files first" in GrepTool.description
+    assert "use glob" in GrepTool.description
 
 
 @pytest.mark.promise(34)

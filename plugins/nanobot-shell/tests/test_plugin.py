@@ -58,6 +58,13 @@ def test_importing_the_entry_module_loads_only_the_core() -> None:
     assert "nanobot_shell.settings" not in shown
 
 
+def test_the_description_says_what_to_use_instead() -> None:
+    description = ExecTool.description
+    assert "read_file, edit_file, grep and glob, prefer them to cat, sed" in description
+    assert "use -y" in description
+    assert "background=true" in description
+
+
 def test_contributions_name_what_exists(make_context: MakeContext) -> None:
     plugin = ShellPlugin()
 
