@@ -96,6 +96,7 @@ class ChattyChannel(Channel):
             reader, self._writer = await asyncio.open_unix_connection(self._settings.path)
         except OSError as error:
             raise ChannelError(f"its platform is away: {error}") from error
+        self.account = "@chatty"
         inbox.alive()
         async with asyncio.TaskGroup() as group:
             while line := await reader.readline():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -64,6 +64,36 @@ async def test_status_tells_how_the_gateway_is(tmp_path: Path) -> None:
         assert isinstance(found, dict)
         assert (found["ready"], found["turns"]) == (True, 0)
         assert found["depth"] == {"inbound": 0, "outbound": 0, "dead": 0}
+
+
+async def test_status_tells_account_and_last_messages_of_a_channel(tmp_path: Path) -> None:
+    async with Platform() as platform:
+        write_config(tmp_path, platform)
+        async with running(tmp_path):
+            before = await _channel_once(tmp_path, lambda row: row["state"] == "running")
+            await platform.say("say hello")
+            after = await _channel_once(
+                tmp_path, lambda row: row["last_received"] and row["last_sent"]
+            )
+
+    assert before["account"] == "@chatty"
+    assert before["last_received"] is before["last_sent"] is None
+    assert before["last_contact"] <= min(after["last_received"], after["last_sent"])
+
+
+async def _channel_once(home: Path, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """Return what the status says of the channel as soon as `holds` is true of it."""
+    client = ControlClient(home / "gateway")
+    async with asyncio.timeout(5):
+        while True:
+            status = await client.call("status")
+            assert isinstance(status, dict)
+            assert isinstance(status["running"], list)
+            rows = [row for row in status["running"] if isinstance(row, dict)]
+            (row,) = (row for row in rows if row["kind"] == "channel")
+            if holds(row):
+                return row
+            await asyncio.sleep(0.01)
 
 
 async def test_a_provider_that_is_left_out_is_reported(tmp_path: Path) -> None:
