@@ -135,7 +135,7 @@ async def test_a_hangup_signal_makes_it_read_its_configuration_again(tmp_path: P
         async with running(home) as bot:
             write_config(home, owner=["8"])
             os.kill(os.getpid(), signal.SIGHUP)
-            await until(lambda: bot.loaded.settings.owner == ["8"], 5)
+            await until(lambda: bot.loaded.settings.owner == ["8"])
     finally:
         signal.signal(signal.SIGHUP, former)
 

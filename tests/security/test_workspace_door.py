@@ -105,9 +105,7 @@ INSTEAD_OF_FILES = (_link_to_config, os.mkfifo, _endless, _large, Path.mkdir)
 INSTEAD_OF_FOLDERS = (os.mkfifo, _endless, _large)
 
 
-def pairs(
-    names: Sequence[str], makers: Sequence[Callable[[Path], None]]
-) -> list[ParameterSet]:
+def pairs(names: Sequence[str], makers: Sequence[Callable[[Path], None]]) -> list[ParameterSet]:
     """Return all pairs; in the short form, each name and each maker comes once or twice."""
     found = []
     for (first, name), (second, make) in product(enumerate(names), enumerate(makers)):

@@ -22,14 +22,10 @@ from tests.security.goals.trying import SAFE, Outcome, try_goals
 from tests.security.goals.walls import SYSTEM_PATH, WALLS, WallName, missing
 
 SHORT: Final = frozenset(
-    (
-        *("read a private file", "become owner", "reach a local port", "read another chat"),
-    )
+    (*("read a private file", "become owner", "reach a local port", "read another chat"),)
 )
 GIVEN: Final = frozenset(
-    (
-        *("read a private file", "write a start-up file", "become owner", "reach a local socket"),
-    )
+    (*("read a private file", "write a start-up file", "become owner", "reach a local socket"),)
 )
 """Some of what a command can do where the owner has chosen that nothing holds it."""
 HELD_BY_THE_CORE: Final = frozenset(

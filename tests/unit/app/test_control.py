@@ -19,7 +19,15 @@ from nanobot_core.app.wire import ControlError
 from nanobot_core.contracts.client import ignore_event
 from nanobot_core.events import RunEvent, TextStreamed, ToolCallStarted
 from nanobot_core.messages import JsonObject
-from tests.gateways import GatewayProcess, Platform, running, turn_begun, until, write_config
+from tests.gateways import (
+    LIMIT_S,
+    GatewayProcess,
+    Platform,
+    running,
+    turn_begun,
+    until,
+    write_config,
+)
 from tests.scripted_provider import ScriptedPlugin
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +92,7 @@ async def test_status_tells_account_and_last_messages_of_a_channel(tmp_path: Pat
 async def _channel_once(home: Path, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """Return what the status says of the channel as soon as `holds` is true of it."""
     client = ControlClient(home / "gateway")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LIMIT_S):
         while True:
             status = await client.call("status")
             assert isinstance(status, dict)

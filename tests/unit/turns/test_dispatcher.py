@@ -218,7 +218,10 @@ async def test_what_is_said_meanwhile_goes_into_the_turn(desk: Desk) -> None:
 async def test_an_answer_after_a_message_of_a_tool_is_sent_where_the_owner_wants_it(
     desk: Desk, wanted: bool
 ) -> None:
-    desk.settings["channels.send_final_after_message"] = wanted
+    desk.settings |= {
+        "channels.send_final_after_message": wanted,
+        "agents.defaults.steering": False,
+    }
 
     @tool
     async def write(context: ToolContext) -> str:
@@ -229,13 +232,11 @@ async def test_an_answer_after_a_message_of_a_tool_is_sent_where_the_owner_wants
         return "sent"
 
     async def answer(request: ChatRequest) -> LLMResponse:
-        if wish_of(request) == "write":
-            return (
-                LLMResponse(content="I sent it.")
-                if desk.texts()
-                else asks(ToolCall("c", "write", {}))
-            )
-        return await echo(request)
+        if wish_of(request) != "write":
+            return await echo(request)
+        if request.messages[-1].role == "tool":
+            return LLMResponse(content="I sent it.")
+        return asks(ToolCall("c", "write", {}))
 
     desk.tools, desk.answer = [write], answer
     async with desk.open():

@@ -182,9 +182,7 @@ async def judge(desk: Desk, work: Work, death: Death) -> None:
     assert said == ["do a", "do b"], died_at
 
 
-@pytest.mark.parametrize(
-    "scenario", [pytest.param(two_messages, marks=pytest.mark.long), steered]
-)
+@pytest.mark.parametrize("scenario", [pytest.param(two_messages, marks=pytest.mark.long), steered])
 @pytest.mark.timeout(240)
 async def test_a_crash_at_any_step_costs_nothing(
     desk: Desk, tmp_path: Path, scenario: Scenario
