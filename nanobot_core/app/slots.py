@@ -43,7 +43,7 @@ async def create_session_store(
         folder: Path = loaded.workspace / "sessions"
         return JsonlSessionStore(folder, legacy_folders=_original_folders(loaded), clock=clock)
     path = "agents.defaults.session_store"
-    return await _create(host, loaded, ("stores", name, path), SessionStore)  # type: ignore[type-abstract]  # used for isinstance only
+    return await _create(host, loaded, ("stores", name, path), SessionStore, "sessions")  # type: ignore[type-abstract]  # used for isinstance only
 
 
 def _original_folders(loaded: LoadedConfig) -> list[Path]:
@@ -97,7 +97,7 @@ async def create_bus(host: PluginHost, loaded: LoadedConfig, clock: Clock) -> Bu
         from nanobot_core.bus.queues import MemoryBus
 
         return MemoryBus(clock=clock, max_waiting=settings.max_waiting)
-    return await _create(host, loaded, ("stores", settings.bus, "gateway.bus"), Bus)  # type: ignore[type-abstract]  # used for isinstance only
+    return await _create(host, loaded, ("stores", settings.bus, "gateway.bus"), Bus, "bus")  # type: ignore[type-abstract]  # used for isinstance only
 
 
 async def create_transcriber(
@@ -124,14 +124,20 @@ def _only(host: PluginHost, kind: str) -> str | None:
 
 
 async def _create(
-    host: PluginHost, loaded: LoadedConfig, slot: tuple[str, str, str], wanted: type[T]
+    host: PluginHost,
+    loaded: LoadedConfig,
+    slot: tuple[str, str, str],
+    wanted: type[T],
+    of: str = "",
 ) -> T:
     kind, name, path = slot
-    for plugin, declaration in host.declared(kind):
+    # A database can have both kinds of store under one name.
+    offered = [each for each in host.declared(kind) if each[1].detail.get("kind", "") == of]
+    for plugin, declaration in offered:
         if declaration.name == name:
             context = await host.context_for(plugin)
             return await make_object(plugin, str(declaration.detail["factory"]), wanted, context)
-    known = ", ".join(declaration.name for _, declaration in host.declared(kind)) or "none"
+    known = ", ".join(declaration.name for _, declaration in offered) or "none"
     raise ConfigInvalid(
         [loaded.problem(path, f"expected one of: {known}", found=name, remedy="install its plugin")]
     )

@@ -25,22 +25,22 @@ def make_sessions(ctx):
 
 @on.contribute_stores
 def contribute_stores(ctx):
-    yield StoreSpec(name="own-queue", kind="bus", factory=f"{__name__}:make_bus")
-    yield StoreSpec(name="own-sessions", kind="sessions", factory=f"{__name__}:make_sessions")
+    yield StoreSpec(name="depot", kind="bus", factory=f"{__name__}:make_bus")
+    yield StoreSpec(name="depot", kind="sessions", factory=f"{__name__}:make_sessions")
 """
 
 
 async def test_a_line_for_each_replaces_queue_and_sessions(tmp_path: Path) -> None:
     home, file = tmp_path / "home", tmp_path / "depot.py"
     file.write_text(STORES)
-    defaults = {"model": "chatty/model", "session_store": "own-sessions"}
+    defaults = {"model": "chatty/model", "session_store": "depot"}
     async with Platform() as platform:
         write_config(
             home,
             platform,
             plugins=[file],
             agents={"defaults": {**defaults, "workspace": str(home / "workspace")}},
-            gateway={"bus": "own-queue"},
+            gateway={"bus": "depot"},
         )
         async with running(home):
             await platform.say("say hello")
