@@ -54,6 +54,8 @@ class Mount:
         start_limit_s: seconds from the request to the beginning of its response, the upload
             included; ``None`` for the limit of the server.
         max_body_bytes: size of a request's body; ``None`` for the limit of the server.
+        encoded_slash: a path may contain ``%2F``, which means a slash. Elsewhere the server refuses
+            it, because not every proxy before it reads it so.
         title: a word or two for menus, if `path` is a page for people, such as ``Dashboard``.
     """
 
@@ -62,6 +64,7 @@ class Mount:
     access: Literal["open", "token"] = "token"
     start_limit_s: float | None = None
     max_body_bytes: int | None = None
+    encoded_slash: bool = False
     title: str = ""
 
 

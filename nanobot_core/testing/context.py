@@ -117,6 +117,7 @@ class FakeGateway:
         plugin: str = "example",
         start_limit_s: float | None = None,
         max_body_bytes: int | None = None,
+        encoded_slash: bool = False,
     ) -> None:
         """Add a route; one that was mounted before counts as reloaded."""
         mount = Mount(
@@ -125,6 +126,7 @@ class FakeGateway:
             access=access,
             start_limit_s=start_limit_s,
             max_body_bytes=max_body_bytes,
+            encoded_slash=encoded_slash,
         )
         self._instances[path] += 1
         route = Route(plugin=plugin, mount=mount, load=load, instance=self._instances[path])

@@ -89,7 +89,7 @@ MODULES: Final = {
     # Contracts of hooks, memory, services and transcription; the behaviour of installed plugins.
     # Stand-ins of chat platforms, and a day of a gateway on each of them.
     # A strict service for each protocol of models; results as files for programs; recordings.
-    "testing": Size(1800, 6500),
+    "testing": Size(1800, 6510),
     "text": Size(120, 145),
     "thoughts": Size(150, 175),
     # Stored, and renewed by one process of several.

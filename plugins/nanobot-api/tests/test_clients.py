@@ -137,6 +137,10 @@ def test_openai_gets_typed_errors_and_repeats_no_turn(
     assert refused.value.param == "messages"
 
 
+def test_openai_finds_a_model_whose_name_has_a_slash(client: openai.OpenAI) -> None:
+    assert client.models.retrieve("custom/m").id == "custom/m"
+
+
 def test_a_stream_that_breaks_is_an_error_for_openai(
     gateway: Gateway, client: openai.OpenAI
 ) -> None:

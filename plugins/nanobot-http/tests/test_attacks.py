@@ -163,6 +163,23 @@ async def test_a_path_that_can_be_read_in_two_ways_gets_400(
         assert await served.answer_to(f"GET {path} HTTP/1.1\nHost: HERE") == 400
 
 
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/echo/a%2Fb", 200),
+        ("/echo/..%2fhealth", 400),
+        ("/echo/%2fhealth", 400),
+        ("/other%2Fx", 400),
+    ],
+)
+async def test_an_encoded_slash_is_one_for_a_mount_that_wants_it(
+    serve: Serve, load_echo: Load, path: str, status: int
+) -> None:
+    async with serve() as served:
+        served.gateway.mount("/echo", load_echo, access="open", encoded_slash=True)
+        assert await served.answer_to(f"GET {path} HTTP/1.1\nHost: HERE") == status
+
+
 @pytest.mark.parametrize("path", ["/", "/a", "/a/", "/a b/ü", "/a..b/...", "/%2e", "/a:b@c;d=e"])
 def test_a_plain_path_passes(path: str) -> None:
     assert is_plain_path(path, path.encode())

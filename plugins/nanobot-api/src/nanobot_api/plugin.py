@@ -47,6 +47,7 @@ class ApiPlugin:
                 access="open",
                 start_limit_s=_START_LIMIT_S,
                 max_body_bytes=_NO_LIMIT_BYTES,
+                encoded_slash=True,  # the library openai encodes that of the names of models
             ),
         )
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from nanobot_http.health import RequestCounts
     from nanobot_http.settings import HttpSettings
 
-_ENCODED_SEPARATORS = (b"%2f", b"%5c")
+_ENCODED_SLASH = b"%2f"
+_ENCODED_SEPARATORS = (_ENCODED_SLASH, b"%5c")
 _FOREIGN = (
     "pages of other sites may not call this server; if the page is the server's own, behind a "
     "proxy that changes Host, add its address, such as https://bot.example.org, to "
@@ -103,7 +104,7 @@ class Gate:
     async def _admit(self, scope: Scope, receive: Receive, send: Send, mount: Mount | None) -> None:
         """Answer a request, unless its client has sent too many for the same purpose."""
         client = _client(scope)
-        if (refusal := self._refusal(scope)) is not None:
+        if (refusal := self._refusal(scope, mount)) is not None:
             wait_s = self._rates.wait_s(client, "refused")
             await (too_many(wait_s) if wait_s > 0 else refusal)(scope, receive, send)
         elif self._access.knows_secret(scope):
@@ -118,10 +119,13 @@ class Gate:
 
             await (caller.refusal or self._app)(caller.extended(scope), receive, answer)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: Scope, mount: Mount | None) -> Response | None:
         if _head_bytes(scope) > MAX_HEAD_BYTES:
             return PlainTextResponse("the head is too large", 431, {"connection": "close"})
-        if not is_plain_path(scope["path"], scope["raw_path"]):
+        raw_path = scope["raw_path"].lower()
+        if mount is not None and mount.encoded_slash:
+            raw_path = raw_path.replace(_ENCODED_SLASH, b"/")
+        if not is_plain_path(scope["path"], raw_path):
             return PlainTextResponse("the path is ambiguous", 400)
         headers = Headers(scope=scope)
         if "transfer-encoding" in headers and "content-length" in headers:
