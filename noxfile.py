@@ -171,8 +171,7 @@ def long(session: nox.Session) -> None:
     """
     install(session, PLUGINS, "test", extra=test_requirements(PLUGINS))
     minutes = float(session.posargs[0]) if session.posargs else LONG_MINUTES
-    listed = session.run("pytest", "--collect-only", "-qq", "-m", "long", silent=True)
-    assert isinstance(listed, str)
+    listed = str(session.run("pytest", "--collect-only", "-qq", "-m", "long", silent=True))
     files = [line.partition(": ")[0] for line in listed.splitlines() if ".py: " in line]
     first = int(time.time() // 86_400) % len(files)
     waiting, failed = files[first:] + files[:first], []
