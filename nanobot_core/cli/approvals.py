@@ -23,7 +23,10 @@ def list_(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the calls that run without a question."""
+    """List the calls that run without a question.
+
+    Example: nanobot approvals list
+    """
     found = _store(ctx).read()
     if as_json:
         print_json([asdict(call) for call in found])
@@ -39,7 +42,10 @@ def forget(
     ctx: typer.Context,
     number: Annotated[int, typer.Argument(min=1, help="Number in the list.")],
 ) -> None:
-    """Ask about a call again."""
+    """Ask about a call again.
+
+    Example: nanobot approvals forget 2
+    """
     store = _store(ctx)
     found = store.read()
     if number > len(found):

@@ -38,6 +38,8 @@ def backup(
 
     The gateway may run meanwhile. Keys, passwords and sign-ins are left out and listed; --secrets
     writes them to a second file. Neither file is encrypted, and both are readable by you only.
+
+    Example: nanobot backup home.tar.gz --secrets secrets.tar.gz
     """
     from nanobot_core.app.checks import find_problems
     from nanobot_core.moving.backup import write_backup
@@ -95,6 +97,8 @@ def restore(
 
     The backup is checked first. Restore only your own backups: a configuration can name programs
     to run.
+
+    Example: nanobot restore home.tar.gz --secrets secrets.tar.gz
     """
     from nanobot_core.config.environment import process_environment, resolve_home
     from nanobot_core.moving.place import former_name, is_blank

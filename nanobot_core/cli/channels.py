@@ -27,7 +27,10 @@ def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show each channel: its state in the running gateway, or whether it is enabled."""
+    """Show each channel: its state in the running gateway, or whether it is enabled.
+
+    Example: nanobot channels status
+    """
     is_running = gateway_client(ctx).is_there
     if is_running:
         running = [item for item in gateway_status(ctx).running if item.kind == "channel"]
@@ -55,7 +58,10 @@ def login(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the channel.")],
 ) -> None:
-    """Sign in to a channel's platform, or check its credentials."""
+    """Sign in to a channel's platform, or check its credentials.
+
+    Example: nanobot channels login telegram
+    """
     typer.echo(run_async(_login(options_of(ctx), name)))
 
 

@@ -36,7 +36,10 @@ _FALLBACK_EDITOR = "vi"
 
 @app.command()
 def show(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show the configuration that applies, secrets replaced."""
+    """Show the configuration that applies, secrets replaced.
+
+    Example: nanobot config show
+    """
     loaded = load_settings(options_of(ctx), lenient=True)
     if as_json:
         print_json(loaded.masked())
@@ -106,13 +109,18 @@ def check(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Check the core's part and the sections of all enabled plugins; exit 1 on errors.
 
     Of plugins only the settings models are imported; nothing is started.
+
+    Example: nanobot config check
     """
     _show_check(options_of(ctx), as_json=as_json)
 
 
 @app.command()
 def schema(ctx: typer.Context) -> None:
-    """Print the JSON Schema of the file, sections of installed plugins included, for editors."""
+    """Print the JSON Schema of the file, sections of installed plugins included, for editors.
+
+    Example: nanobot config schema > nanobot.schema.json
+    """
     from pydantic.json_schema import models_json_schema
 
     from nanobot_core.config.models import Settings
@@ -130,7 +138,10 @@ def schema(ctx: typer.Context) -> None:
 
 @app.command()
 def edit(ctx: typer.Context) -> None:
-    """Open the file in $VISUAL or $EDITOR, and check it afterwards."""
+    """Open the file in $VISUAL or $EDITOR, and check it afterwards.
+
+    Example: nanobot config edit
+    """
     import shlex
     import subprocess
 
@@ -153,7 +164,10 @@ def edit(ctx: typer.Context) -> None:
 
 @app.command()
 def migrate(ctx: typer.Context) -> None:
-    """Write a JSON configuration as YAML beside it; the old file stays."""
+    """Write a JSON configuration as YAML beside it; the old file stays.
+
+    Example: nanobot config migrate
+    """
     from nanobot_core.config.editing import migrate_json_to_yaml
 
     path = config_file(options_of(ctx))

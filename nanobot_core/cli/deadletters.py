@@ -26,7 +26,10 @@ def list_(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, payload included.")] = False,
 ) -> None:
-    """List dead letters, newest first."""
+    """List dead letters, newest first.
+
+    Example: nanobot deadletters list
+    """
     letters = run_async(_ask(ctx, "dead_letters"))
     if as_json:
         print_json(letters)
@@ -45,13 +48,19 @@ def list_(
 
 @app.command()
 def retry(ctx: typer.Context, letter: Annotated[str, typer.Argument(metavar="ID")]) -> None:
-    """Put a dead letter back into its queue."""
+    """Put a dead letter back into its queue.
+
+    Example: nanobot deadletters retry 12
+    """
     _changed(run_async(_ask(ctx, "retry", letter)), letter)
 
 
 @app.command()
 def drop(ctx: typer.Context, letter: Annotated[str, typer.Argument(metavar="ID")]) -> None:
-    """Delete a dead letter."""
+    """Delete a dead letter.
+
+    Example: nanobot deadletters drop 12
+    """
     _changed(run_async(_ask(ctx, "drop", letter)), letter)
 
 

@@ -47,7 +47,10 @@ def doctor(
         typer.Option("--online", help="Check the keys with their services; costs nothing."),
     ] = False,
 ) -> None:
-    """Find problems and say how to fix them; exit code 1 on errors."""
+    """Find problems and say how to fix them; exit code 1 on errors.
+
+    Example: nanobot doctor --online
+    """
     findings = run_async(_examine(options_of(ctx), fix=fix, online=online))
     if as_json:
         print_json([finding._asdict() for finding in findings])

@@ -29,7 +29,10 @@ def tool(
     name: Annotated[str, typer.Argument(help="Name of the tool, such as read_file.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show which plugin provides a tool, its source, and which other plugins use its name."""
+    """Show which plugin provides a tool, its source, and which other plugins use its name.
+
+    Example: nanobot explain tool read_file
+    """
     agent = _agent(ctx)
     alias = agent.loaded.settings.tools.aliases.get(name)
     plugin, _, bare = (alias or name).rpartition("/")
@@ -50,7 +53,10 @@ def command(
     name: Annotated[str, typer.Argument(help="Name of the slash command, such as help.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show which plugin provides a slash command, and which others use its name."""
+    """Show which plugin provides a slash command, and which others use its name.
+
+    Example: nanobot explain command help
+    """
     from nanobot_core.turns.commands import CORE_COMMANDS
 
     agent, bare = _agent(ctx), name.removeprefix("/")
@@ -68,7 +74,10 @@ def setting(
     path: Annotated[str, typer.Argument(help="Key path, such as agents.defaults.model.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show the value of a setting, where it is set, and which plugin it belongs to."""
+    """Show the value of a setting, where it is set, and which plugin it belongs to.
+
+    Example: nanobot explain setting agents.defaults.model
+    """
     from nanobot_core.config.tree import parse_path, render_path, resolve
 
     agent = _agent(ctx)
@@ -102,7 +111,10 @@ def hook(
     name: Annotated[str, typer.Argument(help="Name of the hook, such as before_turn.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print the contract of a hook, and which plugins implement it, in the order of their calls."""
+    """Print the contract of a hook, and which plugins implement it, in the order of their calls.
+
+    Example: nanobot explain hook before_turn
+    """
     from nanobot_core.cli.hook_facts import hook_facts, implementers, known_hooks
 
     agent = _agent(ctx)

@@ -62,7 +62,10 @@ def gateway(ctx: typer.Context) -> None:
 
 @app.command()
 def run(ctx: typer.Context) -> None:
-    """Run the gateway until it is stopped."""
+    """Run the gateway until it is stopped.
+
+    Example: nanobot gateway run
+    """
     from nanobot_core.app.logging import configure_logging
     from nanobot_core.app.runner import GatewayRunner
     from nanobot_core.app.workspace import sync_templates
@@ -129,7 +132,10 @@ def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the state of the running gateway."""
+    """Show the state of the running gateway.
+
+    Example: nanobot gateway status
+    """
     found = gateway_status(ctx)
     if as_json:
         print_json(asdict(found))
@@ -196,7 +202,10 @@ def print_running(running: Sequence[RunStatus]) -> None:
 
 @app.command()
 def stop(ctx: typer.Context) -> None:
-    """Stop the running gateway and wait until it has ended."""
+    """Stop the running gateway and wait until it has ended.
+
+    Example: nanobot gateway stop
+    """
     from nanobot_core.app.client import ControlClient
 
     loaded = read_settings(options_of(ctx))
@@ -227,6 +236,8 @@ def restart(ctx: typer.Context) -> None:
 
     Turns end first. Messages that arrive meanwhile are stored and answered afterwards. If the
     configuration has an error, the gateway continues to run.
+
+    Example: nanobot gateway restart
     """
     from nanobot_core.app.client import ControlClient
 
@@ -292,7 +303,10 @@ def _has_ended(pid: int | None, descriptor: int | None) -> bool:
 
 @app.command("reload")
 def reload_(ctx: typer.Context) -> None:
-    """Read configuration and plugins again, and apply the changes."""
+    """Read configuration and plugins again, and apply the changes.
+
+    Example: nanobot gateway reload
+    """
     from nanobot_core.app.client import CHANGE_LIMIT_S
 
     done = run_async(gateway_client(ctx).call("reload", limit_s=CHANGE_LIMIT_S))
@@ -311,7 +325,10 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Show new lines until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Show the end of the log."""
+    """Show the end of the log.
+
+    Example: nanobot gateway logs --lines 200 --follow
+    """
     file = home_of(ctx) / "logs" / "nanobot.log"
     if not file.exists():
         fail(f"no log at '{file}' yet; the gateway writes it")
@@ -327,7 +344,10 @@ def install_service(
         bool, typer.Option("--print", help="Print the file instead of writing it.")
     ] = False,
 ) -> None:
-    """Write a systemd user unit, or a launchd agent on macOS, that runs the gateway."""
+    """Write a systemd user unit, or a launchd agent on macOS, that runs the gateway.
+
+    Example: nanobot gateway install-service
+    """
     from nanobot_core.cli.service_file import service_file
 
     loaded = load_settings(options_of(ctx), lenient=True)

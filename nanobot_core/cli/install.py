@@ -188,7 +188,7 @@ def add(
 ) -> None:
     """Install plugins, after showing what changes and what they reach; a failure is undone.
 
-    Examples: nanobot plugins add nanobot-telegram; nanobot plugins add ./my_tool.py
+    Examples: nanobot plugins add nanobot-telegram; nanobot install ./my_tool.py
     """
     installs = not all(each.endswith(".py") for each in what)
     with _work(
@@ -385,7 +385,10 @@ def remove(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a plugin, however broken it is; its data and its settings stay."""
+    """Remove a plugin, however broken it is; its data and its settings stay.
+
+    Example: nanobot plugins remove telegram --with-dependencies
+    """
     loaded = load_settings(options_of(ctx), lenient=True)
     local = [each.id for each in local_plugins(loaded.settings.plugins.local, loaded.home)]
     names = _distributions(loaded, [plugin_id])
@@ -430,7 +433,10 @@ def upgrade(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Install newer versions; one that reaches more than before needs your consent."""
+    """Install newer versions; one that reaches more than before needs your consent.
+
+    Example: nanobot plugins upgrade telegram
+    """
     names = _distributions(load_settings(options_of(ctx), lenient=True), plugin_ids or ())
     with _work(ctx, "install", "--upgrade", *names, yes=yes, as_json=as_json) as work:
         sources = _upgradable(work, plugin_ids or [])
@@ -467,7 +473,10 @@ def sync(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Install what plugins.install names and is missing; nothing is removed."""
+    """Install what plugins.install names and is missing; nothing is removed.
+
+    Example: nanobot plugins sync --locked
+    """
     options = options_of(ctx)
     lock = _lock_of(config_file(options)) if locked else None
     loaded = load_settings(options, lenient=True)
@@ -524,7 +533,10 @@ def _missing(loaded: LoadedConfig) -> list[str]:
 
 
 def lock(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Write nanobot.lock beside the configuration: names, versions and digests of the plugins."""
+    """Write nanobot.lock beside the configuration: names, versions and digests of the plugins.
+
+    Example: nanobot plugins lock
+    """
     file = lock_path(config_file(options_of(ctx)))
     found = installed_lock()
     write_lock(file, found)
@@ -544,7 +556,10 @@ def search(
     words: Annotated[list[str] | None, typer.Argument(help="Words that all must occur.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search the indexes of plugins by name, summary, kind and what they reach."""
+    """Search the indexes of plugins by name, summary, kind and what they reach.
+
+    Example: nanobot plugins search telegram
+    """
     published = _published(load_settings(options_of(ctx), lenient=True))
     installed = installed_distributions()
     wanted = [word.lower() for word in words or ()]

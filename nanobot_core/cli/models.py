@@ -77,6 +77,8 @@ def refresh(ctx: typer.Context, provider: Provider = None) -> None:
     """Ask the services which models they offer; costs nothing.
 
     A service that does not answer keeps its former data. Exit code 1 if there is one.
+
+    Example: nanobot models refresh --provider openai
     """
     agent = open_agent(options_of(ctx), lenient=True)
     lists = run_async(_refresh(agent, provider))

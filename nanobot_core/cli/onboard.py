@@ -72,7 +72,15 @@ def onboard(
 
     With --from-nanobot-ai it shows what it moves and what it cannot, asks, and writes a new home;
     the original stays unchanged.
-    """
+
+    For example:
+
+    \b
+      nanobot onboard          ask for provider, model and key
+      nanobot onboard --yes    ask nothing; no model is chosen
+      nanobot onboard --provider ollama --model qwen3:8b
+      nanobot onboard --from-nanobot-ai ~/.nanobot --dry-run
+    """  # noqa: D301 - a line of its own with \b keeps the lines below it as they are
     options = options_of(ctx)
     if from_nanobot_ai or owner or replace or dry_run or as_json:
         from nanobot_core.cli.moving import MoveOptions, move_in

@@ -20,7 +20,10 @@ def list_(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List pending codes and approved senders."""
+    """List pending codes and approved senders.
+
+    Example: nanobot pairing list
+    """
     store = _store(ctx)
     pending, approved = store.pending(), store.everyone()
     if as_json:
@@ -44,7 +47,10 @@ def list_(
 
 @app.command()
 def approve(ctx: typer.Context, code: Annotated[str, typer.Argument(help="The code.")]) -> None:
-    """Approve the sender who has this code."""
+    """Approve the sender who has this code.
+
+    Example: nanobot pairing approve K7WM2RQP
+    """
     asked = _store(ctx).approve(code)
     if asked is None:
         fail("unknown or expired code; codes are valid for an hour, see nanobot pairing list")
@@ -57,7 +63,10 @@ def revoke(
     channel: Annotated[str, typer.Argument(help="Name of the channel.")],
     sender_id: Annotated[str, typer.Argument(help="Id of the sender.")],
 ) -> None:
-    """Remove a sender who was approved with a code."""
+    """Remove a sender who was approved with a code.
+
+    Example: nanobot pairing revoke telegram 42
+    """
     if not _store(ctx).revoke(channel, sender_id):
         fail(f"'{sender_id}' is not approved on '{channel}'; see nanobot pairing list")
 

@@ -99,7 +99,10 @@ def _installed(ctx: typer.Context) -> tuple[LoadedConfig, Catalogue]:
 
 @app.command("list")
 def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List installed plugins and those that the configuration names; none is imported."""
+    """List installed plugins and those that the configuration names; none is imported.
+
+    Example: nanobot plugins list
+    """
     agent = open_agent(options_of(ctx), lenient=True)
     reports = _running_reports(ctx) or agent.plugins.reports()
     clashes = _clashes(agent.plugins.catalogue, agent.loaded.settings.tools.aliases)
@@ -122,7 +125,10 @@ def list_plugins(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> None:
-    """Show all that a plugin gives, reaches and reads, and its origin; it is not imported."""
+    """Show all that a plugin gives, reaches and reads, and its origin; it is not imported.
+
+    Example: nanobot plugins inspect telegram
+    """
     from nanobot_core.cli.config import config_file
     from nanobot_core.install.lock import lock_path
     from nanobot_core.install.origin import origin_of
@@ -164,7 +170,10 @@ def inspect(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) ->
 
 @app.command()
 def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> None:
-    """Explain why a plugin runs, or why it does not."""
+    """Explain why a plugin runs, or why it does not.
+
+    Example: nanobot plugins why telegram
+    """
     from nanobot_core.cli.plugin_reasons import triggers
 
     loaded, catalogue = _installed(ctx)
@@ -183,7 +192,10 @@ def why(ctx: typer.Context, plugin_id: PluginId, as_json: AsJson = False) -> Non
 
 @app.command()
 def hooks(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List all hooks, those that plugins declare included."""
+    """List all hooks, those that plugins declare included.
+
+    Example: nanobot plugins hooks
+    """
     from nanobot_core.cli.hook_facts import hook_rows
 
     _, catalogue = _installed(ctx)
@@ -207,6 +219,8 @@ def order(
     """List the implementers of a hook in the order in which they are called, each with the reason.
 
     Their entry modules are imported, because an implementation may ask to come first or last.
+
+    Example: nanobot plugins order finalize_content
     """
     from nanobot_core.cli.hook_facts import known_hooks
     from nanobot_core.cli.plugin_reasons import explain_order
@@ -229,7 +243,10 @@ def order(
 
 @app.command()
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show the state of each plugin: in the running gateway, or else after starting all here."""
+    """Show the state of each plugin: in the running gateway, or else after starting all here.
+
+    Example: nanobot plugins status
+    """
     reports = _running_reports(ctx) or run_async(_start_all(options_of(ctx)))
     if changes := changes_since_lock(load_settings(options_of(ctx), lenient=True)):
         _say(changes, aside=True)
@@ -249,6 +266,8 @@ def top(ctx: typer.Context, as_json: AsJson = False) -> None:
     Memory is what the process grew by while the plugin was imported, and tokens are estimates:
     those of its tools and passages in a request, and those that providers read again because it
     changed the beginning of requests.
+
+    Example: nanobot plugins top
     """
     reports = _running_reports(ctx) or run_async(_start_all(options_of(ctx)))
     found = [report for report in reports if report.costs.start_s]
@@ -310,7 +329,10 @@ def _running_reports(ctx: typer.Context) -> list[PluginReport] | None:
 
 @app.command()
 def reload(ctx: typer.Context, plugin_id: PluginId) -> None:
-    """Let the running gateway replace a plugin by what is installed now; ends a quarantine."""
+    """Let the running gateway replace a plugin by what is installed now; ends a quarantine.
+
+    Example: nanobot plugins reload telegram
+    """
     from nanobot_core.app.client import CHANGE_LIMIT_S
 
     client = gateway_client(ctx)
@@ -342,6 +364,8 @@ def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
     """Let a plugin run, agree to all that it reaches, and show that. Comments are kept.
 
     A running gateway applies the change.
+
+    Example: nanobot plugins enable telegram
     """
     from nanobot_core.plugins.catalogue import described
     from nanobot_core.plugins.consent import agree
@@ -391,7 +415,10 @@ def disable(
         bool, typer.Option("--cascade", help="Also disable the plugins that require it.")
     ] = False,
 ) -> None:
-    """Keep a plugin from running, also in a running gateway. Comments in the file are kept."""
+    """Keep a plugin from running, also in a running gateway. Comments in the file are kept.
+
+    Example: nanobot plugins disable telegram
+    """
     options = options_of(ctx)
     loaded = load_settings(options, lenient=True)
     catalogue = load_catalogue(options, loaded)

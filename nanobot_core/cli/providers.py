@@ -33,7 +33,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command("list")
 def list_providers(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List the providers of enabled plugins, in the order in which they are tried."""
+    """List the providers of enabled plugins, in the order in which they are tried.
+
+    Example: nanobot providers list
+    """
     agent = open_agent(options_of(ctx), lenient=True)
     cooling = {each.provider: str(each) for each in cool_downs_of(agent)}
     rows = [

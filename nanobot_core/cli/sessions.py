@@ -30,7 +30,10 @@ SNIPPET_CHARS = 80
 
 @app.command("list")
 def list_sessions(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List all sessions, the latest first."""
+    """List all sessions, the latest first.
+
+    Example: nanobot sessions list
+    """
 
     async def work() -> None:
         async with _store(options_of(ctx)) as store:
@@ -61,7 +64,10 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the messages of a session, with the plugin of each tool result."""
+    """Show the messages of a session, with the plugin of each tool result.
+
+    Example: nanobot sessions show cli:direct --last 10
+    """
     messages = run_async(_read(options_of(ctx), key, last))
     if as_json:
         print_json([message_to_json(message) for message in messages])
@@ -79,7 +85,10 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a session as Markdown, or as JSON."""
+    """Write a session as Markdown, or as JSON.
+
+    Example: nanobot sessions export cli:direct --output session.md
+    """
     messages = run_async(_read(options_of(ctx), key, None))
     if as_json:
         import json
@@ -103,7 +112,10 @@ def delete(
     key: Key,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete a session permanently."""
+    """Delete a session permanently.
+
+    Example: nanobot sessions delete cli:direct
+    """
     if not yes:
         if not sys.stdin.isatty():
             fail("cannot ask without a terminal; add --yes to delete the session", 2)
@@ -119,7 +131,10 @@ def search(
     text: Annotated[str, typer.Argument(help="Text to find; case is ignored.")],
     as_json: AsJson = False,
 ) -> None:
-    """Find messages in all sessions; exit code 1 if none matches."""
+    """Find messages in all sessions; exit code 1 if none matches.
+
+    Example: nanobot sessions search dentist
+    """
     found = run_async(_search(options_of(ctx), text))
     if as_json:
         print_json([{"session": key, **message_to_json(message)} for key, message in found])

@@ -25,7 +25,10 @@ def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show configuration, model, keys, plugins and gateway; nothing is started."""
+    """Show configuration, model, keys, plugins and gateway; nothing is started.
+
+    Example: nanobot status
+    """
     options = options_of(ctx)
     agent = agent_of(options, read_settings(options))
     print_facts(_facts(agent), as_json=as_json)

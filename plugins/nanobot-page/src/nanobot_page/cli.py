@@ -27,7 +27,10 @@ def web(
         bool, typer.Option("--open/--no-open", help="Open the browser, or print the link.")
     ] = True,
 ) -> None:
-    """Open the page in the browser, signed in; starts a gateway if none is running."""
+    """Open the page in the browser, signed in; starts a gateway if none is running.
+
+    Example: nanobot web
+    """
     terminal: CommandLine = ctx.obj
     reply = terminal.slash("/web-login")
     if reply.startswith(_NOT_RUNNING):
