@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanobot_core.cli.options import home_of
+from nanobot_core.cli.options import AsJson, home_of
 from nanobot_core.cli.output import fail, print_json, render_table
 
 if TYPE_CHECKING:
@@ -19,10 +19,7 @@ app: typer.Typer = typer.Typer(
 
 
 @app.command("list")
-def list_(
-    ctx: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the calls that run without a question.
 
     Example: nanobot approvals list

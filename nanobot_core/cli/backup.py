@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanobot_core.cli.options import load_catalogue, options_of, read_settings
+from nanobot_core.cli.options import AsJson, load_catalogue, options_of, read_settings
 from nanobot_core.cli.output import print_json, printable, warn
 from nanobot_core.cli.progress import Bar
 from nanobot_core.clock import SystemClock
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _PARTS = ("gateway", "media", "plugins", "workspace")
 _SHOWN = 20
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def backup(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nanobot_core.cli.gateway import gateway_status, when
-from nanobot_core.cli.options import gateway_client, open_agent, options_of
+from nanobot_core.cli.options import AsJson, gateway_client, open_agent, options_of
 from nanobot_core.cli.output import print_json, render_table, run_async
 
 if TYPE_CHECKING:
@@ -23,10 +23,7 @@ app: typer.Typer = typer.Typer(
 
 
 @app.command()
-def status(
-    ctx: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show each channel: its state in the running gateway, or whether it is enabled.
 
     Example: nanobot channels status

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nanobot_core.cli.options import (
+    AsJson,
     Options,
     load_catalogue,
     load_settings,
@@ -29,7 +30,6 @@ app: typer.Typer = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Key = Annotated[str, typer.Argument(help="Key path, such as agents.defaults.model.")]
 _FALLBACK_EDITOR = "vi"
 

@@ -13,6 +13,7 @@ import typer
 
 from nanobot_core.cli.checkup import Finding, Status, check_plugins, show_findings
 from nanobot_core.cli.options import (
+    AsJson,
     Options,
     agent_of,
     changes_since_lock,
@@ -38,7 +39,7 @@ SAMPLE_BYTES = 1_000_000
 
 def doctor(
     ctx: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     fix: Annotated[
         bool, typer.Option("--fix", help="Fix what needs no decision from you.")
     ] = False,

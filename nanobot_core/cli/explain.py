@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from nanobot_core.cli.options import open_agent, options_of
+from nanobot_core.cli.options import AsJson, open_agent, options_of
 from nanobot_core.cli.output import fail, print_facts, run_async
 from nanobot_core.text import nearest
 
@@ -20,7 +20,6 @@ app: typer.Typer = typer.Typer(
     epilog="Example:\n\n\b\n  nanobot explain setting agents.defaults.model",
 )
 UNKNOWN_SOURCE = "unknown; the plugin has no tool of that name at the moment"
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from nanobot_core.cli.options import (
+    AsJson,
     Options,
     changes_since_lock,
     gateway_client,
@@ -128,10 +129,7 @@ def _leave_soon(code: int) -> None:
 
 
 @app.command()
-def status(
-    ctx: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show the state of the running gateway.
 
     Example: nanobot gateway status

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nanobot_core.cli.config import config_file
-from nanobot_core.cli.options import gateway_client, load_settings, options_of
+from nanobot_core.cli.options import AsJson, gateway_client, load_settings, options_of
 from nanobot_core.cli.output import fail, print_json, render_table, stderr, stdout, warn
-from nanobot_core.cli.plugins import AsJson, PluginId, reload_gateway
+from nanobot_core.cli.plugins import PluginId, reload_gateway
 from nanobot_core.cli.progress import Bar
 from nanobot_core.errors import InstallError
 from nanobot_core.install.change import carry_out, enable, required_name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperGroup
 
-from nanobot_core.cli.options import open_agent, options_of
+from nanobot_core.cli.options import AsJson, open_agent, options_of
 from nanobot_core.cli.output import fail, print_json, render_table, run_async, warn
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def list_models(
     ctx: typer.Context,
     text: Annotated[str | None, typer.Argument(help="Only names that contain this.")] = None,
     provider: Provider = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List models with window, price and abilities; presets first. Uses no network.
 

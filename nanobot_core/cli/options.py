@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from nanobot_core.errors import ConfigInvalid
 from nanobot_core.record import dataclass
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.context import PluginContext
     from nanobot_core.messages import JsonValue
     from nanobot_core.plugins.catalogue import Catalogue, PluginFilter
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)

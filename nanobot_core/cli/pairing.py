@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanobot_core.cli.options import home_of
+from nanobot_core.cli.options import AsJson, home_of
 from nanobot_core.cli.output import fail, print_json, render_table
 
 if TYPE_CHECKING:
@@ -16,10 +16,7 @@ app: typer.Typer = typer.Typer(help="Approve people who wrote to a channel.", no
 
 
 @app.command("list")
-def list_(
-    ctx: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List pending codes and approved senders.
 
     Example: nanobot pairing list

@@ -11,6 +11,7 @@ import typer
 
 from nanobot_core.cli.group import Entry, LazyGroup
 from nanobot_core.cli.options import (
+    AsJson,
     Options,
     changes_since_lock,
     gateway_client,
@@ -73,7 +74,6 @@ app: typer.Typer = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PluginId = Annotated[str, typer.Argument(metavar="ID", help="Id of a plugin.")]
 
 

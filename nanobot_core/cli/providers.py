@@ -13,7 +13,7 @@ from nanobot_core.cli.explained_model import (
     render_model,
 )
 from nanobot_core.cli.login import describe_sign_in, login, logout
-from nanobot_core.cli.options import open_agent, options_of
+from nanobot_core.cli.options import AsJson, open_agent, options_of
 from nanobot_core.cli.output import fail, print_json, render_table, stdout
 from nanobot_core.errors import NoProvider
 
@@ -28,7 +28,6 @@ app: typer.Typer = typer.Typer(
 )
 app.command()(login)
 app.command()(logout)
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")

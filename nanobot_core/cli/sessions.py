@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanobot_core.cli.options import Options, open_agent, options_of, running_gateway
+from nanobot_core.cli.options import AsJson, Options, open_agent, options_of, running_gateway
 from nanobot_core.cli.output import fail, print_json, printable, render_table, run_async
 from nanobot_core.messages import CHANGED_BY, PASSAGES, Message, message_to_json
 
@@ -24,7 +24,6 @@ app: typer.Typer = typer.Typer(
     epilog="Example:\n\n\b\n  nanobot sessions show cli:direct --last 10",
 )
 Key = Annotated[str, typer.Argument(help="Key of the session, such as cli:direct.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SNIPPET_CHARS = 80
 
 

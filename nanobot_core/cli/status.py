@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from nanobot_core._version import __version__
-from nanobot_core.cli.options import agent_of, options_of, read_settings
+from nanobot_core.cli.options import AsJson, agent_of, options_of, read_settings
 from nanobot_core.cli.output import print_facts, run_async
 from nanobot_core.disk import damaged_files
 from nanobot_core.errors import NoProvider
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
 
 
-def status(
-    ctx: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show configuration, model, keys, plugins and gateway; nothing is started.
 
     Example: nanobot status
