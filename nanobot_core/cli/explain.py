@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from nanobot_core.cli.options import AsJson, open_agent, options_of
 from nanobot_core.cli.output import fail, print_facts, run_async
+from nanobot_core.errors import PluginError
 from nanobot_core.text import nearest
 
 if TYPE_CHECKING:
     from nanobot_core.app.application import Nanobot
+    from nanobot_core.config.loading import LoadedConfig
+    from nanobot_core.config.tree import KeyPath
+    from nanobot_core.messages import JsonValue
+    from nanobot_core.plugins.catalogue import Selection
 
 app: typer.Typer = typer.Typer(
     help="Show the origin of a tool, command, setting or hook.",
@@ -77,6 +83,7 @@ def setting(
 
     Example: nanobot explain setting agents.defaults.model
     """
+    from nanobot_core.app.checks import section_models
     from nanobot_core.config.tree import parse_path, render_path, resolve
 
     agent = _agent(ctx)
@@ -88,20 +95,46 @@ def setting(
     if origin is not None:
         place = f"{origin.source}:{origin.line}" if origin.line else origin.source
     owners = [
-        selection.plugin.label
+        (selection, at, model)
         for selection in agent.plugins.catalogue.selections.values()
-        for section in (selection.plugin.manifest.settings if selection.plugin.manifest else ())
-        if f"{path}.".startswith(f"{section.path}.")
+        if selection.plugin.manifest
+        for at, model in section_models(selection.plugin.manifest).items()
+        if f"{path}.".startswith(f"{at}.")
     ]
     print_facts(
         {
             "setting": path,
-            "value": value if origin is not None else None,
+            "value": value if origin is not None else _default(loaded, steps, owners),
             "set_in": place,
-            "belongs_to": owners or ["nanobot-core"],
+            "belongs_to": [owner.plugin.label for owner, _, _ in owners] or ["nanobot-core"],
         },
         as_json=as_json,
     )
+
+
+def _default(
+    loaded: LoadedConfig, steps: KeyPath, owners: Iterable[tuple[Selection, str, str]]
+) -> JsonValue:
+    """Return a setting's default, masked, in a model of the core or of an enabled plugin.
+
+    A section has none.
+    """
+    from nanobot_core.config.secrets import mask_tree
+    from nanobot_core.config.tree import nest, overlay, parse_path, resolve
+    from nanobot_core.plugins.examine import settings_model
+    from nanobot_core.plugins.loader import load_entry
+
+    values = loaded.settings.model_dump(mode="json", by_alias=True)
+    for owner, at, model in owners:
+        if model and owner.enabled and owner.plugin.isolation is None:
+            with suppress(PluginError, ValueError):  # nanobot config check reports it
+                if owner.plugin.file:  # its module has no name before it is loaded from there
+                    load_entry(owner.plugin)
+                defaults = settings_model(owner.plugin.id, model)()
+                dumped = defaults.model_dump(mode="json", by_alias=True)
+                overlay(values, nest(parse_path(at), dumped), {}, {})
+    found, value = resolve(mask_tree(values, loaded.redactor), steps)
+    return None if len(found) < len(steps) or isinstance(value, dict) else value
 
 
 @app.command()

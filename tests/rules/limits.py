@@ -43,8 +43,8 @@ MODULES: Final = {
     # Channels can prove who the owner is.
     "app": Size(1500, 3675),  # answers and confirmations of events beside each other
     # Restart, installation, sign-in to providers, models and their choice, local servers; a move;
-    # backups.
-    "cli": Size(2300, 4545),
+    # backups; explanations name the defaults that plugins have.
+    "cli": Size(2300, 4556),
     "bus": Size(1000, 1290),  # the type of assignments is built once
     # Drafts wait for earlier replies; account and traffic of each; refused credentials.
     "channels": Size(900, 1230),

@@ -28,6 +28,16 @@ from acme_bakery.plugin import bakery_recipes
 @bakery_recipes
 def recipes(ctx): return ["carrot cake"]
 """
+OVEN = """
+from nanobot_core import PluginSettings, SettingsSection, on
+
+class OvenSettings(PluginSettings):
+    degrees: int = 180
+    api_key: str = "key-of-every-oven"
+
+@on.contribute_settings
+def settings(): return [SettingsSection("tools.oven", "acme_oven.plugin:OvenSettings")]
+"""
 
 
 def test_the_status_names_model_provider_and_plugins(nanobot: CommandLine) -> None:
@@ -58,7 +68,10 @@ def test_the_status_tells_of_plugins_that_are_not_there(nanobot: CommandLine) ->
         (("tool", "ping"), "scripted@1.0: enabled"),
         (("command", "/help"), "nanobot-core"),
         (("setting", "agents.defaults.model"), "config.yaml:1"),
-        (("setting", "agents.defaults.max_tokens"), "not set"),
+        (("setting", "agents.defaults.max_tokens"), "not set; the default applies"),
+        (("setting", "agents.defaults.maxTokens"), "8192"),
+        (("setting", "logging.json"), "False"),
+        (("setting", "providers.scripted.api_base"), "scripted@1.0"),
         (("hook", "before_turn"), "The user's message is stored"),
     ],
 )
@@ -103,6 +116,29 @@ def test_an_explanation_shows_no_secret(nanobot: CommandLine) -> None:
 
     assert "key-of-the-test-7" not in shown
     assert "config.yaml:2" in shown
+
+
+def test_a_setting_of_a_plugin_that_is_not_set_has_the_default_of_the_plugin(
+    nanobot: CommandLine,
+) -> None:
+    write_plugin(nanobot.own_site(), "oven", code=OVEN)
+    nanobot.configure(CONFIG.replace("extras]", "extras, oven]") + "tools: {oven: {degrees: 9}}\n")
+    assert _explained(nanobot, "tools.oven.degrees")["value"] == 9
+    nanobot.configure(CONFIG.replace("extras]", "extras, oven]"))
+
+    facts = _explained(nanobot, "tools.oven.degrees")
+
+    assert (facts["value"], facts["belongs_to"]) == (180, ["oven@1.0"])
+    assert facts["set_in"] == "not set; the default applies"
+    assert _explained(nanobot, "tools.oven.api_key")["value"] == "********"
+    assert _explained(nanobot, "tools.oven")["value"] is None
+    nanobot.configure(CONFIG)
+    assert _explained(nanobot, "tools.oven.degrees")["value"] is None, "it is not imported"
+
+
+def _explained(nanobot: CommandLine, path: str) -> dict[str, object]:
+    facts: dict[str, object] = json.loads(nanobot("explain", "setting", path, "--json").stdout)
+    return facts
 
 
 @pytest.mark.parametrize(
