@@ -25,6 +25,7 @@ class RunningTurn:
     Attributes:
         steered: messages that arrived meanwhile and were added to the turn.
         is_owner: it has the rights of the owner.
+        has_begun: its task has run. One that is cancelled before would not end its message.
         is_stopped: its user stopped it and expects no answer.
         is_closed: no more messages are added to it.
         has_slot: it runs, and counts towards the limit of turns.
@@ -34,6 +35,7 @@ class RunningTurn:
         self.lease: InboundLease = lease
         self.steered: list[InboundLease] = []
         self.is_owner: bool = False
+        self.has_begun: bool = False
         self.is_stopped: bool = False
         self.is_closed: bool = False
         self.has_slot: bool = False
@@ -146,8 +148,12 @@ class RunningTurns:
         turn = RunningTurn(lease, slots)
         turn.is_stopped = self.waiting.forget(lease.message)
         self._note_parent(key, lease.message.assignment)
-        task = self._spawn(answer(turn), name=f"turn:{key}")
-        self._turns[key] = (turn, task)
+
+        async def begin() -> None:
+            turn.has_begun = True
+            await answer(turn)
+
+        self._turns[key] = (turn, self._spawn(begin(), name=f"turn:{key}"))
 
     def _note_parent(self, session_key: str, given: Assignment | None) -> None:
         self._parents.pop(session_key, None)
@@ -203,7 +209,8 @@ class RunningTurns:
         for key in session_keys:
             turn, task = self._turns[key]
             turn.is_stopped = True
-            task.cancel()
+            if turn.has_begun:
+                task.cancel()
             tasks.add(task)
         if tasks:
             await asyncio.wait(tasks, timeout=TURN_END_S)

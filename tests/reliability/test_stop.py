@@ -97,9 +97,10 @@ async def stop_at_random(folder: Path, times: int, seed: int) -> None:
                 await _is_whole(bot, platform, number)
             # Time for whatever ignored its end, so that its output could show up.
             await asyncio.sleep(4)
-            async with asyncio.timeout(IDLE_WITHIN_S):
-                while await _work_left(folder) != (0, EMPTY):  # noqa: ASYNC110 - another process
-                    await asyncio.sleep(0.1)
+            ends_s = time.monotonic() + IDLE_WITHIN_S
+            while (left := await _work_left(folder)) != (0, EMPTY):
+                assert time.monotonic() < ends_s, left
+                await asyncio.sleep(0.1)
             shown = [one["text"] for one in platform.sent]
             stored = [text for number in range(times) for text in await _texts(bot, number)]
     assert not [text for text in shown + stored if text.startswith("output of what was")]

@@ -144,6 +144,7 @@ def test_a_publisher_is_shown_and_remembered_and_a_change_is_not_agreed_to_by_ye
     assert remembered(bench) == {}
 
 
+@pytest.mark.long
 @pytest.mark.promise(41)
 def test_a_release_without_a_publisher_is_asked_about_at_a_terminal(
     bench: Bench, index: Index

@@ -192,7 +192,7 @@ PROBES = (
         ("variable of an MCP server",),
     ),
     Probe("shell completion", _completion, "config"),
-    Probe("errors about keys in the wrong place", _misplaced, "gateway.port"),
+    Probe("errors about keys in the wrong place", _misplaced, "gateway.port", is_long=True),
     Probe("errors about a file that cannot be parsed", _unparsable, "config.yaml"),
     Probe("config set with a key in the wrong place", _set_wrongly, "gateway.port"),
     Probe("child that examines a plugin", _examined, "PATH"),

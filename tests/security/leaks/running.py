@@ -180,7 +180,7 @@ PROBES = (
         Probe(probe.name, probe.look, probe.witness, MCP if "tattler" in probe.name else ())
         for probe in calls(CALLS)
     ),
-    Probe("env without a sandbox", _in_other("env", **_UNSAFE), "PATH="),
+    Probe("env without a sandbox", _in_other("env", **_UNSAFE), "PATH=", is_long=True),
     Probe("environments without a sandbox", _in_other(_READ_ALL, **_UNSAFE), "exec"),
     Probe("environments, restricted without a sandbox", _in_other(_READ_ALL, **_GUARDED), "exec"),
     Probe(

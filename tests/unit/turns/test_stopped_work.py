@@ -10,6 +10,9 @@ import pytest
 
 from nanobot_core import Assignment, ChatRequest, InboundMessage, LLMResponse, Requester
 from nanobot_core.bus.sqlite import SqliteBus
+from nanobot_core.contracts.bus import InboundLease
+from nanobot_core.tasks import TaskOwner
+from nanobot_core.turns.running import RunningTurn, RunningTurns
 from tests.strangers import delegator
 from tests.unit.turns.conftest import Desk, wish_of
 from tests.unit.turns.test_assigned_work import assign, ended, ends, gateway, obey
@@ -66,6 +69,22 @@ async def test_it_ends_the_children_of_what_has_ended(office: Desk) -> None:
         await office.until(lambda: "Stopped." in office.texts())
         found = {end["id"]: end["stop_reason"] for end in await ended(office, 2)}
         assert found == {"child": "completed", "grandchild": "cancelled"}
+
+
+async def test_a_turn_whose_task_has_not_run_ends_its_message_too(office: Desk) -> None:
+    """Cancelled before its first step, it kept its message, and its session waited for ever."""
+    owner, message = TaskOwner(), office.message("hello")
+    turns, stopped = RunningTurns(owner.spawn, max_turns=1), list[bool]()
+
+    async def answer(turn: RunningTurn) -> None:
+        stopped.append(turn.is_stopped)
+        turns.end(turn)
+
+    lease = InboundLease(id="1", attempt=1, stored_at=office.clock.now(), message=message)
+    turns.start(lease, answer)
+    assert await turns.stop_work_for(message.session_key, with_own=True)
+    assert (stopped, len(turns)) == ([True], 0)
+    await owner.close()
 
 
 async def test_it_ends_work_that_has_not_begun(office: Desk) -> None:
