@@ -104,6 +104,8 @@ async def clock_forward(month: Month) -> None:
 
 async def clock_back(month: Month) -> None:
     """Somebody sets the time of day back by an hour, and later forward again."""
+    if month.gateway.shift.now().hour == 0:  # the budget of the day before may be spent
+        await month.pass_time(HOUR_S)
     shift = month.gateway.shift
     month.gateway.move(replace(shift, wall_s=shift.wall_s - HOUR_S))
     await month.people_write()
