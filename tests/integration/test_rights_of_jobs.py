@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot_core.app.client import ControlClient
+from nanobot_core.app.client import CHANGE_LIMIT_S, ControlClient
 from tests.gateways import Platform, running, until, write_config
 
 pytest.importorskip("nanobot_cron")
@@ -45,7 +45,7 @@ async def test_a_job_has_the_rights_that_its_creator_has_when_it_runs(tmp_path: 
             tmp_path, platform, plugins=["cron"], tools=rights, chatty=chatty, owner=owners
         )
         if (tmp_path / "gateway" / "control.sock").exists():
-            await ControlClient(tmp_path / "gateway").call("reload")
+            await ControlClient(tmp_path / "gateway").call("reload", limit_s=CHANGE_LIMIT_S)
 
     async def run_all() -> list[str]:
         """Let all jobs run by hand, and return where they have noted something."""

@@ -14,7 +14,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -404,18 +404,19 @@ async def living(
     deeds: Deeds = DEEDS,
     seed: str = "",
 ) -> AsyncIterator[None]:
-    """Let people do things in all chats while the block runs.
+    """Let people do things in all chats while the block runs; what they have begun, they end.
 
     Args:
         pause_s: most seconds between two things that are done in a chat.
         deeds: what they do.
         seed: another one gives another order.
     """
+    over = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_act(chat, numbers, pause_s, deeds, seed)) for chat in chats]
+        for chat in chats:
+            group.create_task(_act(chat, numbers, pause_s, deeds, seed, over))
         yield
-        for task in tasks:
-            task.cancel()
+        over.set()
 
 
 @asynccontextmanager
@@ -458,16 +459,27 @@ async def reacting(
             task.cancel()
 
 
-async def _act(chat: Chat, numbers: Iterator[int], pause_s: float, deeds: Deeds, seed: str) -> None:
+async def _act(
+    chat: Chat,
+    numbers: Iterator[int],
+    pause_s: float,
+    deeds: Deeds,
+    seed: str,
+    over: asyncio.Event,
+) -> None:
     rng = random.Random(f"{seed}{chat.platform.name} {chat.id}")
     possible = [deed for deed, is_possible in deeds if is_possible(chat.platform.abilities, chat)]
     while True:
         for deed in rng.sample(possible, len(possible)):
-            while chat.stopping is not None:  # noqa: ASYNC110 - `_react` looks for the end
+            while chat.stopping is not None and not over.is_set():  # noqa: ASYNC110 - see `_react`
                 await asyncio.sleep(_POLL_S)
+            if over.is_set():
+                return
             async with chat.in_order:
                 await deed(chat, next(numbers))
-            await asyncio.sleep(rng.uniform(pause_s / 2, pause_s))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rng.uniform(pause_s / 2, pause_s)):
+                    await over.wait()
 
 
 async def _react(chat: Chat, model: CrowdModel, numbers: Iterator[int]) -> None:

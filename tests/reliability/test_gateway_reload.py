@@ -26,7 +26,7 @@ for _plugin in ("files", "telegram"):
         pytest.skip(f"nanobot-{_plugin} is not installed", allow_module_level=True)
 
 from nanobot_core import Nanobot  # noqa: E402 - see above
-from nanobot_core.app.client import ControlClient  # noqa: E402 - see above
+from nanobot_core.app.client import CHANGE_LIMIT_S, ControlClient  # noqa: E402 - see above
 from nanobot_core.plugins.loader import loaded_modules  # noqa: E402 - see above
 from tests.gateways import Platform, running, until, write_config  # noqa: E402 - see above
 from tests.local_telegram import LocalApi, bot_api, person  # noqa: E402 - see above
@@ -162,7 +162,7 @@ class Operator:
     async def reload(self, *plugins: str, **settings: Any) -> str:
         """Change the configuration, have it taken up, and return what is said of that."""
         await asyncio.to_thread(self.configure, *plugins, **settings)
-        said = await ControlClient(self.home / "gateway").call("reload")
+        said = await ControlClient(self.home / "gateway").call("reload", limit_s=CHANGE_LIMIT_S)
         assert isinstance(said, dict)
         return str(said["text"])
 

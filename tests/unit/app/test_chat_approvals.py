@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nanobot_core import Nanobot, ToolCallProposed, on
-from nanobot_core.app.client import ControlClient
+from nanobot_core.app.client import CHANGE_LIMIT_S, ControlClient
 from nanobot_core.contracts.plugin import Rewrite
 from nanobot_core.events import ApprovalResolved
 from nanobot_core.testing import FakeClock
@@ -178,7 +178,7 @@ async def test_a_reload_changes_how_long_a_question_waits(tmp_path: Path) -> Non
         write_config(tmp_path, platform, tools={**ASK, "approval_timeout_s": 3600})
         async with running(tmp_path, clock):
             write_config(tmp_path, platform, tools={**ASK, "approval_timeout_s": 600})
-            await ControlClient(tmp_path / "gateway").call("reload")
+            await ControlClient(tmp_path / "gateway").call("reload", limit_s=CHANGE_LIMIT_S)
             await platform.say(CALL)
             await platform.shows("Run note?")
 

@@ -21,7 +21,7 @@ from nanobot_core import (
     ToolRule,
     tool,
 )
-from nanobot_core.app.client import ControlClient
+from nanobot_core.app.client import CHANGE_LIMIT_S, ControlClient
 from nanobot_core.bus.sqlite import SqliteBus
 from tests.gateways import Platform, running, until, write_config
 from tests.strangers import delegator
@@ -228,7 +228,7 @@ async def test_who_loses_the_right_to_write_loses_the_work_at_once(tmp_path: Pat
     async def configure(allow_from: list[str], owner: str) -> None:
         chatty = {"allow_from": allow_from, "pairing": True}
         write_config(tmp_path, platform, chatty=chatty, owner=[owner])
-        await ControlClient(tmp_path / "gateway").call("reload")
+        await ControlClient(tmp_path / "gateway").call("reload", limit_s=CHANGE_LIMIT_S)
 
     async with Platform() as platform:
         write_config(tmp_path, platform, chatty={"allow_from": ["7"], "pairing": True})
