@@ -1,9 +1,13 @@
-"""``python -m tests.month``: simulate months and print their reports."""
+"""``python -m tests.month``: simulate months and print their reports.
+
+The home of a month in which something was wrong is kept.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import shutil
 import sys
 import tempfile
 import time
@@ -22,12 +26,16 @@ def main() -> int:
     wrong = 0
     for seed in range(asked.seed, asked.seed + asked.seeds):
         began_s = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="month-") as folder:
-            report = asyncio.run(live(Path(folder), seed, asked.days, _progress))
+        folder = Path(tempfile.mkdtemp(prefix="month-"))
+        report = asyncio.run(live(folder, seed, asked.days, _progress))
         took_s = time.monotonic() - began_s
         sys.stdout.write(f"{render(report)}\n  real time: {took_s:.0f} s\n")
+        if report.findings:
+            wrong += 1
+            sys.stdout.write(f"  kept: {folder}\n")
+        else:
+            shutil.rmtree(folder)
         sys.stdout.flush()
-        wrong += bool(report.findings)
     return int(wrong > 0)
 
 
