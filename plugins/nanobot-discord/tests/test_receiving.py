@@ -199,6 +199,26 @@ async def test_what_a_lost_session_missed_is_read_from_the_history(
     assert [(one.chat_id, one.is_group) for one in thread] == [(f"{CHANNEL}:{THREAD}", True)]
 
 
+async def test_what_was_read_from_the_history_and_not_stored_is_read_again(
+    opened: Opened, ctx_with: MakeContext
+) -> None:
+    """The new session was saved before, and the next process resumed it without the history."""
+    inbox = RecordingInbox()
+    async with opened(inbox=inbox, ctx=ctx_with()) as talk:
+        talk.local.say("in time")
+        await talk.heard()
+        inbox.hold()
+        talk.local.forget_sessions()
+        talk.local.message("missed")
+        talk.local.close_sockets(4009)
+        await inbox.wait_for_attempts(2)
+        assert talk.local.sessions == 2
+    assert [message.content for message in inbox.stored] == ["in time"]
+
+    async with opened(ctx=ctx_with()) as after:
+        assert await after.heard() == ["missed"]
+
+
 async def test_a_full_disk_stops_reading_and_loses_nothing(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:

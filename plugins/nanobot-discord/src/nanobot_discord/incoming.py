@@ -179,6 +179,7 @@ class Incoming:
 
     async def _catch_up(self, chats: list[tuple[Place, int]]) -> None:
         oldest = int(oldest_id(self._bot.clock.now() - _MISSED_AGE))
+        loop, waiting = asyncio.get_running_loop(), set[asyncio.Future[None]]()
         for place, newest in chats:
             try:
                 missed = await self._missed(place, max(newest, oldest))
@@ -187,8 +188,13 @@ class Incoming:
                     raise
                 missed = []
             for message in missed:
-                self._offer(message, lambda: None, place)
+                finished = loop.create_future()
+                waiting.add(finished)
+                self._offer(message, partial(finished.set_result, None), place)
             self._release(place)
+        if waiting:
+            # A session that is resumed does not read the history again.
+            await asyncio.wait(waiting)
         self._bot.session.is_complete = True
         self._chats.must_save.set()
 

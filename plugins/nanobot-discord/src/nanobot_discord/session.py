@@ -71,7 +71,7 @@ class Session:
         id: empty if there is no session to resume.
         url: where it is resumed.
         backlog: its events.
-        is_complete: what earlier sessions have missed is received too. Before, it is not saved, so
+        is_complete: what earlier sessions have missed is stored too. Before, it is not saved, so
             that the next process begins another one.
 
     Args:
