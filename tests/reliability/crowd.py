@@ -372,6 +372,9 @@ async def _decision(chat: Chat, number: int) -> None:
 
 
 async def _stop(chat: Chat, number: int) -> None:
+    if chat.late - set(chat.answered()):  # a stop would also end the work that they wait for
+        await chat.say(number)
+        return
     chat.stopping, chat.stops_before = number, chat.stops()
     await chat.say(number, "wait")
 
