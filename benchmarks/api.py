@@ -1,4 +1,4 @@
-"""The API of nanobot-api: many streaming clients at the same time, against one."""
+"""The API of nanobot-api: many streaming clients, against one, and against a bare proxy."""
 
 from __future__ import annotations
 
@@ -26,15 +26,24 @@ def rows(scale: int) -> Iterator[Row]:
     with model_server() as server, nanobot_home(server.url) as home:
         key = _configure(home)
         environment = environment_of(home)
-        with running(nanobot_command("gateway"), environment) as process:
-            url = _address(home)
+        proxy_file = home / "proxy"
+        with (
+            running(nanobot_command("gateway"), environment) as process,
+            running(program("serve_proxy", server.url, str(proxy_file)), environment),
+        ):
+            url, proxy = _address(home), proxy_file.read_text("utf-8")
 
-            def streamed(clients: int) -> Mapping[str, float]:
+            def streamed(clients: int, url: str = url) -> Mapping[str, float]:
                 command = program("many_streams", url, key, str(clients), str(REQUESTS))
                 return _figures(run_child(command, environment).output)
 
             streamed(1)  # loads what the first request needs
-            many, one = interleave(ROUNDS * scale, lambda: streamed(CLIENTS), lambda: streamed(1))
+            many, one, bare = interleave(
+                ROUNDS * scale,
+                lambda: streamed(CLIENTS),
+                lambda: streamed(1),
+                lambda: streamed(CLIENTS, proxy),
+            )
             resident_mb = largest_mb(process.pid)
     for title, unit in (("requests a second", "/s"), ("first word", "ms"), ("whole answer", "ms")):
         yield compare(
@@ -43,6 +52,12 @@ def rows(scale: int) -> Iterator[Row]:
             [figures[title] for figures in many],
             [figures[title] for figures in one],
         )
+    yield compare(
+        f"{CLIENTS} streaming clients / through a bare proxy, requests a second",
+        "/s",
+        [figures["requests a second"] for figures in many],
+        [figures["requests a second"] for figures in bare],
+    )
     yield single(f"{CLIENTS} streaming clients, resident", "MB", [resident_mb], Goal(120, "value"))
 
 
