@@ -30,7 +30,7 @@ async def main(url: str, file: Path) -> None:
         app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical"))
         serving = asyncio.create_task(server.serve())
-        while not server.started:
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         file.write_text(f"http://127.0.0.1:{port}", "utf-8")
