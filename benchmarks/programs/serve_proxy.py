@@ -33,7 +33,7 @@ async def main(url: str, file: Path) -> None:
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        file.write_text(f"http://127.0.0.1:{port}", "utf-8")
+        file.write_text(f"http://127.0.0.1:{port}", "utf-8")  # noqa: ASYNC240 - once, before any request
         print("ready", file=sys.stderr, flush=True)
         await serving
 
