@@ -422,7 +422,7 @@ class ApprovalResolved:
         id: that of the `ApprovalRequested`.
         call: the call.
         allowed: whether it may run.
-        by: who answered, such as a sender id or ``terminal``; otherwise why nobody did.
+        by: who answered, such as a sender id or ``terminal``; if no one did, the reason.
     """
 
     turn: TurnInfo

@@ -154,7 +154,7 @@ def write_config(home: Path, platform: Platform | None = None, **sections: Any) 
         platform: what the channel connects to.
         sections: further settings; ``plugins`` lists the ids and the files of more plugins.
     """
-    copytree(_found_out(), home / "cache", dirs_exist_ok=True)
+    copytree(_discovered(), home / "cache", dirs_exist_ok=True)
     plugins: list[str | Path] = sections.pop("plugins", [])
     files = [plugin for plugin in plugins if isinstance(plugin, Path)]
     names = [plugin.stem if isinstance(plugin, Path) else plugin for plugin in plugins]
@@ -183,8 +183,8 @@ def write_config(home: Path, platform: Platform | None = None, **sections: Any) 
 
 
 @cache
-def _found_out() -> Path:
-    """Return what a first start finds out about the plugins, which takes half a second."""
+def _discovered() -> Path:
+    """Return the cache after the discovery of plugins, which takes half a second."""
     home = Path(tempfile.mkdtemp(prefix="nanobot-"))
     atexit.register(rmtree, home, ignore_errors=True)
     settings = {"policy": "listed", "enabled": ["chatty"], "local": [str(PLUGIN)]}

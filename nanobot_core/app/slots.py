@@ -128,11 +128,11 @@ async def _create(
     loaded: LoadedConfig,
     slot: tuple[str, str, str],
     wanted: type[T],
-    of: str = "",
+    store_kind: str = "",
 ) -> T:
     kind, name, path = slot
     # A database can have both kinds of store under one name.
-    offered = [each for each in host.declared(kind) if each[1].detail.get("kind", "") == of]
+    offered = [each for each in host.declared(kind) if each[1].detail.get("kind", "") == store_kind]
     for plugin, declaration in offered:
         if declaration.name == name:
             context = await host.context_for(plugin)

@@ -28,7 +28,7 @@ from tests.month.model import MonthModel
 from tests.month.process import HOUR_S, MonthGateway, Shift
 from tests.month.programs import ApiProgram, PageClient
 from tests.month.setting import add_job, write_home
-from tests.reliability.crowd import DEEDS, Chat, Deeds, living, reacting
+from tests.reliability.crowd import DEEDS, Chat, Deeds, chats_of, living, reacting
 from tests.reliability.samples import Sample
 from tests.stand_ins import all_running, installed_stand_ins
 
@@ -135,16 +135,7 @@ class Month:
         self._attacks = attacks
         self._numbers = itertools.count(1)
         self._protected = attacks.protected()
-        self._chats = [
-            Chat(platform, place, home / "workspace")
-            for platform in platforms
-            for place in (
-                platform.private(platform.anna),
-                platform.private(platform.bert),
-                platform.group,
-            )
-            if place
-        ]
+        self._chats = chats_of(platforms, home / "workspace")
         self._program = ApiProgram(home)
         self._page = PageClient(home)
         self._denied: set[str] = set()

@@ -291,6 +291,20 @@ class Chat:
                     yield f"file {number} was not sent"
 
 
+def chats_of(platforms: Sequence[StandIn], workspace: Path) -> list[Chat]:
+    """Return both private chats of each platform, and its group."""
+    return [
+        Chat(platform, place, workspace)
+        for platform in platforms
+        for place in (
+            platform.private(platform.anna),
+            platform.private(platform.bert),
+            platform.group,
+        )
+        if place
+    ]
+
+
 def _numbers_in(texts: Sequence[str]) -> list[int]:
     return [int(found) for text in texts for found in ANSWER.findall(text)]
 

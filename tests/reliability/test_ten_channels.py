@@ -23,7 +23,7 @@ from nanobot_core.testing.gateway import gateway_environment
 from nanobot_core.testing.model_server import Responder
 from nanobot_core.testing.playing import write_config
 from nanobot_core.testing.stand_in import transcript
-from tests.reliability.crowd import Chat, CrowdModel, living, reacting, troubled
+from tests.reliability.crowd import Chat, CrowdModel, chats_of, living, reacting, troubled
 from tests.stand_ins import all_running, installed_stand_ins
 
 pytestmark = pytest.mark.anyio
@@ -56,20 +56,6 @@ async def platforms(
         settings = {"streaming": False}
         write_config(home, running, model.url, bert_may_write=True, settings=settings, **sections)
         yield running
-
-
-def chats_of(platforms: Sequence[StandIn], workspace: Path) -> list[Chat]:
-    """Return both private chats of each platform, and its group."""
-    return [
-        Chat(platform, place, workspace)
-        for platform in platforms
-        for place in (
-            platform.private(platform.anna),
-            platform.private(platform.bert),
-            platform.group,
-        )
-        if place
-    ]
 
 
 def resident_mb(pid: int) -> float:

@@ -165,4 +165,5 @@ def _install(folder: Path, name: str, entry_points: str) -> None:
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(entry_points)
+    # Without one, each command would examine the plugin again.
     (info / "RECORD").write_text(f"{name}/nanobot-plugin.json,,\n")

@@ -23,7 +23,7 @@ from nanobot_core.testing.playing import tool_call, write_config
 from nanobot_core.testing.stand_in import answers, load_stand_in
 from tests.environments import build_wheel
 from tests.integration.install.packages import Bench, make_base
-from tests.reliability.crowd import Chat
+from tests.reliability.crowd import Chat, chats_of
 from tests.stand_ins import installed_stand_ins
 
 pytestmark = pytest.mark.anyio
@@ -204,16 +204,7 @@ async def a_town(tmp_path: Path, kinds: Sequence[type[StandIn]]) -> AsyncIterato
         )
         stack.push_async_callback(process.wait)
         stack.callback(process.kill)
-        chats = [
-            Chat(platform, place, bench.home)
-            for platform in running
-            for place in (
-                platform.private(platform.anna),
-                platform.private(platform.bert),
-                platform.group,
-            )
-            if place
-        ]
+        chats = chats_of(running, bench.home)
         town = Town(bench, wheels, service, chats, process.pid)
         await until(ControlClient(bench.home / "gateway").folder.joinpath("control.sock").exists)
         missing = {kind.name for kind in kinds}

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from nanobot_http.health import RequestCounts
     from nanobot_http.settings import HttpSettings
 
-_ENCODED_SLASH = b"%2f"
-_ENCODED_SEPARATORS = (_ENCODED_SLASH, b"%5c")
+_ENCODED_SLASH, _ENCODED_BACKSLASH = b"%2f", b"%5c"
 _FOREIGN = (
     "pages of other sites may not call this server; if the page is the server's own, behind a "
     "proxy that changes Host, add its address, such as https://bot.example.org, to "
@@ -122,10 +121,8 @@ class Gate:
     def _refusal(self, scope: Scope, mount: Mount | None) -> Response | None:
         if _head_bytes(scope) > MAX_HEAD_BYTES:
             return PlainTextResponse("the head is too large", 431, {"connection": "close"})
-        raw_path = scope["raw_path"].lower()
-        if mount is not None and mount.encoded_slash:
-            raw_path = raw_path.replace(_ENCODED_SLASH, b"/")
-        if not is_plain_path(scope["path"], raw_path):
+        encoded_slash = mount is not None and mount.encoded_slash
+        if not is_plain_path(scope["path"], scope["raw_path"], encoded_slash=encoded_slash):
             return PlainTextResponse("the path is ambiguous", 400)
         headers = Headers(scope=scope)
         if "transfer-encoding" in headers and "content-length" in headers:
@@ -166,21 +163,23 @@ class KnownHosts:
         await answer(scope, receive, send)
 
 
-def is_plain_path(path: str, raw_path: bytes) -> bool:
+def is_plain_path(path: str, raw_path: bytes, *, encoded_slash: bool = False) -> bool:
     """Whether every reader understands a path in the same way.
 
     Args:
         path: decoded.
         raw_path: as it was sent.
+        encoded_slash: it may have a slash in this form.
     """
-    segments = path.split("/")
+    segments, sent = path.split("/"), raw_path.lower()
     return (
         path.startswith("/")
         and path.isprintable()
         and "\\" not in path
         and "" not in segments[1:-1]
         and not {".", ".."} & set(segments)
-        and not any(separator in raw_path.lower() for separator in _ENCODED_SEPARATORS)
+        and _ENCODED_BACKSLASH not in sent
+        and (encoded_slash or _ENCODED_SLASH not in sent)
     )
 
 
