@@ -133,11 +133,12 @@ def run_pytest(session: nox.Session, *args: str) -> None:
     if not has_memory_for_files():
         session.run("pytest", *args, env=env)
         return
-    # The name is short because the path of a Unix socket is limited.
+    # The names are short because the path of a Unix socket is limited. pytest's own folder would
+    # also have the name of the user.
     with tempfile.TemporaryDirectory("", "t-", MEMORY, ignore_cleanup_errors=True) as folder:
         # A server that does not run as the superuser must be able to enter folders in it.
         Path(folder).chmod(0o711)
-        session.run("pytest", *args, env={**env, "TMPDIR": folder})
+        session.run("pytest", f"--basetemp={folder}/p", *args, env={**env, "TMPDIR": folder})
 
 
 @nox.session

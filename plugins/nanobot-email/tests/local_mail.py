@@ -377,7 +377,8 @@ class LocalMail:
 
 def _abort(transport: asyncio.BaseTransport | None) -> None:
     if isinstance(transport, asyncio.WriteTransport):
-        transport.abort()
+        with suppress(AttributeError):  # before CPython 3.11.4, of one that was closed twice
+            transport.abort()
 
 
 class _SmtpHandler:
