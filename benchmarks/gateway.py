@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import yaml
+from anyio.from_thread import start_blocking_portal
 
 from benchmarks.child import (
     PROGRAMS,
@@ -28,17 +29,21 @@ from benchmarks.child import (
 from benchmarks.measure import Goal, Row, compare, interleave, single
 from benchmarks.one_shot import shoot, to_request_row
 from benchmarks.server import model_server, nanobot_home
+from nanobot_core.testing.playing import write_config
+from nanobot_core.testing.stand_in import load_stand_in
 
 ROUNDS = 5
 IDLE_S = 5.0
 SESSIONS, MESSAGES, DELAY_S = 100, 10, 0.05
 END_LIMIT_S = 30.0
 POLL_S = 0.005
+_TELEGRAM = PROGRAMS.parents[1] / "plugins/nanobot-telegram/tests/local_telegram.py"
 
 
 def rows(scale: int) -> Iterator[Row]:
     """Measure with a webhook channel and every plugin that is installed. Needs Linux."""
     yield from _ready_and_idle(ROUNDS * scale)
+    yield from _idle_with_telegram(ROUNDS * scale)
     yield from _asked(ROUNDS * scale)
     yield from _loaded(scale + 1)
 
@@ -76,6 +81,21 @@ def _ready_and_idle(rounds: int) -> Iterator[Row]:
         Goal(75, "value"),
     )
     yield single("idle, cpu", "%", [one.cpu for one in ours], Goal(0.2, "value"))
+
+
+def _idle_with_telegram(rounds: int) -> Iterator[Row]:
+    stand_in = load_stand_in(_TELEGRAM)()
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(stand_in),
+        nanobot_home() as home,
+    ):
+        write_config(home, [stand_in], "http://127.0.0.1:9/v1", plugins={"policy": "all"})
+        environment = environment_of(home)
+        found = [_idle(nanobot_command("gateway"), environment) for _ in range(rounds)]
+    title = "idle with Telegram"
+    yield single(f"{title}, resident", "MB", [one.rss_mb for one in found], Goal(90, "value"))
+    yield single(f"{title}, cpu", "%", [one.cpu for one in found])
 
 
 def _asked(rounds: int) -> Iterator[Row]:
