@@ -13,7 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.month.month import Report, live
+from tests.month.month import live
+from tests.month.report import Report
 
 
 def main() -> int:
@@ -29,7 +30,7 @@ def main() -> int:
         folder = Path(tempfile.mkdtemp(prefix="month-"))
         report = asyncio.run(live(folder, seed, asked.days, _progress))
         took_s = time.monotonic() - began_s
-        sys.stdout.write(f"{render(report)}\n  real time: {took_s:.0f} s\n")
+        sys.stdout.write(f"{report}\n  real time: {took_s:.0f} s\n")
         if report.findings:
             wrong += 1
             sys.stdout.write(f"  kept: {folder}\n")
@@ -42,19 +43,6 @@ def main() -> int:
 def _progress(report: Report) -> None:
     found = f", {len(report.findings)} findings" if report.findings else ""
     sys.stderr.write(f"seed {report.seed}, day {report.days}{found}\n")
-
-
-def render(report: Report) -> str:
-    """Return a report as text."""
-    lines = [
-        f"seed {report.seed}: {report.days} days",
-        "  " + ", ".join(f"{name} {count:,}" for name, count in sorted(report.counts.items())),
-        "  faults: " + ", ".join(f"{name} {n}" for name, n in sorted(report.faults.items())),
-        *(f"  {sample}" for sample in (report.samples[:1] + report.samples[-1:])),
-        f"  findings: {len(report.findings)}",
-        *(f"  - {finding}" for finding in report.findings),
-    ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

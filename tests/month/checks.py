@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 from nanobot_core.testing.stand_in import answers
+from tests.crowd.chat import Chat
 from tests.month.attacks import ELSEWHERE, JOB, Attacks
-from tests.reliability.crowd import Chat
 
 
 def leaks(chats: Sequence[Chat], attacks: Attacks) -> Iterator[str]:

@@ -61,7 +61,7 @@ async def platform_silent(month: Month) -> None:
     """A connection for receiving stays open, and nothing comes."""
     platform = month.rng.choice(month.platforms)
     await platform.go_silent()
-    await month.people_write()
+    await month.people.write()
     await month.pass_time(HOUR_S)  # more than any channel accepts
 
 
@@ -77,7 +77,7 @@ async def network_away(month: Month) -> None:
     for platform in month.platforms:
         await platform.hang_up()
     try:
-        await month.people_write()
+        await month.people.write()
         for _ in range(3):
             await month.pass_time(HOUR_S, delivers=False)
     finally:
@@ -91,7 +91,7 @@ async def disk_full(month: Month) -> None:
     former = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, former[1]))
     try:
-        await month.people_write()
+        await month.people.write()
         await asyncio.sleep(_MOMENT_S)
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, former)
@@ -108,7 +108,7 @@ async def clock_back(month: Month) -> None:
         await month.pass_time(HOUR_S)
     shift = month.gateway.shift
     month.gateway.move(replace(shift, wall_s=shift.wall_s - HOUR_S))
-    await month.people_write()
+    await month.people.write()
     await month.pass_time(HOUR_S)
     shift = month.gateway.shift
     month.gateway.move(replace(shift, wall_s=shift.wall_s + HOUR_S))

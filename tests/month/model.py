@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from nanobot_core.messages import JsonObject
 from nanobot_core.testing import RecordedRequest, Reply, ScriptedCall
+from tests.crowd.model import TOOLS, CrowdModel, since_the_last_answer
 from tests.month.attacks import Attacks
-from tests.reliability.crowd import TOOLS, CrowdModel, since_the_last_answer
 
 TOKENS: Final = 15
 """Of an answer that is not scripted otherwise."""

@@ -3,103 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
-import re
 import signal
 import traceback
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from nanobot_core.app.client import ControlClient
 from nanobot_core.testing import OpenAIServer, StandIn
-from nanobot_core.testing.stand_in import answers, transcript
+from tests.crowd.chat import Chat
 from tests.month import checks
 from tests.month.attacks import Attacks
 from tests.month.faults import BETWEEN, UNDER_LOAD, Fault, choose
 from tests.month.model import MonthModel
+from tests.month.people import DAILY, OFTEN, People
 from tests.month.process import HOUR_S, MonthGateway, Shift
 from tests.month.programs import ApiProgram, PageClient
+from tests.month.report import Report
 from tests.month.setting import add_job, write_home
-from tests.reliability.crowd import DEEDS, Chat, Deeds, chats_of, living, reacting
 from tests.reliability.samples import Sample
 from tests.stand_ins import all_running, installed_stand_ins
 
-SETTLE_LIMIT_S: Final = 90.0
 IDLE_LIMIT_S: Final = 60.0
 POLL_S: Final = 0.02
 QUIET_POLLS: Final = 5
-SHOWN_CHARS: Final = 2_000
-LIVING_CHATS: Final = 9
-"""Chats in which people write on a day."""
 BUSY_S: Final = 1.0
 """Seconds in which they write before, between and after faults."""
-PAUSE_S: Final = 0.6
-"""Most seconds between two things that are done in a chat."""
 STOPS: Final = (6.5, 9.5, 12.5, 18.5, 24.0)
 """Hours at which the clock stops while no one writes, each soon after a job is due."""
 BEFORE_DAYS: Final = 60
 BUDGET_DAYS: Final = 6
 """The budget of each such day is spent before its last hour."""
-DAILY: Final = "tick daily"
-OFTEN: Final = "tick often"
-BUDGET: Final = "the day budget is used up"
-STORY_LINES: Final = 40
 SAMPLES: Final = 5
 SAMPLE_S: Final = 0.2
-LEAST_DAYS: Final = 15
-"""Days of which the first third can be compared with the last."""
-MAY_GROW: Final = {"rss_mb": 60.0, "tasks": 6, "threads": 4, "handles": 6}
-"""How much more a gateway may hold in the last third of a month than in the first; the histories of
-its chats are in memory."""
-_DENY: Final = re.compile(r"/deny ([0-9a-f]{6,})")
-
-
-async def _verb(chat: Chat, number: int, verb: str) -> None:
-    if verb == "spawn":
-        chat.late.add(number)
-    await chat.say(number, verb)
-
-
-def _is_private(chat: Chat) -> bool:
-    return not chat.is_group and not chat.is_berts
-
-
-MONTH_DEEDS: Final[Deeds] = (
-    *DEEDS,
-    (lambda chat, number: _verb(chat, number, "spawn"), lambda _able, chat: _is_private(chat)),
-    (lambda chat, number: _verb(chat, number, "clock"), lambda _able, chat: _is_private(chat)),
-    (lambda chat, number: _verb(chat, number, "forecast"), lambda _able, chat: _is_private(chat)),
-    (lambda chat, number: _verb(chat, number, "attack"), lambda _able, chat: chat.is_berts),
-)
-
-
-@dataclass
-class Report:
-    """What happened in a month.
-
-    Attributes:
-        seed: of all that was chosen.
-        days: how many have passed.
-        counts: what was done, and how often.
-        faults: name to how often it happened.
-        samples: what the gateway held at the end of each day.
-        findings: what must not be.
-    """
-
-    seed: int
-    days: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
-    samples: list[Sample] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
 
 
 class Month:
@@ -110,6 +51,7 @@ class Month:
         rng: decides what happens.
         platforms: the chat platforms.
         model: what the model service answers.
+        people: who write.
         gateway: the process that runs.
         version: of the owner's plugin.
         report: what has happened.
@@ -133,12 +75,10 @@ class Month:
             home, Shift(wall_s=(midnight - now).total_seconds())
         )
         self._attacks = attacks
-        self._numbers = itertools.count(1)
         self._protected = attacks.protected()
-        self._chats = chats_of(platforms, home / "workspace")
+        self.people: People = People(platforms, home / "workspace", model, self.rng)
         self._program = ApiProgram(home)
         self._page = PageClient(home)
-        self._denied: set[str] = set()
         self._restarting = asyncio.Lock()
         self._ends: AsyncExitStack = AsyncExitStack()
 
@@ -147,9 +87,7 @@ class Month:
     async def start(self) -> None:
         """Start the first process."""
         await self._launch()
-        for chat in self._chats:
-            await chat.say(next(self._numbers))  # what precedes the first answer may be history
-        await self._settled()
+        await self.people.greet()
         await self._page.sign_in()
 
     async def restart(self, number: signal.Signals) -> None:
@@ -210,67 +148,20 @@ class Month:
         if found := self._attacks.found_in(printed):
             self.report.findings.append(f"the gateway printed {found}")
 
-    # --- people
-
-    async def people_write(self) -> None:
-        """Let someone write in a few chats."""
-        for chat in self.rng.sample(self._chats, LIVING_CHATS):
-            await chat.say(next(self._numbers))
-
-    async def _settled(self) -> None:
-        """Wait until people wait for nothing."""
-        try:
-            waiting = self._chats
-            async with asyncio.timeout(SETTLE_LIMIT_S):
-                while waiting := [each for each in waiting if not each.is_settled()]:  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            self.report.findings += self._chat_findings()
-            raise
-
-    @asynccontextmanager
-    async def _denying(self) -> AsyncIterator[None]:
-        """Let the owner deny what attackers ask for."""
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(self._deny_all())
-            yield
-            task.cancel()
-
-    async def _deny_all(self) -> None:
-        while True:
-            await asyncio.sleep(0.5)
-            for chat in self._chats:
-                if not chat.is_berts:
-                    await self._deny(chat)
-
-    async def _deny(self, chat: Chat) -> None:
-        platform = chat.platform
-        for message in answers(platform, chat.id):
-            key = f"{platform.name} {message.id}"
-            if key in self._denied or "echo made" in message.text:
-                continue
-            if "Deny" in message.buttons:
-                self._denied.add(key)
-                await platform.press(message, "Deny")
-            elif found := _DENY.search(message.text):
-                self._denied.add(key)
-                place = chat.id if chat.is_group else ""
-                await platform.say(f"/deny {found[1]}", chat=place, mention=chat.is_group)
-
     # --- a day
 
     async def day(self, under_load: Sequence[Fault], between: Sequence[Fault]) -> None:
         """Let people live for a while, with faults, and let the rest of the day pass."""
         day = self.report.days + 1
-        chats = self.rng.sample(self._chats, LIVING_CHATS)
-        async with reacting(chats, self.model, self._numbers), self._denying():
+        chats = self.people.some_chats()
+        async with self.people.react(chats):
             await self._busy_time(day, chats, under_load)
-            await self._settled()
+            await self.people.settle()
             for fault in between:
                 self.report.faults[fault.__name__] += 1
                 await fault(self)
-                await self.people_write()
-                await self._settled()
+                await self.people.write()
+                await self.people.settle()
         await self._idle()
         before = self._uncounted()
         for hours in STOPS:
@@ -289,9 +180,9 @@ class Month:
         """Let people and programs work while faults happen."""
         seed = f"{self.report.seed} {day} "
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._program.ask(next(self._numbers)))
-            group.create_task(self._page.say(next(self._numbers)))
-            async with living(chats, self._numbers, pause_s=PAUSE_S, deeds=MONTH_DEEDS, seed=seed):
+            group.create_task(self._program.ask(next(self.people.numbers)))
+            group.create_task(self._page.say(next(self.people.numbers)))
+            async with self.people.live(chats, seed):
                 await asyncio.sleep(BUSY_S)
                 for fault in faults:
                     self.report.faults[fault.__name__] += 1
@@ -300,37 +191,21 @@ class Month:
 
     async def _spend_all(self) -> None:
         """Spend the budget of the day; until midnight, no model is asked."""
-        chat = next(chat for chat in self._chats if _is_private(chat))
-        for _ in range(2):
-            number = next(self._numbers)
-            await chat.say(number, "spend")
-            await self._until(lambda: number in chat.answered())  # noqa: B023 - awaited here
+        await self.people.spend()
         await self._idle()
-        calls, seen = self.model.calls, self._refusals(chat)
-        for count in range(1, 4):
-            await chat.write(f"anything {count}")
-            await self._until(lambda: self._refusals(chat) >= seen + count)  # noqa: B023 - likewise
+        calls = self.model.calls
+        await self.people.are_refused()
         if self.model.calls != calls:
             asked = list(self.model.recent)[calls - self.model.calls :]
             self.report.findings.append(f"beyond a budget: {asked}")
         self.report.counts["budgets spent"] += 1
 
-    @staticmethod
-    async def _until(holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(SETTLE_LIMIT_S):
-            while not holds():  # noqa: ASYNC110 - other processes
-                await asyncio.sleep(POLL_S)
-
-    @staticmethod
-    def _refusals(chat: Chat) -> int:
-        return sum(BUDGET in text for text in chat.texts())
-
     # --- checks
 
     async def _check(self, day: int) -> None:
         """Note what is wrong at the end of a day."""
-        findings = [*self._chat_findings(), *await self._page.findings(), *self._program.wrong]
-        findings += checks.leaks(self._chats, self._attacks)
+        findings = [*self.people.findings(), *await self._page.findings(), *self._program.wrong]
+        findings += checks.leaks(self.people.chats, self._attacks)
         if self.model.forecasts != sorted(self.model.forecasts):
             findings.append(f"a former version of a plugin answered: {self.model.forecasts}")
         self._check_protected()
@@ -345,21 +220,12 @@ class Month:
         for _ in range(SAMPLES):
             samples.append(await self.gateway.sample())
             await asyncio.sleep(SAMPLE_S)
-        return Sample(*(min(map(attrgetter(each), samples)) for each in MAY_GROW))
+        return Sample(*(min(map(attrgetter(each.name), samples)) for each in fields(Sample)))
 
     def _check_protected(self) -> None:
         now = self._attacks.protected()
         if changed := [name for name in now if now[name] != self._protected[name]]:
             self.report.findings.append(f"attackers changed {changed}")
-
-    def _chat_findings(self) -> list[str]:
-        found = {id(chat): [*chat.findings(STORY_LINES)] for chat in self._chats}
-        return [
-            f"{chat.platform.name} {chat.id}: {'; '.join(found[id(chat)])}\n"
-            + transcript(chat.platform.shown(chat.id))[-SHOWN_CHARS:]
-            for chat in self._chats
-            if found[id(chat)]
-        ]
 
     async def close(self) -> None:
         """End the gateway as the system does, and look at what is left."""
@@ -368,51 +234,17 @@ class Month:
         await self.end()
         findings = [f"the gateway ended with {code}"] if code else []
         findings += [*checks.unreadable(self.home), *checks.leaks_on_disk(self.home, self._attacks)]
-        self.report.counts.update(self._counts())
-        self.report.findings += [*findings, *self._sums()]
-
-    def _sums(self) -> Iterator[str]:
-        """Yield what is wrong with the whole."""
-        counts, faults, days = self.report.counts, self.report.faults, self.report.days
-        if not days - faults["clock_forward"] <= counts["jobs at nine"] <= days:
-            yield f"{counts['jobs at nine']} of {days} jobs at nine have run"
-        # A kill can come between sending and its record.
-        if counts["shown twice"] > (faults["kill"] + faults["disk_full"]) * len(self._chats):
-            yield f"{counts['shown twice']} answers are shown twice"
-        if days >= LEAST_DAYS:
-            yield from self._growth()
-
-    def _growth(self) -> Iterator[str]:
-        """Yield what the gateway holds more of in the last third than in the first."""
-        samples = self.report.samples
-        third = len(samples) // 3
-        for name, may_grow in MAY_GROW.items():
-            values = [getattr(sample, name) for sample in samples]
-            before, after = median(values[:third]), median(values[-third:])
-            if after > before + may_grow:
-                yield f"{name} grew from {before:g} to {after:g}: {values}"
-
-    def _counts(self) -> Counter[str]:
-        said = [number for chat in self._chats for number in chat.said]
-        verbs = Counter(verb for chat in self._chats for verb in chat.verbs.values())
-        shown = "\n".join(text for chat in self._chats for text in chat.texts())
-        return Counter(
+        self.report.findings += findings
+        self.report.counts.update(self.people.counts())
+        self.report.counts.update(
             {
-                "messages": len(said) + sum(len(chat.voices) for chat in self._chats),
-                "shown twice": sum(len(chat.doubled()) for chat in self._chats),
                 "model calls": self.model.calls,
                 "attacks": self._attacks.made,
-                "questions denied": len(self._denied),
-                "jobs at nine": shown.count(f"You said: {DAILY}"),
-                "jobs every six hours": shown.count(f"You said: {OFTEN}"),
-                "heartbeats": shown.count("Beat "),
                 "requests of a program": self._program.asked,
                 "messages on the page": len(self._page.said),
-                "subagents": verbs["spawn"],
-                "turns stopped": verbs["wait"],
-                "calls of an MCP server": verbs["clock"],
             }
         )
+        self.report.sum_up(len(self.people.chats))
 
     def _uncounted(self) -> tuple[int, int]:
         """Return the calls and tokens of the model that nanobot-usage has not recorded."""

@@ -16,16 +16,16 @@ pytest.importorskip("mcp_server_time")
 if not any(kind.name == "telegram" for kind in installed_stand_ins()):
     pytest.skip("nanobot-telegram is not installed", allow_module_level=True)
 
-from tests.month.__main__ import render  # noqa: E402 - see above
 from tests.month.faults import disk_full, kill  # noqa: E402 - see above
-from tests.month.month import Report, live, prepared  # noqa: E402 - see above
+from tests.month.month import live, prepared  # noqa: E402 - see above
+from tests.month.report import Report  # noqa: E402 - see above
 
 pytestmark = pytest.mark.anyio
 
 
 def show(report: Report) -> None:
     """Print what has happened."""
-    print(render(report))  # noqa: T201 - the figures are what the test is run for
+    print(report)  # noqa: T201 - the figures are what the test is run for
 
 
 @pytest.mark.timeout(300)
@@ -34,7 +34,7 @@ async def test_a_day_with_a_kill_and_a_full_disk_breaks_no_invariant(tmp_path: P
         await month.start()
         await month.day([kill], [disk_full])
         await month.close()
-        assert month.report.findings == [], render(month.report)
+        assert month.report.findings == [], str(month.report)
 
 
 @pytest.mark.long
@@ -43,4 +43,4 @@ async def test_a_day_with_a_kill_and_a_full_disk_breaks_no_invariant(tmp_path: P
 async def test_a_week_breaks_no_invariant(tmp_path: Path, seed: int) -> None:
     report = await live(tmp_path, seed, 7, show)
     assert report.days == 7
-    assert report.findings == [], render(report)
+    assert report.findings == [], str(report)

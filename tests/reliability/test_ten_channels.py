@@ -23,7 +23,9 @@ from nanobot_core.testing.gateway import gateway_environment
 from nanobot_core.testing.model_server import Responder
 from nanobot_core.testing.playing import write_config
 from nanobot_core.testing.stand_in import transcript
-from tests.reliability.crowd import Chat, CrowdModel, chats_of, living, reacting, troubled
+from tests.crowd.chat import Chat, chats_of
+from tests.crowd.model import CrowdModel
+from tests.crowd.people import living, reacting, troubled
 from tests.stand_ins import all_running, installed_stand_ins
 
 pytestmark = pytest.mark.anyio

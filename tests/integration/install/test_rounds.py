@@ -21,9 +21,9 @@ from nanobot_core.testing import OpenAIServer, ScriptedModel, StandIn
 from nanobot_core.testing.gateway import until
 from nanobot_core.testing.playing import tool_call, write_config
 from nanobot_core.testing.stand_in import answers, load_stand_in
+from tests.crowd.chat import Chat, chats_of
 from tests.environments import build_wheel
 from tests.integration.install.packages import Bench, make_base
-from tests.reliability.crowd import Chat, chats_of
 from tests.stand_ins import installed_stand_ins
 
 pytestmark = pytest.mark.anyio
