@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
-_Call: TypeAlias = "tuple[Future[Any], Callable[[], Any]] | None"
+_Calls: TypeAlias = "queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]"
 _END_S = 1.0
 
 
@@ -26,7 +26,7 @@ class MailThread:
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
         self._interrupt = interrupt
-        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._calls: _Calls = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -36,7 +36,9 @@ class MailThread:
             Interrupts the connection, which is not usable afterwards.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="nanobot-email", daemon=True)
+            self._thread = threading.Thread(
+                target=_run, args=(self._calls,), name="nanobot-email", daemon=True
+            )
             self._thread.start()
         future: Future[T] = Future()
         self._calls.put((future, work))
@@ -50,17 +52,20 @@ class MailThread:
         """End the thread after the calls that were given, and wait for it for a moment."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._calls.put(None)
+            # A thread that does not end in time must not share the calls with the next one.
+            calls, self._calls = self._calls, queue.SimpleQueue()
+            calls.put(None)
             await asyncio.to_thread(thread.join, _END_S)
 
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, work = call
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result = work()
-            except Exception as error:  # noqa: BLE001 - isolation point: raised where it is awaited
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+
+def _run(calls: _Calls) -> None:
+    while (call := calls.get()) is not None:
+        future, work = call
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001 - isolation point: raised where it is awaited
+            future.set_exception(error)
+        else:
+            future.set_result(result)
