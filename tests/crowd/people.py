@@ -18,7 +18,8 @@ from tests.crowd.model import CrowdModel
 
 _QUESTION: Final = re.compile(r"Run exec\?.*echo made (\d+)", re.DOTALL)
 _APPROVE: Final = re.compile(r"/approve ([0-9a-f]{6,})")
-_AGAIN_S: Final = 5.0
+AGAIN_S: Final = 5.0
+"""Seconds after which a person does again what had no effect."""
 _BUSY_S: Final = 0.5
 _AWAY_S: Final = 1.0
 _POLL_S: Final = 0.5
@@ -216,7 +217,7 @@ async def _react(chat: Chat, model: CrowdModel, numbers: Iterator[int]) -> None:
         texts = [message.text for message in shown]
         found = set(numbers_in(texts))
         for number, question in _questions(shown).items():
-            if number not in found and now - asked_s.get(number, 0.0) > _AGAIN_S:
+            if number not in found and now - asked_s.get(number, 0.0) > AGAIN_S:
                 asked_s[number] = now
                 await _allow(chat, question)
         for number in [number for number in chat.edits if number in found]:
@@ -243,7 +244,7 @@ async def _stop_turns(
             del model.unanswered[number]
         elif request.disconnected.is_set():
             continue
-        elif now - asked_s.get(number, 0.0) > _AGAIN_S:
+        elif now - asked_s.get(number, 0.0) > AGAIN_S:
             asked_s[number] = now
             chat.stops.append(await chat.write("/stop"))
 

@@ -76,7 +76,7 @@ class Month:
         )
         self._attacks = attacks
         self._protected = attacks.protected()
-        self.people: People = People(platforms, home / "workspace", model, self.rng)
+        self.people: People = People(platforms, home, model, self.rng)
         self._program = ApiProgram(home)
         self._page = PageClient(home)
         self._restarting = asyncio.Lock()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,7 +17,7 @@ from typing import Final
 from nanobot_core.testing import StandIn
 from nanobot_core.testing.stand_in import answers, transcript
 from tests.crowd.chat import Chat, chats_of
-from tests.crowd.people import DEEDS, Deeds, living, reacting
+from tests.crowd.people import AGAIN_S, DEEDS, Deeds, living, reacting
 from tests.month.model import MonthModel
 
 DAILY: Final = "tick daily"
@@ -60,19 +62,20 @@ class People:
 
     Args:
         platforms: the chat platforms.
-        workspace: folder of the files that the agent sends.
+        home: nanobot's folder.
         model: what answers them.
         rng: decides who writes.
     """
 
     def __init__(
-        self, platforms: Sequence[StandIn], workspace: Path, model: MonthModel, rng: random.Random
+        self, platforms: Sequence[StandIn], home: Path, model: MonthModel, rng: random.Random
     ) -> None:
-        self.chats: list[Chat] = chats_of(platforms, workspace)
+        self.chats: list[Chat] = chats_of(platforms, home / "workspace")
         self.numbers: Iterator[int] = itertools.count(1)
         self._model = model
         self._rng = rng
-        self._denied: set[str] = set()
+        self._open_file = home / "gateway/approvals.json"
+        self._denied_s: dict[str, float] = {}
 
     async def greet(self) -> None:
         """Write in every chat, and wait for the answers: what precedes them may be history."""
@@ -146,7 +149,7 @@ class People:
             {
                 "messages": sum(len(chat.said) + len(chat.voices) for chat in self.chats),
                 "shown twice": sum(len(chat.doubled()) for chat in self.chats),
-                "questions denied": len(self._denied),
+                "questions denied": len(self._denied_s),
                 "jobs at nine": shown.count(f"You said: {DAILY}"),
                 "jobs every six hours": shown.count(f"You said: {OFTEN}"),
                 "heartbeats": shown.count("Beat "),
@@ -167,18 +170,24 @@ class People:
                     await self._deny(chat)
 
     async def _deny(self, chat: Chat) -> None:
-        platform = chat.platform
+        """Deny open questions, and again after a while: a kill can lose what a person does."""
+        platform, now = chat.platform, time.monotonic()
         for message in answers(platform, chat.id):
             key = f"{platform.name} {message.id}"
-            if key in self._denied or "echo made" in message.text:
+            if "echo made" in message.text or now - self._denied_s.get(key, -AGAIN_S) < AGAIN_S:
                 continue
             if "Deny" in message.buttons:
-                self._denied.add(key)
+                self._denied_s[key] = now
                 await platform.press(message, "Deny")
-            elif found := _DENY.search(message.text):
-                self._denied.add(key)
+            elif (found := _DENY.search(message.text)) and found[1] in self._open():
+                self._denied_s[key] = now
                 place = chat.id if chat.is_group else ""
                 await platform.say(f"/deny {found[1]}", chat=place, mention=chat.is_group)
+
+    def _open(self) -> set[str]:
+        """Return the ids of open questions."""
+        text = self._open_file.read_text() if self._open_file.exists() else "[]"
+        return {question["id"] for question in json.loads(text) if question["allowed"] is None}
 
 
 def _refusals(chat: Chat) -> int:

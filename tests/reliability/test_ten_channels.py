@@ -37,6 +37,7 @@ for _plugin in NEEDED:
 LIMIT_S = 60.0
 SETTLE_LIMIT_S = 120.0
 SHOWN_CHARS = 3_000
+REPORTED_CHARS = 10_000
 STORY_LINES = 700
 """A story has at least three pieces on most platforms."""
 SHARED = frozenset({"nanobot-core", "pydantic"})
@@ -112,8 +113,12 @@ async def play(home: Path, kills: int, life_s: float, pause_s: float) -> None:
                     async with GatewayProcess(home):
                         await all_running(home, FOUND)
                         await asyncio.sleep(rng.uniform(life_s / 2, life_s))
-            async with GatewayProcess(home):
-                await all_settled(chats)
+            async with GatewayProcess(home) as gateway:
+                try:
+                    await all_settled(chats)
+                except AssertionError as error:
+                    error.add_note((await gateway.reported())[-REPORTED_CHARS:])
+                    raise
         said, doubled = Counter[str](), Counter[str]()
         for chat in chats:
             said[chat.platform.name] += len(chat.said) + len(chat.voices) + len(chat.commands)

@@ -164,7 +164,7 @@ class LocalEmail(StandIn):
 
     def busy(self, seconds: float, times: int = 1) -> None:
         line = f"451 4.3.0 try again in {seconds:g} seconds"
-        self.mail.refusals.extend([("DATA", line)] * times)
+        self.mail.refusals[:] = [("DATA", line)] * times
 
     def block(self, chat: str, *, blocked: bool = True) -> None:
         address = chat.partition(":")[0]
