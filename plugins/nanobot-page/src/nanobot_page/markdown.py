@@ -1,4 +1,7 @@
-"""Markdown of models to HTML that can do nothing but be read. Everything here blocks."""
+"""Markdown of models to HTML that can do nothing but be read. Everything here blocks.
+
+A gateway that nobody has written to has not imported the libraries.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
-import nh3
-from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
     from markdown_it.renderer import RendererHTML
     from markdown_it.token import Token
     from markdown_it.utils import EnvType, OptionsDict
+    from nh3 import Cleaner
 
 MAX_CHARS: Final = 200_000
 """Longer texts are shown as they are."""
@@ -77,6 +80,8 @@ def _clean(rendered: str) -> Markup:
 
 @cache
 def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
     parser = MarkdownIt("commonmark", {"html": False, "highlight": _highlighted, "maxNesting": 20})
     parser.enable(["table", "strikethrough"])
     parser.add_render_rule("image", _image)
@@ -86,8 +91,10 @@ def _parser() -> MarkdownIt:
 
 
 @cache
-def _cleaner() -> nh3.Cleaner:
-    return nh3.Cleaner(
+def _cleaner() -> Cleaner:
+    from nh3 import Cleaner
+
+    return Cleaner(
         tags={*_INLINE_TAGS, *_TABLE_TAGS, *_BLOCK_TAGS, *_HEADING_TAGS},
         attributes={
             "a": {"href", "title"},

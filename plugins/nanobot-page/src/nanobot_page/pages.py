@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from nanobot_page.access import TOKEN_FIELD, Login
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from starlette.requests import Request
 
     from nanobot_core import PluginContext
@@ -39,15 +40,21 @@ class Pages:
             digest.update(f"{name} {len(content)}\n".encode())
             digest.update(content)
         self.base: str = f"/static/{digest.hexdigest()[:16]}"
-        self._environment = Environment(
+
+    @cached_property
+    def _environment(self) -> Environment:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+        environment = Environment(
             loader=FileSystemLoader(_FOLDER / "templates"),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.globals["static"] = lambda name: f"{self.base}/{name}"
-        self._environment.filters["visible"] = visible
+        environment.globals["static"] = lambda name: f"{self.base}/{name}"
+        environment.filters["visible"] = visible
+        return environment
 
     def html(self, template: str, **values: object) -> str:
         """Return a template with its values."""
