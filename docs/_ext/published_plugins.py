@@ -45,6 +45,9 @@ def _entry(folder: Path) -> dict[str, Any]:
         "capabilities": sorted({each for manifest in manifests for each in manifest.capabilities}),
         "core": core.partition("]")[2] or core,
         "sections": sorted({*named, *sections}),
+        "commands": sorted(
+            item.name for item in declared if item.kind == "cli" and not item.detail.get("parent")
+        ),
     }
 
 

@@ -6,9 +6,9 @@ No agent and no plugin is started; of plugins only the settings models are impor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from nanobot_core.config.sections import unknown_sections
+from nanobot_core.config.sections import has_values, unknown_sections
 from nanobot_core.config.validation import in_order, nearest_key, validate_section
 from nanobot_core.errors import ConfigInvalid, PluginError
 from nanobot_core.plugins.published import Published
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from nanobot_core.errors import ConfigProblem
     from nanobot_core.plugins.catalogue import Catalogue
     from nanobot_core.plugins.manifest import Manifest
+
+_APPLIED_BY_PLUGINS: Final = ("budgets",)
+"""Sections of the core that plugins give an effect."""
 
 
 def find_problems(loaded: LoadedConfig, catalogue: Catalogue) -> list[ConfigProblem]:
@@ -32,6 +35,8 @@ def find_problems(loaded: LoadedConfig, catalogue: Catalogue) -> list[ConfigProb
             *loaded.findings,
             *_section_problems(loaded, catalogue),
             *section_names(loaded, catalogue),
+            *_missing_plugins(loaded, catalogue),
+            *_idle_sections(loaded, catalogue),
             *_provider_problems(loaded, catalogue),
             *_preset_problems(loaded, catalogue),
             *_owner_problems(loaded),
@@ -95,6 +100,41 @@ def _section_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[Co
             except PluginError as error:
                 yield loaded.problem(path, f"cannot be checked: {error}", remedy=error.remedy)
             yield from warnings
+
+
+def _missing_plugins(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    """Yield an error for each required plugin that is not installed, and a warning for others."""
+    plugins = loaded.settings.plugins
+    for selection in catalogue.missing:
+        plugin_id = selection.plugin.id
+        is_required = plugin_id in plugins.required
+        key = "required" if is_required else "enabled"
+        yield loaded.problem(
+            f"plugins.{key}[{getattr(plugins, key).index(plugin_id)}]",
+            "expected the id of an installed plugin",
+            found=plugin_id,
+            remedy=selection.condition.remedy,
+            level="error" if is_required else "warning",
+        )
+
+
+def _idle_sections(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    """Yield a warning for each section of the core that needs a plugin, and none applies it."""
+    published = Published.load(loaded.home / "cache").sections
+    applied = {
+        path
+        for plugin in catalogue.enabled()
+        if plugin.manifest is not None
+        for path in section_models(plugin.manifest)
+    }
+    for section in _APPLIED_BY_PLUGINS:
+        if section not in applied and has_values(loaded.value_at(section)):
+            yield loaded.problem(
+                section,
+                "no enabled plugin applies this section, so it has no effect",
+                remedy=f"run nanobot plugins add {published[section]}, or enable its plugin",
+                level="warning",
+            )
 
 
 def _provider_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:

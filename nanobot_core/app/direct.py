@@ -40,11 +40,13 @@ class DirectClient:
 
     Attributes:
         sessions: the sessions.
+        turns: turns under way.
     """
 
     def __init__(self, pipeline: Callable[[], TurnPipeline], models: ConfiguredModels) -> None:
         self._pipeline = pipeline
         self._models = models
+        self.turns: int = 0
         self.sessions: Histories = Histories(pipeline)
 
     async def take_turn(
@@ -59,7 +61,11 @@ class DirectClient:
             is_control=pipeline.commands.is_control(turn.text),
         )
         request = replace(request, message=message, model=turn.model, on_event=on_event)
-        outcome = await pipeline.process(request)
+        self.turns += 1
+        try:
+            outcome = await pipeline.process(request)
+        finally:
+            self.turns -= 1
         if message.is_control:  # the pipeline answers it without events
             await on_event(outcome)
         return outcome

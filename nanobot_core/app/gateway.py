@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from nanobot_core.clock import Clock
     from nanobot_core.config.loading import LoadedConfig
     from nanobot_core.contracts.bus import Bus
+    from nanobot_core.contracts.operation import OpenQuestion
     from nanobot_core.contracts.service import AsgiApp, RunStatus
     from nanobot_core.turns.assigned import Standing
 
@@ -135,14 +136,16 @@ class Gateway:
 
     async def status(self) -> GatewayStatus:
         """Return the state of the gateway."""
+        refusing = self.bot.plugins.refusing("admit_message")
         return GatewayStatus(
             version=__version__,
             pid=os.getpid(),
             started_at=self.started_at,
-            ready=self.ready.is_set(),
+            ready=self.ready.is_set() and not refusing,
+            refusing=refusing,
             running=(*self.channels.statuses(), *self.services.statuses()),
             depth=await self.bus.depth(),
-            turns=len(self.turns),
+            turns=len(self.turns) + self.client.turns,
             totals=self.totals.so_far,
             plugins_in_trouble=tuple(
                 (report.id, f"{report.state}: {report.reason}")
@@ -228,6 +231,10 @@ class Gateway:
         for key in sessions:
             await self.approvals.close(key)
         return is_stopped
+
+    def questions(self) -> Sequence[OpenQuestion]:
+        """Return the tool calls that wait for an approval, the oldest first."""
+        return self.approvals.questions()
 
     async def resolve_approval(self, approval_id: str, *, allowed: bool, by: str) -> bool:
         """Answer a question about a tool call."""

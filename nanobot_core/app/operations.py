@@ -53,7 +53,7 @@ class GatewayOperations:
 
     def questions(self) -> Sequence[OpenQuestion]:
         """Return the tool calls that wait for an approval, the oldest first."""
-        return self._gateway.approvals.questions()
+        return self._gateway.questions()
 
     async def answer_question(self, question_id: str, *, allowed: bool, by: str) -> bool:
         """Answer a question; False if it is not open any more."""

@@ -180,7 +180,7 @@ def _lock(loaded: LoadedConfig) -> Iterator[Finding]:
 
 
 async def _failed(home: Path) -> list[Finding]:
-    """Report the channels and services of a running gateway that have failed."""
+    """Report the channels and services of a running gateway that do not run."""
     from nanobot_core.app.client import ControlClient
     from nanobot_core.app.wire import ControlError, from_json
     from nanobot_core.contracts.service import GatewayStatus
@@ -196,7 +196,7 @@ async def _failed(home: Path) -> list[Finding]:
     return [
         Finding(item.plugin, f"{item.kind} {item.name}", "error", item.last_error or "", remedy)
         for item in status.running
-        if item.state == "failed"
+        if item.state == "failed" or (item.kind == "service" and item.state == "waiting")
     ]
 
 
@@ -206,11 +206,23 @@ def _provider(agent: Nanobot) -> Finding:
     except NoProvider as error:
         return Finding("core", "model", "error", str(error))
     if match.row.spec.demo:
-        message = f"no model is configured, so '{match.row.spec.name}' answers"
-        return Finding("core", "model", "warning", message, "run nanobot onboard")
+        return _demo(agent, match.row.spec.name)
     if match.row.spec.login:
         return _signed_in(match)
     return Finding("core", "model", "ok", f"{match.model} by {match.row.spec.name}")
+
+
+def _demo(agent: Nanobot, name: str) -> Finding:
+    model = agent.loaded.settings.agents.defaults.model
+    if model and model != name:
+        message = f"agents.defaults.provider is '{name}', so model '{model}' is not used"
+        remedy = "remove agents.defaults.provider, or set the provider of the model"
+    elif any(not row.spec.demo for row in agent.models.rows()):
+        message, remedy = f"no model is configured, so '{name}' answers", "run nanobot onboard"
+    else:
+        message = f"no model provider is installed, so '{name}' answers"
+        remedy = "install one, such as nanobot-openai, then run nanobot onboard"
+    return Finding("core", "model", "warning", message, remedy)
 
 
 def _signed_in(match: ProviderMatch) -> Finding:

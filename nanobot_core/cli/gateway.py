@@ -145,7 +145,7 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
             "version": found.version,
             "process": found.pid,
             "started": _local(found.started_at),
-            "state": "ready" if found.ready else "starting or stopping",
+            "state": found.state,
             "turns": {"now": found.turns, "ended": totals.turns, "failed": totals.failed_turns},
             "time": {"s per turn": f"{mean_s:.1f}", "s at most": f"{totals.slowest_turn_s:.1f}"},
             "tools": {"calls": totals.tool_calls, "failed": totals.failed_tool_calls},
@@ -248,11 +248,12 @@ def restart(ctx: typer.Context) -> None:
 
 
 async def _restart(client: ControlClient, limit_s: float) -> None:
-    from nanobot_core.app.wire import ControlError
+    from nanobot_core.app.wire import ControlError, from_json
+    from nanobot_core.contracts.service import GatewayStatus
 
     async def start_of() -> object:
-        found = await client.call("status")
-        return found["started_at"] if isinstance(found, dict) and found["ready"] else None
+        found = from_json(GatewayStatus, await client.call("status"))
+        return found.started_at if found.ready or found.refusing else None
 
     before = await start_of()
     with _watched(client.pid) as has_ended:

@@ -103,13 +103,17 @@ class LazyGroup(TyperGroup):
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
         """Return the command that `args` begin with; for a near miss the error names it."""
+        from nanobot_core.plugins.published import Published
         from nanobot_core.text import nearest
 
         name = args[0]
         known = self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             close = " or ".join(f"'{word}'" for word in nearest(name, known))
-            ctx.fail(f"no such command '{name}'" + (f", did you mean {close}?" if close else ""))
+            hint = f", did you mean {close}?" if close else ""
+            if ctx.parent is None and (package := Published.load().with_command(name)):
+                hint = f"; it comes with {package}: run nanobot plugins add {package}"
+            ctx.fail(f"no such command '{name}'{hint}")
         return super().resolve_command(ctx, args)
 
     @contextmanager

@@ -90,11 +90,12 @@ def onboard(
         return
     agent = open_agent(_existing(options), lenient=True)
     rows = {row.spec.name: row for row in agent.models.rows()}
+    has_provider = any(not row.spec.demo for row in rows.values())
     may_ask = sys.stdin.isatty() and not yes
     named = _known(provider, rows) if provider else None
     is_settled = api_base or (named is not None and not named.spec.is_local) or (provider and model)
     servers = {} if no_probe or is_settled else _find_servers(options, provider)
-    if provider is None and may_ask and rows:
+    if provider is None and may_ask and has_provider:
         provider = _ask_provider(agent, rows, servers)
     row = _known(provider, rows) if provider else None
     served = servers[provider].models if provider in servers else ()
@@ -116,12 +117,14 @@ def onboard(
     made = sync_templates(Folder(agent.loaded.workspace))
     _show_result(agent, path, made)
     _show_checks(options)
-    _show_next(row)
+    _show_next(row, has_provider=has_provider)
 
 
-def _show_next(row: ProviderRow | None) -> None:
+def _show_next(row: ProviderRow | None, *, has_provider: bool) -> None:
     if row is not None and row.spec.login and row.lacks:
         typer.echo(f"\nFirst sign in: {login_command(row.spec.name)}")
+    if not has_provider:
+        typer.echo("\nFor a model, install a provider such as nanobot-openai and run this again.")
     typer.echo('\nNext: nanobot agent -m "Hello", or nanobot doctor when something is wrong.')
 
 

@@ -46,6 +46,8 @@ def _trigger(item: Declaration, settings: Settings) -> str:
             section = settings.section(f"channels.{name}") or {}
             if section.get("enabled") is True:
                 return f"channels.{name}.enabled is true: starts with the gateway"
+            if section.get("enabled") is not False and item.detail.get("owner_id"):
+                return f"channel '{name}' needs no section: starts with the gateway"
             return f"channel '{name}' is off; set channels.{name}.enabled to true"
         case "providers":
             return f"starts when a model resolves to provider '{name}'"

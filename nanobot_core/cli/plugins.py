@@ -452,14 +452,22 @@ async def _start_all(options: Options) -> list[PluginReport]:
 
 
 def _selection(catalogue: Catalogue, plugin_id: str) -> Selection:
+    from nanobot_core.plugins.published import Published
     from nanobot_core.text import nearest
 
     selection = catalogue.selections.get(plugin_id)
-    if selection is None:
-        close = nearest(plugin_id, catalogue.selections, limit=1)
-        hint = f"did you mean '{close[0]}'?" if close else "see nanobot plugins list"
-        raise NanobotError(f"plugin '{plugin_id}' is not installed; {hint}")
-    return selection
+    if selection is not None:
+        return selection
+    of_distribution = plugin_id.removeprefix("nanobot-")
+    if of_distribution in catalogue.selections:
+        raise NanobotError(f"'{plugin_id}' is a package; the id of its plugin is {of_distribution}")
+    if package := Published.load().distribution_of(of_distribution):
+        hint = f"run nanobot plugins add {package}"
+    elif close := nearest(plugin_id, catalogue.selections, limit=1):
+        hint = f"did you mean '{close[0]}'?"
+    else:
+        hint = "see nanobot plugins list"
+    raise NanobotError(f"plugin '{plugin_id}' is not installed; {hint}")
 
 
 def _move(options: Options, plugin_id: str, *, source: str, target: str) -> bool:

@@ -65,11 +65,10 @@ def _gateway(home: Path) -> str:
         found = from_json(GatewayStatus, run_async(client.call("status")))
     except ControlError as error:
         return f"running, but it does not answer: {error}"
-    state = "ready" if found.ready else "starting or stopping"
     channels = [item.name for item in found.running if item.kind == "channel"]
     names = f", channels: {', '.join(channels)}" if channels else ""
     ended = f"{found.totals.turns} ended, {found.totals.failed_turns} of them failed"
-    return f"{state}, process {found.pid}, {found.turns} turns running, {ended}{names}"
+    return f"{found.state}, process {found.pid}, {found.turns} turns running, {ended}{names}"
 
 
 def _problems(agent: Nanobot) -> Iterator[str]:

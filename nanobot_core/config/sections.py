@@ -89,6 +89,13 @@ def _foreign_sections(loaded: LoadedConfig) -> Iterator[tuple[KeyPath, list[str]
 
 def _is_active(section: JsonValue) -> bool:
     """Whether a section is used: the original writes all its sections, empty or disabled."""
-    if not isinstance(section, dict) or section.get("enabled") is False:
+    return not (isinstance(section, dict) and section.get("enabled") is False) and has_values(
+        section
+    )
+
+
+def has_values(section: JsonValue) -> bool:
+    """Return whether a section has a key with a value."""
+    if not isinstance(section, dict):
         return False
     return any(value for _, value in walk(section) if not isinstance(value, dict | list))

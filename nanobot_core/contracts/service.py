@@ -166,6 +166,7 @@ class GatewayStatus:
         turns: turns under way.
         totals: what was done since the start.
         plugins_in_trouble: id and reason of plugins that do not work as they should.
+        refusing: ids of plugins that do not run, so that every message from a channel is refused.
     """
 
     version: str
@@ -177,6 +178,14 @@ class GatewayStatus:
     turns: int
     totals: GatewayTotals = field(default_factory=GatewayTotals)
     plugins_in_trouble: tuple[tuple[str, str], ...] = ()
+    refusing: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """In words: whether it works, and why not."""
+        if self.refusing:
+            return f"refuses every message, because of {', '.join(self.refusing)}"
+        return "ready" if self.ready else "starting or stopping"
 
 
 class GatewayAccess(Protocol):

@@ -287,8 +287,11 @@ def _first_lack(known: Mapping[str, Selection], able: Collection[str]) -> Select
 def _install_remedy(plugin_id: str, here: Collection[str]) -> str:
     close = nearest(plugin_id, here, limit=1)
     known = Published.load().distribution_of(plugin_id)
-    install = f"run nanobot plugins add {known}" if known else f"pip install nanobot-{plugin_id}"
-    return f"did you mean '{close[0]}'? else {install}" if close else install
+    # A name that only follows from an id may belong to anyone.
+    install = f"run nanobot plugins add {known}" if known else "install the package that has it"
+    if not close:
+        return install
+    return f"did you mean '{close[0]}'? else {install}" if known else f"did you mean '{close[0]}'?"
 
 
 class Catalogue:

@@ -275,6 +275,11 @@ class PluginHost:
             for declaration in active.manifest.of_kind(kind):
                 yield active.id, declaration
 
+    def refusing(self, hook: str) -> tuple[str, ...]:
+        """Return the ids of plugins because of which a gate refuses everything."""
+        closed = self.table.closed_plugins().values()
+        return tuple(plugin.id for plugin in closed if hook in dict(plugin.implementations()))
+
     def reports(self) -> list[PluginReport]:
         """Return the condition of every plugin, by id."""
         registered, stats = self.table.registered, self.table.hook_stats

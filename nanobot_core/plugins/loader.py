@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
+from traceback import extract_tb
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -151,7 +152,7 @@ def _explain(module_name: str, name: str, error: BaseException) -> tuple[str, st
     if isinstance(error, ModuleNotFoundError) and error.name:
         missing = error.name.partition(".")[0]
         if missing != package:
-            return f"module '{missing}' is not installed", f"pip install {missing}"
+            return f"module '{missing}' is not installed", "install the package that has it"
         return f"module '{error.name}' does not exist", "reinstall it or fix its entry point"
     if isinstance(error, AttributeError) and name:
         return f"module '{module_name}' has no '{name}'", "fix its entry point or dotted name"
@@ -159,7 +160,9 @@ def _explain(module_name: str, name: str, error: BaseException) -> tuple[str, st
         return f"syntax error in {error.filename}:{error.lineno}: {error.msg}", "fix the file"
     if isinstance(error, SystemExit):
         return f"importing '{module_name}' called sys.exit({error.code!r})", "remove that call"
-    return f"importing '{module_name}' raised {type(error).__name__}: {error}", "see the log"
+    place = extract_tb(error.__traceback__)[-1]
+    reason = f"importing '{module_name}' raised {type(error).__name__}: {error}"
+    return reason, f"see {place.filename}:{place.lineno}"
 
 
 def packages_of(plugin: InstalledPlugin) -> frozenset[str]:

@@ -74,6 +74,11 @@ class Published:
         """Return the distribution that contains a plugin, or an empty string."""
         return next((name for name, entry in self.plugins.items() if plugin_id in entry["ids"]), "")
 
+    def with_command(self, name: str) -> str:
+        """Return the distribution that adds a command to ``nanobot``, or an empty string."""
+        found = (each for each, entry in self.plugins.items() if name in entry.get("commands", ()))
+        return next(found, "")
+
     def block_of(self, distribution: str, version: str) -> str:
         """Return why a version is blocked, or an empty string."""
         for block in self._items("blocked"):

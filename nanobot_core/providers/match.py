@@ -193,7 +193,7 @@ class _Search:
             remedy = f"set providers.{spec.name}." + (
                 f"api_key{variable}" if spec.needs_key else "api_base"
             )
-        elif self.rows:
+        elif any(not row.spec.demo for row in self.rows.values()):
             remedy = "set the key of a provider (nanobot onboard), such as providers.openai.api_key"
         else:
             remedy = "install a provider: pip install 'nanobot-core[standard]'"

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from nanobot_core._version import __version__
+from nanobot_core.contracts.operation import OpenQuestion
 from nanobot_core.contracts.plugin import CommandCall, SlashCommand
 from nanobot_core.errors import (
     FOREIGN_ERRORS,
@@ -55,6 +56,9 @@ class Controls(Protocol):
 
     async def stop_turn(self, session_key: str) -> bool:
         """Stop the turn of a session; False if none is running."""
+
+    def questions(self) -> Sequence[OpenQuestion]:
+        """Return the tool calls that wait for an approval, the oldest first."""
 
     async def resolve_approval(self, approval_id: str, *, allowed: bool, by: str) -> bool:
         """Answer a question about a tool call; False if it is not open."""
@@ -220,7 +224,9 @@ class Commands:
 
     async def _resolve(self, call: CommandCall, session: Session) -> str:
         if not call.text:
-            return f"Name the request: /{call.name} ID"
+            asked = self._gateway().questions()
+            lines = [f"- {one.id} in {one.session_key}: {one.question}" for one in asked]
+            return "\n".join([f"Name the request: /{call.name} ID", *(lines or ["None is open."])])
         allowed = call.name == "approve"
         found = await self._gateway().resolve_approval(
             call.text, allowed=allowed, by=call.turn.sender_id

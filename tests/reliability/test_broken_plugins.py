@@ -216,7 +216,7 @@ async def test_one_that_is_named_and_not_installed_is_named_with_the_line_that_i
     async with start(plugins__enabled=["teapot"]) as app:
         await assert_others_go_on(app)
 
-        assert report(app, "teapot").remedy == "pip install nanobot-teapot"
+        assert report(app, "teapot").remedy == "install the package that has it"
 
 
 async def test_one_that_fails_to_stop_does_not_hold_up_the_end(site: Path, start: Start) -> None:
@@ -287,7 +287,7 @@ def test_the_command_line_names_the_guilty_ones(site: Path, tmp_path: Path) -> N
         "unread: plugin: incompatible: its manifest cannot be used",
         "elsewhere: plugin: incompatible: it needs no-such-thing, which is not installed",
         "teapot: plugin: not-installed",
-        "pip install nanobot-teapot",
+        "install the package that has it",
     ):
         assert line in examined
 

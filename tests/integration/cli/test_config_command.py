@@ -60,6 +60,24 @@ def test_a_secret_of_one_letter_does_not_blot_out_the_findings(bare: CommandLine
     assert "expected an integer" in told
 
 
+def test_the_check_reports_plugins_that_are_not_installed(bare: CommandLine) -> None:
+    bare.configure("plugins: {policy: listed, enabled: [teapot], required: [samovar]}\n")
+
+    reported = bare("config", "check", code=1).stderr
+
+    assert "Warning" in reported.partition("plugins.enabled[0]: expected the id of an")[0]
+    assert "plugins.required[0]: expected the id of an installed plugin, found samovar" in reported
+
+
+def test_the_check_reports_a_budget_that_no_plugin_keeps(bare: CommandLine) -> None:
+    bare.configure("plugins: {policy: listed}\nbudgets: {day: {usd: 1}}\n")
+
+    reported = bare("config", "check").stderr
+
+    assert "budgets: no enabled plugin applies this section" in reported
+    assert "run nanobot plugins add nanobot-usage" in reported
+
+
 def test_get_gives_defaults_too(bare: CommandLine) -> None:
     assert bare("config", "get", "agents.defaults.max_tool_iterations").stdout == "200\n"
     assert bare("config", "get", "agents.defaults.streaming").stdout == "true\n"

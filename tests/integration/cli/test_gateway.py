@@ -82,6 +82,22 @@ def test_status_and_stop(nanobot: CommandLine) -> None:
         assert process.wait(LIMIT_S) == 0
 
 
+def test_a_gateway_that_refuses_every_message_is_not_ready(
+    nanobot: CommandLine, tmp_path: Path
+) -> None:
+    plugin = tmp_path / "broken.py"
+    plugin.write_text("import no_such_thing\n")
+    enabled = CONFIG.replace("[scripted, extras]", f"[scripted, broken], local: [{plugin}]")
+    with running(nanobot, config=enabled):
+        found = json.loads(nanobot("gateway", "status", "--json").stdout)
+        assert (found["ready"], found["refusing"]) == (False, ["broken"])
+        reported = "refuses every message, because of broken"
+        assert reported in nanobot("gateway", "status").stdout
+        assert reported in nanobot("status").stdout
+
+        nanobot("gateway", "restart")
+
+
 def test_stop_waits_for_the_end_of_the_process(nanobot: CommandLine, tmp_path: Path) -> None:
     """The lock was free before the process had ended, and so was the command."""
     gate = tmp_path / "gate"

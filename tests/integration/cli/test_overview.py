@@ -59,7 +59,7 @@ def test_the_status_without_a_configuration_says_what_to_do(nanobot: CommandLine
 def test_the_status_tells_of_plugins_that_are_not_there(nanobot: CommandLine) -> None:
     nanobot.configure(CONFIG.replace("extras]", "extras, absent]"))
 
-    assert "pip install nanobot-absent" in nanobot("status").stdout
+    assert "absent: the configuration names it and it is not installed" in nanobot("status").stdout
 
 
 @pytest.mark.parametrize(

@@ -34,21 +34,47 @@ def test_list_shows_each_plugin_and_imports_none(packages: Packages) -> None:
     assert packages.imported() == set()
 
 
-def test_list_without_any_plugin_says_what_to_install(
-    bare: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def alone(bare: CommandLine) -> CommandLine:
     """Whatever is installed here is hidden from the command."""
     program = (
         "import sys; from nanobot_core.plugins import catalogue; "
         "catalogue.load_installed = lambda folder: (); "
+        "from nanobot_core.cli import group; group.plugin_entries = lambda parent: (); "
         "from nanobot_core.cli import main; main()"
     )
-    alone = CommandLine(bare.home, bare.environ, (bare.command[0], "-c", program))
+    return CommandLine(bare.home, bare.environ, (bare.command[0], "-c", program))
 
+
+def test_list_without_any_plugin_says_what_to_install(alone: CommandLine) -> None:
     done = alone("plugins", "list")
 
     assert "python3 -m pip install 'nanobot-core[standard]'" in done.stderr
     assert done.stdout == ""
+
+
+def test_a_command_of_a_published_plugin_names_its_package(alone: CommandLine) -> None:
+    reported = alone("web", code=2).stderr
+
+    assert "no such command 'web'; it comes with nanobot-page" in " ".join(reported.split())
+
+
+def test_a_published_plugin_is_named_with_the_line_that_installs_it(alone: CommandLine) -> None:
+    reported = alone("plugins", "why", "telegram", code=1).stderr
+
+    assert "run nanobot plugins add nanobot-telegram" in " ".join(reported.split())
+
+
+def test_onboard_without_a_model_provider_says_so(alone: CommandLine) -> None:
+    assert "For a model, install a provider" in alone("onboard", "--yes").stdout
+
+
+def test_the_id_of_a_plugin_is_not_the_name_of_its_package(packages: Packages) -> None:
+    packages.add("alpha")
+
+    reported = packages.nanobot("plugins", "why", "nanobot-alpha", code=1).stderr
+
+    assert "the id of its plugin is alpha" in " ".join(reported.split())
 
 
 def test_what_is_named_and_missing_comes_with_the_line_that_brings_it(packages: Packages) -> None:
@@ -59,8 +85,8 @@ def test_what_is_named_and_missing_comes_with_the_line_that_brings_it(packages: 
     why = json.loads(packages.nanobot("plugins", "why", "teapot", "--json").stdout)
 
     assert "teapot\tnot-installed" in listed.stdout
-    assert "pip install nanobot-teapot" in listed.stderr
-    assert (why["runs"], why["remedy"]) == (False, "pip install nanobot-teapot")
+    assert "install the package that has it" in listed.stderr
+    assert (why["runs"], why["remedy"]) == (False, "install the package that has it")
 
 
 @pytest.mark.promise(27)

@@ -98,6 +98,9 @@ async def test_only_the_owners_word_counts_and_only_once(tmp_path: Path) -> None
             question = await platform.shows("Run note?")
             await platform.say(f"/approve {id_of(question)}", sender="8")
             await platform.shows("/approve is for the owner only.")
+            await platform.say("/approve", chat="2")
+            listed = await platform.shows("Name the request", chat="2")
+            assert f"- {id_of(question)} in " in listed["text"]
             await platform.say("/approve nothing", chat="2")
             await platform.shows("There is no pending request nothing", chat="2")
             assert notes(tmp_path) == []

@@ -310,7 +310,7 @@ def test_a_plugin_that_cannot_be_examined_is_out_and_so_is_what_requires_it(
 
     broken = catalogue.selections["broken"]
     assert (broken.enabled, broken.condition.state) == (False, "failed")
-    assert broken.condition.remedy == "pip install no_such_thing"
+    assert broken.condition.remedy == "install the package that has it"
     assert "no_such_thing" in catalogue.selections["needy"].condition.reason
     assert [plugin.id for plugin in catalogue.enabled()] == ["free"]
 

@@ -23,16 +23,26 @@ def plugin(target: str = OBJECT) -> InstalledPlugin:
 
 
 FAULTS = [
-    ("import no_such_thing", OBJECT, "module 'no_such_thing' is not installed", "pip install"),
-    ("import no_such_thing.inner", OBJECT, "module 'no_such_thing' is not installed", "pip"),
+    (
+        "import no_such_thing",
+        OBJECT,
+        "module 'no_such_thing' is not installed",
+        "install the package",
+    ),
+    (
+        "import no_such_thing.inner",
+        OBJECT,
+        "module 'no_such_thing' is not installed",
+        "install the package",
+    ),
     ("import acme_code.inner", OBJECT, "module 'acme_code.inner' does not exist", "reinstall"),
     ("", "acme_gone.plugin", "module 'acme_gone' does not exist", "reinstall"),
     ("def broken(:", OBJECT, "syntax error in ", "fix the file"),
     ("", f"{OBJECT}:Missing", f"module '{OBJECT}' has no 'Missing'", "fix its entry point"),
     ("import sys; sys.exit(3)", OBJECT, f"importing '{OBJECT}' called sys.exit(3)", "remove"),
-    ("raise KeyboardInterrupt", OBJECT, "raised KeyboardInterrupt", "see the log"),
-    ("1 / 0", OBJECT, "raised ZeroDivisionError: division by zero", "see the log"),
-    ("x = None.y", OBJECT, "raised AttributeError", "see the log"),
+    ("raise KeyboardInterrupt", OBJECT, "raised KeyboardInterrupt", "plugin.py:1"),
+    ("1 / 0", OBJECT, "raised ZeroDivisionError: division by zero", "plugin.py:1"),
+    ("x = None.y", OBJECT, "raised AttributeError", "plugin.py:1"),
     (
         "class Plugin:\n    def __init__(self):\n        raise ValueError('no')",
         f"{OBJECT}:Plugin",

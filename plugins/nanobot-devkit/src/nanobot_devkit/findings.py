@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from packaging.utils import canonicalize_name
 from nanobot_core import __version__
 from nanobot_core.testing import Finding, description_findings
 from nanobot_devkit.compat import ParsedCode
-from nanobot_devkit.faults import place_of_import
 from nanobot_devkit.location import PluginLocation
 from nanobot_devkit.release import compatible_range, select_releases
 from nanobot_devkit.wheel import read_folder
@@ -36,8 +34,7 @@ def check_plugin(plugin: PluginLocation) -> list[Finding]:
             *_requirement(plugin.distribution),
             *_readme(plugin.distribution, plugin.project),
         ]
-    described = [_with_place(each, plugin) for each in description_findings(plugin.target)]
-    return [*package, *_code(plugin), *described]
+    return [*package, *_code(plugin), *description_findings(plugin.target)]
 
 
 def _code(plugin: PluginLocation) -> Iterator[Finding]:
@@ -47,15 +44,6 @@ def _code(plugin: PluginLocation) -> Iterator[Finding]:
         # What does not parse is reported with the import.
         if each.rule != "syntax":
             yield Finding(each.rule, f"{each.place}: {each.message}", each.remedy)
-
-
-def _with_place(finding: Finding, plugin: PluginLocation) -> Finding:
-    """Return a finding that says where an import fails."""
-    if finding.remedy != "see the log":
-        return finding
-    paths = [] if plugin.distribution is None else [str(plugin.code.parent)]
-    place = place_of_import(plugin.module, paths, plugin.code)
-    return replace(finding, remedy=f"see {place}") if place else finding
 
 
 def _requirement(distribution: Distribution) -> Iterator[Finding]:
