@@ -381,7 +381,7 @@ def enable(ctx: typer.Context, plugin_id: PluginId) -> None:
     news = catalogue.consents.news_of(plugin)
     agree(loaded.home, [plugin])
     changed = _move(options_of(ctx), plugin_id, source="plugins.disabled", target="plugins.enabled")
-    word = "is enabled" if changed else "was enabled already"
+    word = "is enabled" if changed or news else "was enabled already"
     reaches = ", ".join(plugin.manifest.capabilities if plugin.manifest else ())
     unknown = "not known" if plugin.manifest is None else "nothing that it declares"
     _say(f"{plugin_id} {word}; it reaches: {reaches or unknown}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Protocol
 
 import httpx
@@ -41,12 +42,20 @@ class HostNotDeclared(PluginRejected):
 
     def __init__(self, plugin: str, host: str) -> None:
         self.host: str = host
+        remedy = "set its address in the settings of the plugin"
+        if not _is_private(host):
+            remedy = f"its author should add '{host}' to PluginFacts.hosts, or its owner {remedy}"
         super().__init__(
-            plugin,
-            f"it asks for the host '{host}', which its manifest does not declare",
-            f"its author should add '{host}' to PluginFacts.hosts, or the owner its address to "
-            "the settings of the plugin",
+            plugin, f"it asks for the host '{host}', which its manifest does not declare", remedy
         )
+
+
+def _is_private(host: str) -> bool:
+    """Return whether only an owner can name a host, because it is not in the internet."""
+    try:
+        return not ip_address(host.strip("[]")).is_global
+    except ValueError:
+        return host == "localhost"
 
 
 class _DeclaredTransport(httpx.AsyncBaseTransport):

@@ -377,7 +377,7 @@ class PluginHost:
         self.table.leave([active], "quarantine", self._withdraw)
 
     def _warn_of_names(self) -> None:
-        """Log names in the configuration that do not exist; each may be a typing mistake."""
+        """Log plugins that are wanted and left out, and names that do not exist."""
         from loguru import logger
 
         closed, plugins = self.table.closed_plugins(), self.table.settings.plugins
@@ -387,6 +387,11 @@ class PluginHost:
                 logger.warning(
                     "plugin '{}' is not installed; {}", plugin_id, missing.condition.remedy
                 )
+        for plugin_id, selection in self.catalogue.selections.items():
+            why = selection.condition
+            if selection.wanted and why.state == "unconfirmed" and plugin_id not in closed:
+                bound = logger.bind(plugin=plugin_id)
+                bound.warning("plugin left out: {}; {}", why.reason, why.remedy)
         for clash in self.catalogue.contested.values():
             logger.warning("{}: {}; {}", clash.claim, clash.outcome, clash.remedy)
         named = [("plugins.order", hook) for hook in plugins.order]

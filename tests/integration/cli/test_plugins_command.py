@@ -394,13 +394,15 @@ def test_an_upgrade_that_does_more_is_off_until_enable_shows_it_and_agrees(
     status = nanobot("plugins", "status").stdout
     doctor = nanobot("doctor", code=1).stdout
     listed = nanobot("status").stdout
+    left_out = nanobot("sessions", "list").stderr + nanobot("agent", "-m", "hi", code=1).stderr
     again = nanobot("plugins", "enable", "alpha").stdout
 
+    assert "plugin left out: it does more than its owner has agreed to" in left_out
     assert first.strip() == "alpha is enabled; it reaches: reads messages"
     for told in (status, doctor, listed):
         assert IN_THE_OWNERS_NAME in told
     assert "unconfirmed" in status
-    assert f"it reaches: reads messages, {IN_THE_OWNERS_NAME}" in again
+    assert f"alpha is enabled; it reaches: reads messages, {IN_THE_OWNERS_NAME}" in again
     assert f"new since you last agreed: {IN_THE_OWNERS_NAME}" in again
     assert "alpha\tactive" in nanobot("plugins", "status").stdout
 

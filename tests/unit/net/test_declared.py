@@ -37,6 +37,14 @@ async def test_a_host_that_is_not_declared_is_refused_with_what_to_do(tmp_path: 
     assert "add 'evil.example.org' to PluginFacts.hosts" in str(caught.value)
 
 
+async def test_a_host_on_this_machine_is_for_the_owner_to_name(tmp_path: Path) -> None:
+    async with plugin_client(context(tmp_path)) as client:
+        with pytest.raises(HostNotDeclared, match="set its address in the settings") as caught:
+            await client.get("http://127.0.0.1:9/x")
+
+    assert "PluginFacts" not in str(caught.value)
+
+
 async def test_a_declared_host_is_reached(tmp_path: Path, serve: Serve) -> None:
     url = await serve([answer(b"here")])
 
