@@ -91,6 +91,22 @@ def test_the_owner_signs_in_with_the_link_or_the_password(site: Site, browser: B
     context.close()
 
 
+def test_the_link_works_in_the_tab_that_asks_for_it(site: Site, browser: Browser) -> None:
+    link = site.link()
+    for shown in ("#text", "text=used up"):
+        context = browser.new_context()
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.goto(site.url)
+        page.wait_for_url("**/login")
+        page.goto(link)  # changes only the fragment, so that the page is not loaded again
+        page.wait_for_selector(shown)
+        assert "code" not in page.url
+        page.go_back()
+        assert page.url == f"{site.url}/login"
+        context.close()
+
+
 def test_only_the_terminal_gets_a_link(site: Site, cookies: dict[str, str]) -> None:
     with client(site, cookies) as owner:
         page = owner.get("/").text

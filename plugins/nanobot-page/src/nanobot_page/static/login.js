@@ -22,11 +22,16 @@ async function signIn(proof) {
   }
 }
 
-const code = new URLSearchParams(location.hash.slice(1)).get("code");
-if (code) {
+function signInWithCode() {
+  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+  if (!code) return;
   history.replaceState(null, "", "/login");
   signIn({ code });
 }
+
+signInWithCode();
+// A link that is opened while this page is shown changes only the fragment.
+addEventListener("hashchange", signInWithCode);
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById("password-form"));
 form?.addEventListener("submit", (event) => {
   event.preventDefault();
