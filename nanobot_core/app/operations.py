@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nanobot_core.contracts.bus import DeadLetter
     from nanobot_core.contracts.login import LoginPrompt
     from nanobot_core.contracts.operation import InstallPlan, PluginChange
+    from nanobot_core.contracts.provider import ProviderSpec
     from nanobot_core.messages import JsonObject, JsonValue
     from nanobot_core.plugins.catalogue import Catalogue
 
@@ -99,6 +100,10 @@ class GatewayOperations:
             for report in plugins.reports()
             if report.id in plugins.catalogue.selections
         ]
+
+    def providers(self) -> Sequence[ProviderSpec]:
+        """Return the providers of models that enabled plugins give."""
+        return [row.spec for row in self._gateway.bot.models.rows()]
 
     async def change_plugin(self, plugin_id: str, change: PluginChange) -> str:
         """Enable, disable or reload a plugin."""

@@ -13,6 +13,7 @@ from nanobot_core.record import dataclass
 if TYPE_CHECKING:
     from nanobot_core.contracts.bus import DeadLetter
     from nanobot_core.contracts.login import LoginPrompt
+    from nanobot_core.contracts.provider import ProviderSpec
     from nanobot_core.errors import ConfigProblem
 
 
@@ -206,6 +207,9 @@ class Operations(Protocol):
 
     def plugins(self) -> Sequence[PluginEntry]:
         """Return the condition of every plugin."""
+
+    def providers(self) -> Sequence[ProviderSpec]:
+        """Return the providers of models that enabled plugins give."""
 
     async def change_plugin(self, plugin_id: str, change: PluginChange) -> str:
         """Enable, disable or reload a plugin, and return what was done, one line for each change.

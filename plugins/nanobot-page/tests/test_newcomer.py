@@ -46,7 +46,7 @@ def test_one_command_opens_a_page_that_sets_up_a_model(fresh: Site, browser: Bro
     page.get_by_role("link", name="Set up a model").click()
     page.select_option("#provider", "openai")
     page.fill("#key", KEY)
-    page.get_by_role("button", name="Save the key").click()
+    page.get_by_role("button", name="Continue").click()
     expect(page.locator(".note")).to_contain_text("openai is saved")
     assert KEY not in page.content()
     page.fill("#model", "openai/gpt-test")
