@@ -6,7 +6,7 @@ No agent and no plugin is started; of plugins only the settings models are impor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from nanobot_core.config.sections import has_values, unknown_sections
 from nanobot_core.config.validation import in_order, nearest_key, validate_section
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from nanobot_core.errors import ConfigProblem
     from nanobot_core.plugins.catalogue import Catalogue
     from nanobot_core.plugins.manifest import Manifest
-
-_APPLIED_BY_PLUGINS: Final = ("budgets",)
-"""Sections of the core that plugins give an effect."""
 
 
 def find_problems(loaded: LoadedConfig, catalogue: Catalogue) -> list[ConfigProblem]:
@@ -36,7 +33,7 @@ def find_problems(loaded: LoadedConfig, catalogue: Catalogue) -> list[ConfigProb
             *_section_problems(loaded, catalogue),
             *section_names(loaded, catalogue),
             *_missing_plugins(loaded, catalogue),
-            *_idle_sections(loaded, catalogue),
+            *_idle_budgets(loaded, catalogue),
             *_provider_problems(loaded, catalogue),
             *_preset_problems(loaded, catalogue),
             *_owner_problems(loaded),
@@ -118,23 +115,15 @@ def _missing_plugins(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[Con
         )
 
 
-def _idle_sections(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
-    """Yield a warning for each section of the core that needs a plugin, and none applies it."""
-    published = Published.load(loaded.home / "cache").sections
-    applied = {
-        path
-        for plugin in catalogue.enabled()
-        if plugin.manifest is not None
-        for path in section_models(plugin.manifest)
-    }
-    for section in _APPLIED_BY_PLUGINS:
-        if section not in applied and has_values(loaded.value_at(section)):
-            yield loaded.problem(
-                section,
-                "no enabled plugin applies this section, so it has no effect",
-                remedy=f"run nanobot plugins add {published[section]}, or enable its plugin",
-                level="warning",
-            )
+def _idle_budgets(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:
+    """Yield a warning for budgets that no plugin keeps."""
+    manifests = [plugin.manifest for plugin in catalogue.enabled() if plugin.manifest is not None]
+    kept = any("budgets" in section_models(manifest) for manifest in manifests)
+    if has_values(loaded.value_at("budgets")) and not kept:
+        package = Published.load(loaded.home / "cache").sections["budgets"]
+        remedy = f"run nanobot plugins add {package}, or enable its plugin"
+        expected = "no enabled plugin keeps budgets, so this section has no effect"
+        yield loaded.problem("budgets", expected, remedy=remedy, level="warning")
 
 
 def _provider_problems(loaded: LoadedConfig, catalogue: Catalogue) -> Iterator[ConfigProblem]:

@@ -90,8 +90,7 @@ def onboard(
         return
     agent = open_agent(_existing(options), lenient=True)
     rows = {row.spec.name: row for row in agent.models.rows()}
-    has_provider = any(not row.spec.demo for row in rows.values())
-    may_ask = sys.stdin.isatty() and not yes
+    has_provider, may_ask = _has_provider(rows), sys.stdin.isatty() and not yes
     named = _known(provider, rows) if provider else None
     is_settled = api_base or (named is not None and not named.spec.is_local) or (provider and model)
     servers = {} if no_probe or is_settled else _find_servers(options, provider)
@@ -118,6 +117,10 @@ def onboard(
     _show_result(agent, path, made)
     _show_checks(options)
     _show_next(row, has_provider=has_provider)
+
+
+def _has_provider(rows: Mapping[str, ProviderRow]) -> bool:
+    return any(not row.spec.demo for row in rows.values())
 
 
 def _show_next(row: ProviderRow | None, *, has_provider: bool) -> None:

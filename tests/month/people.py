@@ -105,15 +105,24 @@ class People:
             task.cancel()
 
     async def settle(self) -> None:
-        """Wait until people wait for nothing.
+        """Wait until people wait for nothing, and nothing runs that they have stopped.
 
         Raises:
             TimeoutError: Something is not answered; it says what.
         """
         try:
-            await _until(lambda: all(chat.is_settled() for chat in self.chats))
+            await _until(lambda: all(chat.is_settled() for chat in self.chats) and not self._runs())
         except TimeoutError:
-            raise TimeoutError("\n".join(self.findings())) from None
+            runs = f"turns that were stopped and run: {self._runs()}"
+            raise TimeoutError("\n".join([*self.findings(), runs])) from None
+
+    def _runs(self) -> list[int]:
+        """Return the messages that the model is made to think about for ever.
+
+        A turn that was stopped begins again after a kill, if its end was not stored.
+        """
+        asked = self._model.unanswered.items()
+        return [number for number, request in asked if not request.disconnected.is_set()]
 
     async def spend(self) -> None:
         """Spend the budget of the day."""

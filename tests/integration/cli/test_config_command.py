@@ -74,7 +74,7 @@ def test_the_check_reports_a_budget_that_no_plugin_keeps(bare: CommandLine) -> N
 
     reported = bare("config", "check").stderr
 
-    assert "budgets: no enabled plugin applies this section" in reported
+    assert "budgets: no enabled plugin keeps budgets" in reported
     assert "run nanobot plugins add nanobot-usage" in reported
 
 
