@@ -11,9 +11,10 @@ class Price(PluginSettings):
     """US dollars for a million tokens of one kind.
 
     Attributes:
-        input: tokens sent.
-        output: tokens received, thinking included.
-        cached: tokens sent that the service had cached; ``None`` means as `input`.
+        input: US dollars for a million tokens sent.
+        output: US dollars for a million tokens received, thinking included.
+        cached: US dollars for a million tokens sent that the service had cached; ``None`` means as
+            `input`.
     """
 
     input: NonNegativeFloat
