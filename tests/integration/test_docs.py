@@ -134,6 +134,31 @@ def test_a_reader_who_follows_the_page_gets_what_it_shows(page: Path, reader: Re
         reader.follow(step)
 
 
+@pytest.mark.parametrize("name", ["hooks", "settings", "testing", "tutorial"])
+def test_the_code_of_a_page_for_authors_is_clean_for_ruff(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("ruff")
+    pytest.importorskip("nanobot_devkit")
+    from nanobot_devkit.naming import PluginNames
+    from nanobot_devkit.scaffold import render_files
+
+    package = tmp_path / "nanobot-weather"
+    scaffold = render_files(PluginNames("weather"), "tool")
+    written = {str(path): text for path, text in scaffold}
+    for number, step in enumerate(steps_of(DOCS / "plugins" / f"{name}.md")):
+        match step:
+            case WrittenFile():
+                written[step.path.removeprefix("nanobot-weather/")] = step.text
+            case Program():
+                written[f"{number}.py"] = step.text
+    for place, text in written.items():
+        (package / place).parent.mkdir(parents=True, exist_ok=True)
+        (package / place).write_text(text, "utf-8")
+
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", str(package)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert run.returncode == 0, run.stdout
+
+
 @pytest.mark.timeout(600)
 def test_the_first_command_of_the_readme_prints_what_the_readme_shows(reader: Reader) -> None:
     text = (ROOT / "README.md").read_text("utf-8")
