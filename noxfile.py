@@ -438,7 +438,8 @@ def release(session: nox.Session) -> None:
         replace_all(file, changes if file.is_relative_to(ROOT / "plugins") else changes[1:])
     for file in pages:
         replace_all(file, changes[1:])
-    install(session, PLUGINS, "docs")
+    # The reference describes the test kit, which needs pytest.
+    install(session, PLUGINS, "docs", "test")
     for program in ("hookspecs", "public_names", "published_plugins", "generated"):
         session.run("python", f"docs/_ext/{program}.py")
     session.run("towncrier", "build", "--yes", "--version", version)

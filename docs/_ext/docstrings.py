@@ -6,8 +6,12 @@ import inspect
 import re
 from dataclasses import dataclass, field
 
-_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields|Cancellation):\s*$", re.MULTILINE)
+_SECTION = re.compile(
+    r"^(Args|Attributes|Returns|Raises|All calls raise|Yields|Cancellation):\s*$", re.MULTILINE
+)
+_LISTS = {"Args", "Attributes", "Raises", "All calls raise"}
 _ENTRY = re.compile(r"^    (\w+):\s*(.*)$")
+_UNINDENTED = re.compile(r"\n\n(?=\S)")
 _LITERAL = re.compile(r"``(.+?)``", re.DOTALL)
 
 
@@ -31,13 +35,17 @@ def parse_docstring(doc: str | None) -> Docstring:
     parts = _SECTION.split(inspect.cleandoc(doc or "") + "\n")
     sections: dict[str, str] = {}
     entries: dict[str, dict[str, str]] = {}
-    for title, body in zip(parts[1::2], parts[2::2], strict=True):
-        listed = _entries(body) if title in {"Args", "Attributes", "Raises"} else {}
+    text = [parts[0].strip()]
+    for title, whole in zip(parts[1::2], parts[2::2], strict=True):
+        # A paragraph that is not indented is no part of the section before it.
+        body, *after = _UNINDENTED.split(whole, maxsplit=1)
+        text += [each.strip() for each in after]
+        listed = _entries(body) if title in _LISTS else {}
         if listed:
             entries[title] = listed
         else:
             sections[title] = _markdown(inspect.cleandoc(body))
-    return Docstring(_markdown(parts[0].strip()), sections, entries)
+    return Docstring(_markdown("\n\n".join(text)), sections, entries)
 
 
 def render_docstring(doc: str | None) -> str:

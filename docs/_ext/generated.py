@@ -13,9 +13,11 @@ from pathlib import Path
 from command_reference import render_commands
 from extras import render_extras
 from hook_reference import (
+    render_class,
     render_contract,
     render_dataclass,
     render_events,
+    render_function,
     render_hooks,
     render_kinds,
 )
@@ -23,12 +25,14 @@ from promises import render_promises
 from settings_reference import render_core_settings, render_plugin_settings
 
 RENDERERS: dict[str, Callable[..., str]] = {
+    "class": render_class,
     "commands": render_commands,
     "contract": render_contract,
     "core-settings": render_core_settings,
     "dataclass": render_dataclass,
     "events": render_events,
     "extras": render_extras,
+    "function": render_function,
     "hooks": render_hooks,
     "kinds": render_kinds,
     "plugin-settings": render_plugin_settings,

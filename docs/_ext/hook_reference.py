@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from docstrings import parse_docstring, render_docstring
 
 import nanobot_core
 import nanobot_core.chat
+import nanobot_core.net
 import nanobot_core.providers
+import nanobot_core.testing
 from nanobot_core import on
 from nanobot_core.hooks.kinds import RULES, Kind
 from nanobot_core.hooks.markers import HookPoint
@@ -23,11 +25,21 @@ GROUPS: tuple[tuple[str, Callable[[Kind], bool]], ...] = (
     ("A plugin's own life", lambda kind: kind is Kind.OWN),
     ("The work of the agent", lambda kind: kind not in {Kind.CONTRIBUTE, Kind.OWN}),
 )
-ALIASES = {"Content": ("TextBlock", "ImageBlock"), "Decision": ("Allow", "Rewrite", "Ask", "Deny")}
+ALIASES = {
+    "Content": ("TextBlock", "ImageBlock"),
+    "Decision": ("Allow", "Rewrite", "Ask", "Deny"),
+    "PanelPart": ("PanelText", "PanelDiff", "PanelTable", "PanelBars"),
+}
 """Public names of unions to their members."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_HOMES = (nanobot_core, nanobot_core.providers, nanobot_core.chat)
+_HOMES = (
+    nanobot_core,
+    nanobot_core.providers,
+    nanobot_core.chat,
+    nanobot_core.net,
+    nanobot_core.testing,
+)
 _WIDTH = 100
 """Longest signature on one line."""
 
@@ -105,16 +117,57 @@ def render_dataclass(name: str) -> str:
 def render_contract(name: str) -> str:
     """Return a public class with its attributes and methods, as an implementer needs them."""
     found = _public(name)
+    return "\n\n".join([f"### `{name}`", render_docstring(found.__doc__), *_methods(vars(found))])
+
+
+def render_class(name: str, *known: str) -> str:
+    """Return a public class as its users need it: how to make one, and all its methods.
+
+    Args:
+        name: of the class.
+        known: classes whose methods are described elsewhere.
+    """
+    found = _public(name)
+    members: dict[str, Any] = {}
+    for base in reversed(found.__mro__):
+        if base.__module__.startswith("nanobot_core."):
+            members |= vars(base)
+    described = {method for each in known for method in vars(_public(each))}
+    shown = {
+        method: member
+        for method, member in members.items()
+        if method not in described and not method.startswith("test_")
+    }
     blocks = [f"### `{name}`", render_docstring(found.__doc__)]
-    for method, member in vars(found).items():
+    if not inspect.isabstract(found):
+        blocks.insert(1, _code(found))
+    if call := members.get("__call__"):
+        blocks += ["**A call**", _code(call), render_docstring(call.__doc__)]
+    return "\n\n".join([*blocks, *_methods(shown)])
+
+
+def render_function(name: str) -> str:
+    """Return a public function with its signature."""
+    found = _public(name)
+    return "\n\n".join([f"### `{name}`", _code(found), render_docstring(found.__doc__)])
+
+
+def _code(function: Callable[..., Any], head: str = "") -> str:
+    return f"```{{code-block}} python\n{head}{_signature(function)}\n```"
+
+
+def _methods(members: Mapping[str, Any]) -> list[str]:
+    """Return the public methods and properties among the members of a class."""
+    blocks: list[str] = []
+    for method, member in members.items():
         function = member.fget if isinstance(member, property) else member
         if method.startswith("_") or not inspect.isfunction(function):
             continue
         required = " (required)" if getattr(function, "__isabstractmethod__", False) else ""
         head = "@property\n" if isinstance(member, property) else ""
-        code = f"```{{code-block}} python\n{head}{_signature(function)}\n```"
+        code = _code(function, head)
         blocks += [f"**`{method}`**{required}", code, render_docstring(function.__doc__)]
-    return "\n\n".join(blocks)
+    return blocks
 
 
 def _public(name: str) -> Any:  # noqa: ANN401 - a class of any kind
@@ -137,7 +190,7 @@ def _hook(point: HookPoint[..., Any]) -> str:
         [
             f"### `{point.name}`",
             "; ".join(facts) + ".",
-            f"```{{code-block}} python\n@on.{point.name}\n{_signature(point.declaration)}\n```",
+            _code(point.declaration, f"@on.{point.name}\n"),
             render_docstring(point.declaration.__doc__),
             *([f"See {', '.join(links)}."] if links else []),
         ]
@@ -187,16 +240,24 @@ class _Verbatim(str):
 
 
 def _signature(function: Callable[..., Any]) -> str:
-    """Return the head of a function, one parameter per line if it is long."""
+    """Return the head of a function, or how to make an object of a class.
+
+    It has one parameter per line if it is long.
+    """
     shown: list[str] = []
     for each in inspect.signature(function).parameters.values():
         if each.kind is each.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
-        is_typed = each.annotation is not each.empty
-        shown.append(str(each.replace(annotation=_Verbatim(each.annotation)) if is_typed else each))
-    prefix = "async def" if inspect.iscoroutinefunction(function) else "def"
-    start = f"{prefix} {function.__name__}("
-    end = f") -> {function.__annotations__.get('return', 'None')}"
+        # A function is shown with its address, which is another one each time.
+        default = _Verbatim("...") if inspect.isfunction(each.default) else each.default
+        parameter = each.replace(default=default)
+        if each.annotation is not each.empty:
+            parameter = parameter.replace(annotation=_Verbatim(each.annotation))
+        shown.append(str(parameter))
+    start, end = f"{function.__name__}(", ")"
+    if not isinstance(function, type):
+        start = f"{'async def' if inspect.iscoroutinefunction(function) else 'def'} {start}"
+        end += f" -> {function.__annotations__.get('return', 'None')}"
     line = start + ", ".join(shown) + end
     if len(line) <= _WIDTH:
         return line
