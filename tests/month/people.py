@@ -75,7 +75,8 @@ class People:
         self._model = model
         self._rng = rng
         self._open_file = home / "gateway/approvals.json"
-        self._denied_s: dict[str, float] = {}
+        self._denied: set[str] = set()
+        self._open_s: dict[str, float] = {}
 
     async def greet(self) -> None:
         """Write in every chat, and wait for the answers: what precedes them may be history."""
@@ -158,7 +159,7 @@ class People:
             {
                 "messages": sum(len(chat.said) + len(chat.voices) for chat in self.chats),
                 "shown twice": sum(len(chat.doubled()) for chat in self.chats),
-                "questions denied": len(self._denied_s),
+                "questions denied": len(self._denied),
                 "jobs at nine": shown.count(f"You said: {DAILY}"),
                 "jobs every six hours": shown.count(f"You said: {OFTEN}"),
                 "heartbeats": shown.count("Beat "),
@@ -172,31 +173,40 @@ class People:
         return next(chat for chat in self.chats if _is_private(chat))
 
     async def _deny_all(self) -> None:
+        """Deny what attackers ask for, by a command if only the page shows the question."""
         while True:
             await asyncio.sleep(_DENY_S)
             for chat in self.chats:
                 if not chat.is_berts:
                     await self._deny(chat)
+            now = time.monotonic()
+            for question in self._open():
+                if now - self._open_s.setdefault(question, now) > AGAIN_S:
+                    self._open_s[question] = now
+                    await self._owners_chat().write(f"/deny {question}")
 
     async def _deny(self, chat: Chat) -> None:
-        """Deny open questions, and again after a while: a kill can lose what a person does."""
-        platform, now = chat.platform, time.monotonic()
+        platform = chat.platform
         for message in answers(platform, chat.id):
             key = f"{platform.name} {message.id}"
-            if "echo made" in message.text or now - self._denied_s.get(key, -AGAIN_S) < AGAIN_S:
+            if key in self._denied or "echo made" in message.text:
                 continue
             if "Deny" in message.buttons:
-                self._denied_s[key] = now
+                self._denied.add(key)
                 await platform.press(message, "Deny")
-            elif (found := _DENY.search(message.text)) and found[1] in self._open():
-                self._denied_s[key] = now
+            elif found := _DENY.search(message.text):
+                self._denied.add(key)
                 place = chat.id if chat.is_group else ""
                 await platform.say(f"/deny {found[1]}", chat=place, mention=chat.is_group)
 
-    def _open(self) -> set[str]:
-        """Return the ids of open questions."""
+    def _open(self) -> list[str]:
+        """Return the ids of open questions about calls of guests."""
         text = self._open_file.read_text() if self._open_file.exists() else "[]"
-        return {question["id"] for question in json.loads(text) if question["allowed"] is None}
+        return [
+            question["id"]
+            for question in json.loads(text)
+            if question["allowed"] is None and question["text"].startswith("Guest")
+        ]
 
 
 def _refusals(chat: Chat) -> int:
