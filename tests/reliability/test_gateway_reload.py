@@ -296,7 +296,7 @@ def belongings() -> Counter[str]:
 async def test_telegram_and_files_come_change_and_go_under_load(
     tmp_path: Path, streaming: bool
 ) -> None:
-    figures = await change_again_and_again(tmp_path / "home", 4, streaming=streaming)
+    figures = await change_again_and_again(tmp_path / "home", 2, streaming=streaming)
     print(dict(figures))  # noqa: T201 - the figures are what the test is run for
 
 

@@ -53,7 +53,7 @@ def types_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "among",
     [
-        pytest.param(("tool", "channel", "hook"), id="some"),
+        pytest.param(("tool", "channel"), id="some"),
         pytest.param(tuple(KINDS), id="all", marks=pytest.mark.long),
     ],
 )
