@@ -170,7 +170,7 @@ def _idle(command: Sequence[str], environment: Mapping[str, str], settle_s: floa
     started_s = time.perf_counter()
     with running(command, environment) as process:
         ready_ms = (time.perf_counter() - started_s) * 1e3
-        time.sleep(settle_s)  # what is put off until after the start is no part of idleness
+        time.sleep(settle_s)  # work that a start defers is not idle time
         before_s = _cpu_s(process.pid)
         time.sleep(IDLE_S)
         cpu = (_cpu_s(process.pid) - before_s) / IDLE_S * 100

@@ -37,7 +37,7 @@ def parse_docstring(doc: str | None) -> Docstring:
     entries: dict[str, dict[str, str]] = {}
     text = [parts[0].strip()]
     for title, whole in zip(parts[1::2], parts[2::2], strict=True):
-        # A paragraph that is not indented is no part of the section before it.
+        # A paragraph without indentation ends the section.
         body, *after = _UNINDENTED.split(whole, maxsplit=1)
         text += [each.strip() for each in after]
         listed = _entries(body) if title in _LISTS else {}

@@ -221,7 +221,7 @@ def _demo(agent: Nanobot, name: str) -> Finding:
         message, remedy = f"no model is configured, so '{name}' answers", "run nanobot onboard"
     else:
         message = f"no model provider is installed, so '{name}' answers"
-        remedy = "install one, such as nanobot-openai, then run nanobot onboard"
+        remedy = "pip install 'nanobot-core[standard]', then run nanobot onboard"
     return Finding("core", "model", "warning", message, remedy)
 
 

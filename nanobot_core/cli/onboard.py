@@ -127,7 +127,7 @@ def _show_next(row: ProviderRow | None, *, has_provider: bool) -> None:
     if row is not None and row.spec.login and row.lacks:
         typer.echo(f"\nFirst sign in: {login_command(row.spec.name)}")
     if not has_provider:
-        typer.echo("\nFor a model, install a provider such as nanobot-openai and run this again.")
+        typer.echo("\nFor a model, run pip install 'nanobot-core[standard]' and onboard again.")
     typer.echo('\nNext: nanobot agent -m "Hello", or nanobot doctor when something is wrong.')
 
 

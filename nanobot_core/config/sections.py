@@ -89,9 +89,8 @@ def _foreign_sections(loaded: LoadedConfig) -> Iterator[tuple[KeyPath, list[str]
 
 def _is_active(section: JsonValue) -> bool:
     """Whether a section is used: the original writes all its sections, empty or disabled."""
-    return not (isinstance(section, dict) and section.get("enabled") is False) and has_values(
-        section
-    )
+    is_off = isinstance(section, dict) and section.get("enabled") is False
+    return not is_off and has_values(section)
 
 
 def has_values(section: JsonValue) -> bool:

@@ -224,8 +224,12 @@ class Commands:
 
     async def _resolve(self, call: CommandCall, session: Session) -> str:
         if not call.text:
-            asked = self._gateway().questions()
-            lines = [f"- {one.id} in {one.session_key}: {one.question}" for one in asked]
+            # A group must not read what other chats ask for.
+            lines = [
+                f"- {one.id} in {one.session_key}: {one.question}"
+                for one in self._gateway().questions()
+                if not call.turn.is_group or one.session_key == session.key
+            ]
             return "\n".join([f"Name the request: /{call.name} ID", *(lines or ["None is open."])])
         allowed = call.name == "approve"
         found = await self._gateway().resolve_approval(

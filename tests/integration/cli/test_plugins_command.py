@@ -66,7 +66,7 @@ def test_a_published_plugin_is_named_with_the_line_that_installs_it(alone: Comma
 
 
 def test_onboard_without_a_model_provider_says_so(alone: CommandLine) -> None:
-    assert "For a model, install a provider" in alone("onboard", "--yes").stdout
+    assert "For a model, run pip install" in alone("onboard", "--yes").stdout
 
 
 def test_the_id_of_a_plugin_is_not_the_name_of_its_package(packages: Packages) -> None:

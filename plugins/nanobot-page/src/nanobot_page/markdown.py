@@ -1,6 +1,6 @@
 """Markdown of models to HTML that can do nothing but be read. Everything here blocks.
 
-A gateway that nobody has written to has not imported the libraries.
+The libraries are imported for the first text.
 """
 
 from __future__ import annotations
